@@ -1,0 +1,377 @@
+"""The branch that vanishing side information follows, traced in the overlap instead of in alpha.
+
+On a stage one newly unstable direction is being learned.  Its overlap s is prescribed at Chebyshev points;
+the other learned overlaps and alpha follow from the fixed-point equations, one scramble at a time.
+Nothing is iterated near criticality, folds need no care, and every alpha is then read off by interpolation.
+A stage ends where the next direction becomes unstable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import BarycentricInterpolator, PchipInterpolator
+from scipy.optimize import brentq
+
+from smisym.overlap_map import Estimate, OverlapMap
+
+# The last point of a stage leaves this much to learn: there E is homogeneous and alpha is at its limit.
+LAST = 1e-6
+# Chebyshev points of a stage, and points at which a curve is searched for its first crossing.
+NODES = 9
+_SCAN = 2001
+# Newton steps of one node at most, and the last step (relative to what is left to learn) after which it is solved.
+_STEPS = 8
+_SMALL = 0.02
+
+
+@dataclass
+class Stage:
+    """One stage of one scramble; n nodes, k invariant coordinates.
+
+    pivot: the coordinate that is prescribed, s = 1 - (1 - t)^2 with 0 <= t < 1.  active (k,): coordinates that are
+    learned on the stage.  t (n,), alpha (n,), q (n, k), growth (n, k): alpha times the eigenvalue of dE along each idle
+    coordinate's unstable direction (0 for active ones), potential (n,): E log Zout.
+    end: t at which the next direction becomes unstable, or the last t.  solved: every node met its equations.
+    chebyshev: whether the nodes are Chebyshev points (polynomials) or not (monotone cubics).
+    """
+
+    pivot: int
+    active: np.ndarray
+    t: np.ndarray
+    alpha: np.ndarray
+    q: np.ndarray
+    growth: np.ndarray
+    potential: np.ndarray
+    solved: bool
+    end: float = 1.0
+    chebyshev: bool = True
+
+    def __post_init__(self) -> None:
+        smooth = BarycentricInterpolator if self.chebyshev else PchipInterpolator
+        self._alpha = smooth(self.t, np.log(self.alpha))
+        left = np.maximum(1 - self.q, 1e-300) / (1 - self.q[:, self.pivot, None])
+        self._left = smooth(self.t, np.log(left))
+        self._growth = smooth(self.t, np.log(np.maximum(self.growth, 1e-300)))
+        # E log Zout diverges like a multiple of log(1 - t): take the multiple that the last two points show.
+        log = np.log1p(-self.t)
+        self._slope = (self.potential[-1] - self.potential[-2]) / (log[-1] - log[-2])
+        self._rest = smooth(self.t, self.potential - self._slope * log)
+
+    def alpha_at(self, t: float) -> float:
+        return float(np.exp(self._alpha(t)))
+
+    def overlaps_at(self, t: float) -> np.ndarray:
+        """q (k,) at t; what is left to learn is interpolated on a log scale, so that no overlap passes one."""
+        q = np.zeros(len(self.active))
+        rest = (1 - t) ** 2
+        q[self.active] = 1 - rest * np.exp(self._left(t)[self.active])
+        q[self.pivot] = 1 - rest
+        return q
+
+    def growth_at(self, t: float) -> np.ndarray:
+        return np.exp(np.asarray(self._growth(t)))
+
+    def potential_at(self, t: float) -> float:
+        return float(self._rest(t)) + self._slope * float(np.log1p(-t))
+
+    def find(self, alpha: float) -> float | None:
+        """Smallest t with alpha(t) >= alpha, or None: where state evolution comes to rest on its way up."""
+        return _first_crossing(lambda t: self._alpha(t) - np.log(max(alpha, 1e-300)), self.end)
+
+    def top(self) -> float:
+        """Largest alpha up to the end of the stage: above it nothing on the stage stops state evolution."""
+        return float(np.exp(np.max(self._alpha(np.linspace(0.0, self.end, _SCAN)))))
+
+    def where_top(self) -> float:
+        """The t at which alpha is largest."""
+        grid = np.linspace(0.0, self.end, _SCAN)
+        return float(grid[int(np.argmax(self._alpha(grid)))])
+
+    def interpolation_error(self) -> float:
+        """Size of the last two Chebyshev coefficients of log alpha(t)."""
+        x = 2 * (self.t - self.t[0]) / (self.t[-1] - self.t[0]) - 1
+        coefficients = np.polynomial.chebyshev.chebfit(x, np.log(self.alpha), len(self.t) - 1)
+        return float(np.abs(coefficients[-2:]).max())
+
+
+def _first_crossing(curve: Callable[[Any], Any], end: float) -> float | None:
+    """Smallest t in [0, end] with curve(t) >= 0."""
+    grid = np.linspace(0.0, end, _SCAN)
+    above = np.flatnonzero(np.asarray(curve(grid)) >= 0)
+    if not above.size:
+        return None
+    first = int(above[0])
+    if first == 0:
+        return 0.0
+    return float(brentq(lambda t: float(curve(t)), grid[first - 1], grid[first], xtol=1e-14))
+
+
+@dataclass
+class Branch:
+    """The stages of one scramble, in the order in which they are met; ``thresholds[i]`` is where stage i starts."""
+
+    coordinates: int
+    thresholds: list[float]
+    stages: list[Stage]
+
+    def locate(self, alpha: float) -> tuple[Stage, float] | None | str:
+        """The stage and t at which state evolution rests at ``alpha``; None below all, "perfect" above all."""
+        for i in reversed(range(len(self.stages))):
+            if alpha < self.thresholds[i]:
+                continue
+            t = self.stages[i].find(alpha)
+            if t is not None:
+                return self.stages[i], t
+            if i + 1 < len(self.stages):
+                return self.stages[i + 1], 0.0
+            return "perfect" if self.stages[i].active.all() else (self.stages[i], self.stages[i].end)
+        return None
+
+    def overlaps(self, alpha: float) -> np.ndarray:
+        """q (k,) at alpha."""
+        found = self.locate(alpha)
+        if found is None:
+            return np.zeros(self.coordinates)
+        if isinstance(found, str):
+            return np.ones(self.coordinates)
+        return found[0].overlaps_at(found[1])
+
+
+# Steps of the scouting pass in t, until the next direction is unstable.
+_SCOUT = (0.0, 0.05, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.84, 0.89, 0.93, 0.96, 0.98, 0.99)
+_T_LAST = 1 - np.sqrt(LAST)
+# Points of one scramble of the map that scouts.
+_SCOUT_POINTS = 2048
+
+
+def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
+    """The branch of one scramble of a small map: which directions are learned, and roughly where.
+
+    The nodes that it chooses serve every scramble of the full map, and its solutions are where they start.
+    Without ``last_stage`` only the first node of a stage on which everything is learned is solved.
+    """
+    small = omap.sibling(2 * _SCOUT_POINTS, 2)
+    k = len(omap.model.symmetry.basis)
+    active = np.zeros(k, dtype=bool)
+    base, alpha = np.zeros(k), 1.0
+    growth = _growth(small, small.at(0, small.model.symmetry.matrix(base)), 1.0, active)
+    branch = Branch(k, [], [])
+    while not active.all() and growth.max() > 0:
+        pivot = int(growth.argmax())
+        active = active.copy()
+        active[pivot] = True
+        alpha = alpha if branch.stages else 1.0 / growth[pivot]
+        stage = _scouted_stage(small, pivot, active, base, alpha, last_stage)
+        branch.stages.append(stage)
+        branch.thresholds.append(float(stage.alpha[0]))
+        if active.all() or stage.end >= stage.t[-1]:
+            break
+        base, alpha = stage.overlaps_at(stage.end), stage.alpha_at(stage.end)
+        growth = np.where(active, 0.0, stage.growth_at(stage.end))
+    return branch
+
+
+def _scouted_stage(
+    small: OverlapMap, pivot: int, active: np.ndarray, base: np.ndarray, alpha: float, last_stage: bool
+) -> Stage:
+    """One stage in coarse steps, cut soon after another direction becomes unstable."""
+    rows: list[Any] = []
+    steps = np.array(_SCOUT if not active.all() else (*_SCOUT, _T_LAST))
+    if active.all() and not last_stage:
+        steps = steps[:2]
+    q, solved, passed = base.copy(), True, 0
+    for i, t in enumerate(steps):
+        estimate, q, alpha, met = _node(small, 0, steps, rows, i, pivot, active, q, alpha)
+        solved &= met
+        growth = _growth(small, estimate, alpha, active)
+        rows.append((alpha, q, growth, estimate.log_partition))
+        # One step more than needed, so that the crossing lies inside.
+        passed += bool(growth.max() > 1)
+        if passed == 2:
+            break
+    stage = _gather(pivot, active, steps[: len(rows)], rows, solved, chebyshev=False)
+    idle = ~active
+    if idle.any():
+        crossing = _first_crossing(lambda t: np.log(stage.growth_at(t)[..., idle]).max(axis=-1), float(stage.t[-1]))
+        stage.end = float(stage.t[-1]) if crossing is None else crossing
+    else:
+        stage.end = float(stage.t[-1])
+    return stage
+
+
+def trace(omap: OverlapMap, scramble: int, coarse: Branch, *, nodes: int = NODES) -> Branch:
+    """The branch of one scramble of the full map, with the stages and starting points of ``coarse``."""
+    branch = Branch(coarse.coordinates, [], [])
+    for _ in coarse.stages:
+        if not extend(branch, omap, scramble, coarse, nodes=nodes):
+            break
+    return branch
+
+
+def extend(branch: Branch, omap: OverlapMap, scramble: int, coarse: Branch, *, nodes: int = NODES) -> bool:
+    """Trace the next stage; False when the stage before it showed no crossing to start from."""
+    i = len(branch.stages)
+    if i and not branch.stages[-1].solved:
+        return False
+    guess, final = coarse.stages[i], i + 1 == len(coarse.stages)
+    # A margin, because every scramble crosses at its own place.
+    last = float(guess.t[-1]) if final else 1 - 0.85 * (1 - guess.end)
+    t = 0.5 * (1 - np.cos(np.pi * np.arange(nodes) / (nodes - 1))) * last
+    estimate, q, alpha = _start_node(omap, scramble, guess.pivot, branch)
+    rows: list[Any] = [(alpha, q, _growth(omap, estimate, alpha, guess.active), estimate.log_partition)]
+    solved = True
+    for j in range(1, nodes):
+        q, alpha = guess.overlaps_at(t[j]), guess.alpha_at(t[j])
+        estimate, q, alpha, met = _solve_node(omap, scramble, guess.pivot, guess.active, q, alpha)
+        solved &= met
+        rows.append((alpha, q, _growth(omap, estimate, alpha, guess.active), estimate.log_partition))
+    stage = _gather(guess.pivot, guess.active, t, rows, solved)
+    stage.end = last
+    branch.stages.append(stage)
+    branch.thresholds.append(float(stage.alpha[0]))
+    if not final:
+        following = coarse.stages[i + 1].pivot
+        crossing = _first_crossing(lambda t: np.log(stage.growth_at(t)[..., following]), last)
+        stage.solved = stage.solved and crossing is not None
+        stage.end = last if crossing is None else crossing
+    return True
+
+
+def _gather(
+    pivot: int, active: np.ndarray, t: np.ndarray, rows: list[Any], solved: bool, *, chebyshev: bool = True
+) -> Stage:
+    alphas, overlaps, growth, potential = (np.array(column) for column in zip(*rows, strict=True))
+    return Stage(pivot, active, np.asarray(t, dtype=float), alphas, overlaps, growth, potential, solved, chebyshev=chebyshev)
+
+
+def _start_node(
+    omap: OverlapMap, scramble: int, pivot: int, branch: Branch
+) -> tuple[Estimate, np.ndarray, float]:
+    """The point where a stage begins: the pivot unlearned and marginally stable."""
+    if not branch.stages:
+        q = np.zeros(branch.coordinates)
+        estimate = omap.at(scramble, omap.model.symmetry.matrix(q))
+        return estimate, q, 1.0 / _growth(omap, estimate, 1.0, np.zeros(len(q), dtype=bool))[pivot]
+    previous = branch.stages[-1]
+    estimate = omap.at(scramble, omap.model.symmetry.matrix(previous.overlaps_at(previous.end)))
+    q, alpha = refine_crossing(omap, estimate, previous, pivot, previous.end)
+    return estimate, q, alpha
+
+
+def refine_crossing(
+    omap: OverlapMap, estimate: Estimate, stage: Stage, pivot: int, t: float
+) -> tuple[np.ndarray, float]:
+    """(q, alpha) where ``pivot`` becomes unstable on ``stage``, from one evaluation at its point t.
+
+    The evaluation gives alpha and the growth there without interpolation error; the stage gives their slopes.
+    """
+    symmetry = omap.model.symmetry
+    V = np.eye(len(estimate.Q)) - estimate.Q
+    learned = symmetry.coordinates(np.linalg.inv(V) - np.eye(len(V)))[stage.pivot]
+    alpha = learned / symmetry.coordinates(estimate.E)[stage.pivot]
+    growth = _growth(omap, estimate, alpha, stage.active)[pivot]
+    h = 1e-4
+    alpha_slope = (np.log(stage.alpha_at(t + h)) - np.log(stage.alpha_at(t - h))) / (2 * h)
+    slope = (np.log(stage.growth_at(t + h)[pivot]) - np.log(stage.growth_at(t - h)[pivot])) / (2 * h)
+    shift = float(-np.log(growth) / slope)
+    return stage.overlaps_at(t + shift), float(alpha * np.exp(alpha_slope * shift))
+
+
+def _node(
+    omap: OverlapMap,
+    scramble: int,
+    t: np.ndarray,
+    rows: list[Any],
+    i: int,
+    pivot: int,
+    active: np.ndarray,
+    q: np.ndarray,
+    alpha: float,
+) -> tuple[Estimate, np.ndarray, float, bool]:
+    """Node i of a stage, predicted from the nodes before it."""
+    q, alpha = _predict(t, rows, i, pivot, active, q, alpha)
+    q[pivot] = 1 - (1 - t[i]) ** 2
+    if q[pivot] == 0.0:
+        estimate = omap.at(scramble, omap.model.symmetry.matrix(q))
+        idle = active.copy()
+        idle[pivot] = False
+        return estimate, q, 1.0 / _growth(omap, estimate, 1.0, idle)[pivot], True
+    return _solve_node(omap, scramble, pivot, active, q, alpha)
+
+
+def _predict(
+    t: np.ndarray, rows: list[Any], i: int, pivot: int, active: np.ndarray, q: np.ndarray, alpha: float
+) -> tuple[np.ndarray, float]:
+    """Start of node i: polynomial extrapolation of alpha and of log(1 - q) relative to the pivot's."""
+    if not rows:
+        return q.copy(), alpha
+    use = slice(max(0, i - 4), i)
+    at = t[use]
+    left = np.array([np.log(np.maximum(1 - r[1], 1e-300)) - np.log(1 - r[1][pivot]) for r in rows[use]])
+    alphas = np.array([r[0] for r in rows[use]])
+    weights = np.array([np.prod([(t[i] - b) / (a - b) for b in at if b != a]) for a in at])
+    guess = q.copy()
+    guess[active] = 1 - (1 - t[i]) ** 2 * np.exp(weights @ left)[active]
+    return np.where(active, np.clip(guess, 1e-12, 1 - 1e-9), 0.0), float(max(weights @ alphas, 1e-6))
+
+
+def _solve_node(
+    omap: OverlapMap, scramble: int, pivot: int, active: np.ndarray, q: np.ndarray, alpha: float
+) -> tuple[Estimate, np.ndarray, float, bool]:
+    """Newton for (alpha, active overlaps but the pivot) with the exact derivative of E.
+
+    Equations: the active coordinates of V^{1/2} (alpha E - V^{-1} + I) V^{1/2}, which stay of order one as V vanishes.
+    """
+    symmetry = omap.model.symmetry
+    others = np.flatnonzero(active)
+    others = others[others != pivot]
+    for _ in range(_STEPS):
+        estimate = omap.at(scramble, symmetry.matrix(q))
+        V = np.eye(len(estimate.Q)) - estimate.Q
+        values, vectors = np.linalg.eigh(V)
+        root = (vectors * np.sqrt(values)) @ vectors.T
+        inverse = np.linalg.inv(V)
+        E = symmetry.project(estimate.E)
+
+        def coordinates(M: np.ndarray, root: np.ndarray = root) -> np.ndarray:
+            return symmetry.coordinates(root @ M @ root)[active]
+
+        residual = coordinates(alpha * E - inverse + np.eye(len(V)))
+        columns = [coordinates(E)]
+        for i in others:
+            B = symmetry.basis[i]
+            columns.append(coordinates(alpha * estimate.derivative(B) - inverse @ B @ inverse))
+        step = -np.linalg.lstsq(np.array(columns).T, residual, rcond=None)[0]
+        change = np.abs(step[1:]) / (1 - q[others]) if others.size else np.zeros(1)
+        # Half of what is left to learn is the farthest a derivative can be trusted.
+        scale = min(1.0, 0.5 / max(float(change.max()), 1e-300))
+        alpha = max(alpha + scale * float(step[0]), 1e-3 * alpha)
+        if not others.size:
+            return estimate, q, alpha, True
+        q = q.copy()
+        q[others] = np.maximum(q[others] + scale * step[1:], 1e-12)
+        # Newton is quadratic: a step this small leaves an error of its square.
+        if float(change.max()) < _SMALL:
+            return estimate, q, alpha, True
+    return estimate, q, alpha, False
+
+
+def _growth(omap: OverlapMap, estimate: Estimate, alpha: float, active: np.ndarray) -> np.ndarray:
+    """alpha times the rate at which a small overlap along each idle coordinate reproduces itself."""
+    idle = np.flatnonzero(~active)
+    out = np.zeros(len(active))
+    basis = omap.model.symmetry.basis
+    for i in idle:
+        out[i] = alpha * float(np.sum(basis[i] * estimate.derivative(basis[i])))
+    return out
+
+
+def growth_at_zero(omap: OverlapMap, scramble: int, coordinate: int) -> float:
+    """Rate, at alpha = 1, at which a small overlap along one coordinate reproduces itself at Q = 0."""
+    k = len(omap.model.symmetry.basis)
+    estimate = omap.at(scramble, omap.model.symmetry.matrix(np.zeros(k)))
+    return float(_growth(omap, estimate, 1.0, np.zeros(k, dtype=bool))[coordinate])

@@ -1,0 +1,351 @@
+"""Attention matrix of a tied layer of rank one, noiseless: y = sigma(k u u^T), u = M h^T.
+
+Here h is one row of the fields and M a matrix that does not depend on it.  The output reveals
+exactly +-u; given the other fields, h = +-M^{-1} u.  (arXiv 2502.00901, appendix E, rewritten for
+tokens as rows; proofs by substitution below, run each time a chart is found.)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from smisym.charts.base import Coordinates, LevelSet, Refusal
+from smisym.derivation import Formula, Step
+from smisym.errors import InputError
+from smisym.link import LinkFunction, Observation
+from smisym.program import Program, RowSoftmax, Unroller, gram_factor
+
+SOURCE = "arXiv 2502.00901, appendix E; rederived and verified by substitution"
+
+
+@dataclass(frozen=True)
+class _Match:
+    """The structure found: y = softmax(k u u^T) or k u u^T with u = mixing * h^T."""
+
+    softmax: bool
+    coefficient: sp.Expr
+    field: sp.MatrixSymbol
+    mixing: MatrixExpr
+    vector: MatrixExpr
+
+
+def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
+    """The chart of a program whose output is sigma(k u u^T) with u linear in one field."""
+    program = link.program
+    found = _match(program)
+    if isinstance(found, Refusal):
+        return found
+    index = program.inputs.index(found.field)
+    solved = tuple(r for r, i in enumerate(link.row_inputs) if i == index)
+    free = tuple(r for r, i in enumerate(link.row_inputs) if i != index)
+    tokens = program.tokens
+    checks = _verify(found, tokens)
+    return LevelSet(
+        rule="tied rank-one attention matrix",
+        free_rows=free,
+        solved_rows=solved,
+        branches=np.array([[1.0], [-1.0]]),
+        dimension=tokens,
+        coordinates=_coordinates(float(found.coefficient), found.softmax),
+        solve=_compile_inverse(program, found),
+        steps=_steps(found, tokens, checks),
+    )
+
+
+def _match(program: Program) -> _Match | Refusal:
+    definitions = program.definitions
+    value = definitions[program.output]
+    softmax = isinstance(value, RowSoftmax)
+    scores = _resolve(value.arg if softmax else value, definitions, gram_factor)
+    gram = gram_factor(scores)
+    if gram is None:
+        return Refusal("the output is not a function of a Gram matrix k u u^T")
+    coefficient, vector = gram
+    if int(vector.shape[1]) != 1:
+        return Refusal(f"the scores have rank {vector.shape[1]}, not one")
+    if not (coefficient.is_number and coefficient.is_positive):
+        return Refusal(f"the coefficient {coefficient} of the scores is not a positive number")
+    linear = _linear_in_one_field(program, vector)
+    if isinstance(linear, Refusal):
+        return linear
+    return _Match(softmax, coefficient, linear[0], linear[1], vector)
+
+
+def _resolve(
+    expression: MatrixExpr, definitions: dict[sp.MatrixSymbol, MatrixExpr], accept: Callable[[MatrixExpr], object]
+) -> MatrixExpr:
+    """Follow plain names until ``accept`` recognises the expression or there is nothing to follow."""
+    while accept(expression) is None and expression in definitions:
+        expression = definitions[expression]
+    return expression
+
+
+def _linear_in_one_field(program: Program, vector: MatrixExpr) -> tuple[sp.MatrixSymbol, MatrixExpr] | Refusal:
+    """(h, M) with ``vector = M h^T``, h an input of one row on which M does not depend."""
+    definitions = program.definitions
+    while vector in definitions:
+        vector = definitions[vector]
+    factors = vector.args if isinstance(vector, sp.MatMul) else (vector,)
+    last = factors[-1]
+    if not (isinstance(last, sp.Transpose) and last.arg in program.inputs):
+        return Refusal("the vector u is not a matrix times one of the fields")
+    field = last.arg
+    mixing = sp.MatMul(*factors[:-1]).doit() if len(factors) > 1 else sp.Identity(program.tokens)
+    if program.depends_on(mixing, [field]):
+        return Refusal(f"the matrix that multiplies {field.name} depends on {field.name} itself")
+    return field, mixing
+
+
+def _compile_inverse(
+    program: Program, found: _Match
+) -> Callable[[list[np.ndarray], list[np.ndarray]], tuple[list[np.ndarray], np.ndarray]]:
+    """Numpy code for M(free)^{-1} u and -log|det M|, factor by factor; no inverse is ever formed."""
+    unroll = Unroller()
+    arguments = [s for symbol in program.inputs if symbol != found.field for s in unroll.bind(symbol)]
+    tokens = program.tokens
+    target = sp.MatrixSymbol("u", tokens, 1)
+    u = unroll.bind(target)
+    n_free = len(arguments)
+    needed = _needed(program, found.mixing)
+    factors = _factors(found.mixing, program.definitions)
+    # A product that is only solved against is never formed: its factors are solved one after the other.
+    formed = {s for f in factors for s in _closure(f, program.definitions)}
+    for assign in program.assigns:
+        if assign.target in needed and assign.target in formed:
+            unroll.assign(assign.target, assign.value)
+    x = unroll.entries(target)
+    logdet: sp.Expr = sp.Integer(0)
+    for factor in factors:
+        x, one = unroll.solve(factor, x)
+        logdet += one
+    numeric = unroll.compile([*arguments, *u], [*x, -logdet])
+
+    def solve(free: list[np.ndarray], u: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+        if len(free) != n_free:
+            raise ValueError(f"expected {n_free} free arrays, got {len(free)}")
+        *solved, log_weight = numeric(*free, *u)
+        return solved, log_weight
+
+    return solve
+
+
+def _needed(program: Program, expression: MatrixExpr) -> set[sp.MatrixSymbol]:
+    return _closure(expression, program.definitions)
+
+
+def _closure(expression: MatrixExpr, definitions: dict[sp.MatrixSymbol, MatrixExpr]) -> set[sp.MatrixSymbol]:
+    """All assigned symbols that ``expression`` uses, directly or not, itself included."""
+    found: set[sp.MatrixSymbol] = set()
+    stack = [s for s in expression.atoms(sp.MatrixSymbol) if s in definitions]
+    while stack:
+        symbol = stack.pop()
+        if symbol not in found:
+            found.add(symbol)
+            stack += [s for s in definitions[symbol].atoms(sp.MatrixSymbol) if s in definitions]
+    return found
+
+
+def _factors(mixing: MatrixExpr, definitions: dict[sp.MatrixSymbol, MatrixExpr]) -> list[MatrixExpr]:
+    """Square factors of the mixing matrix, from the left, following names that are products."""
+    if isinstance(mixing, sp.Identity):
+        return []
+    if isinstance(mixing, sp.MatMul):
+        return [f for arg in mixing.args for f in _factors(arg, definitions)]
+    inner = definitions.get(mixing)
+    if isinstance(inner, sp.MatMul) or (inner is not None and inner in definitions):
+        return _factors(inner, definitions)
+    return [mixing]
+
+
+def _coordinates(coefficient: float, softmax: bool) -> Callable[[Observation], Coordinates]:
+    def coordinates(observation: Observation) -> Coordinates:
+        if softmax:
+            return _from_log_ratios(observation, coefficient)
+        return _from_gram(observation, coefficient)
+
+    return coordinates
+
+
+def _from_log_ratios(observation: Observation, coefficient: float) -> Coordinates:
+    """+-u from D_ij = u_i (u_j - u_i): differences first, then the entry that divides best.
+
+    |u_i - u_j|^2 = -(D_ij + D_ji), u_i = -D_ij/(u_i - u_j); then u_k = u_i + D_ik/u_i.
+    """
+    if observation.log_ratios is None:
+        raise InputError("output", "no log-ratios", "an Observation of this model", "use model.observe(Z)")
+    D = observation.log_ratios / coefficient
+    tokens = D.shape[1]
+    rounding = _ratio_rounding(observation, coefficient)
+    pairs = np.array(list(itertools.combinations(range(tokens), 2)))
+    i, j = pairs.T
+    square = -(D[:, i, j] + D[:, j, i])
+    _check_gap(square, rounding[:, None], observation.exact)
+    best = square.argmax(axis=1)
+    take = np.arange(len(D))
+    i, j = i[best], j[best]
+    largest = square[take, best]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.sqrt(np.maximum(largest, 0.0))
+        u_i, u_j = -D[take, i, j] / gap, D[take, j, i] / gap
+        anchor = np.where(np.abs(u_i) >= np.abs(u_j), i, j)
+        value = np.where(np.abs(u_i) >= np.abs(u_j), u_i, u_j)
+        u = value[:, None] + D[take, anchor] / value[:, None]
+        u[take, i], u[take, j] = u_i, u_j
+        error = rounding / np.maximum(largest, 0.0)
+    error = np.where(np.isfinite(error), error, np.inf)
+    _check_consistent(u, D, rounding, error)
+    return Coordinates(u, error)
+
+
+def _ratio_rounding(observation: Observation, coefficient: float) -> np.ndarray:
+    """(S,) absolute rounding error that the log-ratios (divided by the coefficient) may carry."""
+    eps = np.finfo(float).eps
+    assert_ratios = observation.log_ratios
+    size = np.abs(assert_ratios).max(axis=(1, 2)) if assert_ratios is not None else np.zeros(len(observation))
+    absolute = 0.0 if observation.exact else 1.0
+    return 8 * eps * (size + absolute) / coefficient
+
+
+def _check_gap(square: np.ndarray, rounding: np.ndarray, exact: bool) -> None:
+    bad = square < -4 * rounding
+    if bad.any():
+        sample = int(np.argwhere(bad)[0, 0])
+        raise InputError(
+            f"output y of sample {sample}",
+            f"y_ij y_ji / (y_ii y_jj) = {np.exp(-square[sample].min()):.6g} for some pair of tokens",
+            "at most 1 (for two tokens: y_12 + y_21 <= 1), as scores are a Gram matrix",
+            "check that y is the attention matrix of tied weights, rows summing to one, without noise",
+        )
+
+
+def _check_consistent(u: np.ndarray, D: np.ndarray, rounding: np.ndarray, error: np.ndarray) -> None:
+    """With three tokens or more y has T(T-1) entries and only T numbers in them: the rest must agree."""
+    rebuilt = u[:, :, None] * (u[:, None, :] - u[:, :, None])
+    scale = 1 + np.abs(D).max(axis=(1, 2))
+    tolerance = np.maximum(1e3 * error, 1e-10) * scale + 1e3 * rounding
+    off = np.abs(rebuilt - D).max(axis=(1, 2))
+    with np.errstate(invalid="ignore"):
+        bad = (off > tolerance) & np.isfinite(error) & np.isfinite(off)
+    if bad.any():
+        sample = int(np.flatnonzero(bad)[0])
+        raise InputError(
+            f"output y of sample {sample}",
+            f"log-ratios that miss every rank-one Gram matrix by {off[sample]:.3g}",
+            "the attention matrix of tied rank-one weights, noiseless",
+            "check that y comes from this architecture; with noise, declare the noise",
+        )
+
+
+def _from_gram(observation: Observation, coefficient: float) -> Coordinates:
+    """+-u from y = k u u^T: the largest diagonal entry divides."""
+    y = observation.y / coefficient
+    tokens = y.shape[1]
+    take = np.arange(len(y))
+    diagonal = np.einsum("sii->si", y)
+    anchor = diagonal.argmax(axis=1)
+    largest = diagonal[take, anchor]
+    eps = np.finfo(float).eps
+    if (largest < 0).any():
+        sample = int(np.flatnonzero(largest < 0)[0])
+        raise InputError(
+            f"output y of sample {sample}",
+            f"diagonal {diagonal[sample]}",
+            "a Gram matrix: diagonal entries >= 0",
+            "check that y is the linear attention matrix of tied weights",
+        )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        u = y[take, anchor] / np.sqrt(largest)[:, None]
+        off = np.abs(u[:, :, None] * u[:, None, :] - y).max(axis=(1, 2))
+    tolerance = 64 * tokens * eps * np.abs(y).max(axis=(1, 2))
+    bad = ~(off <= tolerance) & (largest > 0)
+    if bad.any():
+        sample = int(np.flatnonzero(bad)[0])
+        raise InputError(
+            f"output y of sample {sample}",
+            f"a matrix that misses every u u^T by {off[sample]:.3g}",
+            "y = beta u u^T, rank one",
+            "check that y comes from this architecture; with noise, declare the noise",
+        )
+    return Coordinates(u, np.where(largest > 0, 4 * eps, np.inf))
+
+
+def _verify(found: _Match, tokens: int) -> list[tuple[str, str]]:
+    """Prove the chart for this program and this number of tokens; raises if a step fails."""
+    checks = []
+    u = sp.MatrixSymbol("u", tokens, 1)
+    field_column = sp.MatMul(sp.Inverse(found.mixing), u) if not isinstance(found.mixing, sp.Identity) else u
+    back = sp.MatMul(found.mixing, field_column).doit()
+    _prove(back == u, "M (M^{-1} u) = u")
+    checks.append(("M (M^{-1} u) = u", "matrix algebra on the program's own M"))
+    scores, flipped = found.coefficient * u * u.T, found.coefficient * (-u) * (-u).T
+    _prove(flipped.doit() == scores.doit(), "y(u) = y(-u)")
+    checks.append(("y(u) = y(-u): two branches", "substituted"))
+    x = sp.symbols(f"u1:{tokens + 1}", real=True)
+    if found.softmax:
+        checks += _verify_log_ratios(x)
+    else:
+        _prove(all(sp.expand(x[0] * x[0] * (x[k] * x[k]) - (x[0] * x[k]) ** 2) == 0 for k in range(tokens)), "Gram")
+        checks.append(("(k u_1 u_k)^2 = (k u_1^2)(k u_k^2)", "expanded to 0"))
+    m = sp.Matrix(tokens, tokens, lambda i, j: sp.Symbol(f"m{i}_{j}"))
+    h = sp.Matrix(sp.symbols(f"h1:{tokens + 1}", real=True))
+    _prove((m * h).jacobian(h) == m, "du/dh = M")
+    checks.append(("du/dh = M, so |det dh/du| = 1/|det M|", "Jacobian taken symbolically, M with free entries"))
+    return checks
+
+
+def _verify_log_ratios(x: tuple[sp.Symbol, ...]) -> list[tuple[str, str]]:
+    """Every product u_i u_j follows from D_ij = u_i (u_j - u_i): polynomial identities, expanded to zero."""
+    for i, j in itertools.permutations(range(len(x)), 2):
+        d_ij, d_ji = x[i] * (x[j] - x[i]), x[j] * (x[i] - x[j])
+        gap = -(d_ij + d_ji)
+        _prove(sp.expand(gap - (x[i] - x[j]) ** 2) == 0, "gap")
+        _prove(sp.expand(d_ij**2 - x[i] ** 2 * gap) == 0, "square")
+        _prove(sp.expand(-d_ij * d_ji - x[i] * x[j] * gap) == 0, "product")
+        _prove(sp.expand(x[i] ** 2 + d_ij - x[i] * x[j]) == 0, "others")
+    how = f"expanded to 0 for all pairs of {len(x)} tokens"
+    return [
+        ("-(D_ij + D_ji) = (u_i - u_j)^2", how),
+        ("D_ij^2 = u_i^2 (u_i - u_j)^2 and -D_ij D_ji = u_i u_j (u_i - u_j)^2", how),
+        ("u_i u_k = u_i^2 + D_ik: y determines all u_i u_j, that is u up to one sign", how),
+    ]
+
+
+def _prove(holds: bool, statement: str) -> None:
+    if not holds:
+        raise ArithmeticError(f"the chart failed its proof at: {statement}")
+
+
+def _steps(found: _Match, tokens: int, checks: list[tuple[str, str]]) -> tuple[Step, ...]:
+    u = sp.MatrixSymbol("u", tokens, 1)
+    k = found.coefficient
+    h = found.field
+    if found.softmax:
+        formulas = [
+            Formula("D_{ij}", rf"\frac{{1}}{{{sp.latex(k)}}}\log\frac{{y_{{ij}}}}{{y_{{ii}}}} = u_i (u_j - u_i)"),
+            Formula(r"|u_i - u_j|", r"\sqrt{-(D_{ij} + D_{ji})}"),
+            Formula("u_i", r"-D_{ij} / (u_i - u_j), \qquad u_k = u_i + D_{ik}/u_i"),
+        ]
+        text = (
+            "The output is a row softmax of $k\\,u u^T$, so it shows the score differences $D_{ij}$ and no more. They "
+            "determine $u$ up to one sign. Feasible exactly when $D_{ij} + D_{ji} \\le 0$; for two tokens this reads "
+            "$y_{12} + y_{21} \\le 1$."
+        )
+    else:
+        formulas = [Formula(r"u_i u_j", rf"y_{{ij}} / {sp.latex(k)}")]
+        text = "The output is the Gram matrix $k\\,u u^T$ itself: it determines $u$ up to one sign."
+    inverse = sp.MatMul(sp.Inverse(found.mixing), u) if not isinstance(found.mixing, sp.Identity) else u
+    formulas += [
+        Formula(sp.Transpose(h), rf"\pm {sp.latex(inverse)}", "two branches; every other field is free"),
+        Formula(
+            r"\left|\det \frac{\partial h}{\partial u}\right|",
+            "1" if isinstance(found.mixing, sp.Identity) else rf"\frac{{1}}{{\left|\det {sp.latex(found.mixing)}\right|}}",
+            "the weight of the chart; factors of y alone are left out",
+        ),
+    ]
+    return (Step("chart", "The fields that give this output", text, tuple(formulas), tuple(checks), SOURCE),)

@@ -1,0 +1,42 @@
+"""Errors of the public edge: what was given, what is allowed, how to fix it."""
+
+from __future__ import annotations
+
+
+class SmisymError(Exception):
+    """Base of every error that smisym raises on purpose."""
+
+
+class InputError(SmisymError, ValueError):
+    """A bad value at the public edge.
+
+    The message has three parts, in this order: what was given, what is allowed, how to fix it.
+    """
+
+    def __init__(self, what: str, given: object, allowed: str, fix: str) -> None:
+        self.what = what
+        self.given = given
+        self.allowed = allowed
+        self.fix = fix
+        super().__init__(f"{what}: given {_short(given)}; allowed: {allowed}. To fix: {fix}.")
+
+
+class NoChartError(SmisymError, NotImplementedError):
+    """No rule found a chart of the level set; carries every rule's reason for refusing."""
+
+    def __init__(self, refusals: list[tuple[str, str]]) -> None:
+        self.refusals = refusals
+        reasons = "; ".join(f"{rule}: {reason}" for rule, reason in refusals)
+        super().__init__(
+            f"no rule found a closed chart of the level set ({reasons}). To fix: declare an "
+            "architecture that one of these rules covers, or add a rule to smisym/charts that matches this program."
+        )
+
+
+class NotConverged(SmisymError, RuntimeError):
+    """A solver stopped before it converged and the caller asked for an error rather than a code."""
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."

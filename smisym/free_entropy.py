@@ -1,0 +1,66 @@
+"""The free entropy whose stationary points are the fixed points of state evolution.
+
+    Phi(Q) = 1/2 tr Q + 1/2 log det(I - Q) + alpha E log Zout(y; omega, I - Q)
+
+relative to the chart's base measure on y, which shifts it by alpha times a constant: only differences at fixed alpha
+mean anything.  Its derivative is dPhi/dQ = (alpha E(Q) - (I - Q)^{-1} + I) / 2 (Stein).  The largest Phi wins.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from smisym.errors import InputError
+from smisym.model import Model
+from smisym.overlap_map import OverlapMap, as_map
+from smisym.solution import Result, Solution, mean_and_error
+
+
+def free_entropy(model: Model | OverlapMap, Q: np.ndarray, alpha: float, **settings: Any) -> Solution:
+    """Phi(Q) at ``alpha``; ``Solution.value`` is a float, +inf at perfect recovery when alpha K > P.
+
+    Q (P, P), 0 <= Q <= I.  At Q = I the potential behaves like (P - alpha K)/2 log det V / P: +inf above P/K, -inf
+    below, and the value is reported as such.  ``settings`` are those of the overlap map when ``model`` is a Model.
+    """
+    omap = as_map(model, **settings)
+    Q = check_overlap(Q, omap.model.fields)
+    if not (math.isfinite(alpha) and alpha >= 0):
+        raise InputError("alpha", alpha, "a finite number >= 0", "give the number of samples per dimension, N / D")
+    if np.linalg.eigvalsh(Q)[-1] >= 1:
+        return Solution(perfect_value(omap.model, alpha), Result.SUCCESS, settings={"alpha": alpha})
+    prior = prior_terms(Q)
+    estimates = omap.evaluate(Q)
+    value, error = mean_and_error(np.array([prior + alpha * e.log_partition for e in estimates]))
+    accurate = all(e.accurate for e in estimates)
+    return Solution(
+        float(value),
+        Result.SUCCESS if accurate else Result.INTEGRATION,
+        statistical_error=float(error),
+        degrees_of_freedom=omap.scrambles - 1,
+        settings={**omap.settings(), "alpha": alpha},
+    )
+
+
+def prior_terms(Q: np.ndarray) -> float:
+    """1/2 tr Q + 1/2 log det(I - Q)."""
+    return 0.5 * float(np.trace(Q)) + 0.5 * float(np.linalg.slogdet(np.eye(len(Q)) - Q)[1])
+
+
+def perfect_value(model: Model, alpha: float) -> float:
+    """The limit of Phi as Q -> I: its sign is that of alpha K - P, K the rank of df/dZ."""
+    K = model.jacobian_rank(tuple(range(model.fields)), np.random.default_rng(0))
+    return math.inf if alpha * K > model.fields else -math.inf
+
+
+def check_overlap(Q: np.ndarray, fields: int) -> np.ndarray:
+    """Q as a symmetric float array (P, P) with 0 <= Q <= I, or an InputError."""
+    Q = np.asarray(Q, dtype=float)
+    if Q.shape != (fields, fields) or not np.isfinite(Q).all() or np.abs(Q - Q.T).max() > 1e-10:
+        raise InputError("Q", Q.tolist(), f"a finite symmetric ({fields}, {fields}) matrix", "give one row per field")
+    values = np.linalg.eigvalsh(Q)
+    if values[0] < -1e-10 or values[-1] > 1 + 1e-10:
+        raise InputError("Q", f"eigenvalues {values.tolist()}", "eigenvalues in [0, 1]", "an overlap has 0 <= Q <= I")
+    return Q

@@ -1,0 +1,424 @@
+"""GAMP: generalised approximate message passing on finite data, for any SMI model.
+
+The data are N samples of T tokens in dimension D, ``y_mu = f(W X_mu^T / sqrt(D))``; the unknown is W (P, D),
+with rows N(0, I_D).  One step turns (W_hat, C_hat, g) into the next:
+
+    V = C_hat;   omega_mu = W_hat X_mu^T / sqrt(D) - V g_mu            (g of the step before: the Onsager term)
+    g_mu = V^{-1} (E[Z_mu | y_mu, omega_mu, V] - omega_mu)             (the channel)
+    A = -(1/D) sum_mu sum_t d g_mu[:, t] / d omega_mu[:, t],  or  (1/D) sum_mu g_mu g_mu^T
+    C_hat = (I + A)^{-1};   W_hat = C_hat ((1/sqrt D) sum_mu g_mu X_mu + A W_hat)
+
+(arXiv 2502.00901, appendix B).  Side information ``S = sqrt(lam) W + N(0, 1)`` adds lam I to the inverse of C_hat and
+sqrt(lam) S to the bracket.  The overlap of W_hat with W follows state evolution, step by step, as D grows at
+fixed alpha = N / D.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy import linalg
+
+from smisym.errors import InputError
+from smisym.samples import Outputs, SampleModel, back_project, check_array, check_data, flatten, project
+from smisym.solution import Result, Solution
+
+RTOL = 1e-3  # of one sample's mean, in posterior standard deviations
+PERFECT = 1e-13  # posterior variance below which W_hat holds W to the rounding of the data
+COLLAPSED = 1e-26  # posterior variance that no arithmetic on the data can support
+BLOW_UP = 100.0  # mean square of the entries of W_hat; that of W is 1
+OVERCONFIDENT = 100.0  # ratio of squared errors to what C_hat allows, beyond any fluctuation
+SLACK = 100.0  # true error over the change of one step, at most, where convergence is believed
+
+PERFECT_RECOVERY = "perfect recovery to rounding"
+
+
+@dataclass(frozen=True)
+class Gamp:
+    """Where GAMP stopped.
+
+    W_hat
+        (P, D), the estimate: the posterior mean of W, in the gauge (signs) in which it was found.
+    C_hat
+        (P, P), the posterior covariance of one column of W.
+    Q
+        (P, P), ``W_hat W_hat^T / D``.
+    overlap
+        (P, P), ``W_hat W^T / D`` after the flip of rows of W_hat that makes its trace largest; None without W.
+    steps
+        How many steps were made.
+    reason
+        Why it stopped, in words.
+    """
+
+    W_hat: np.ndarray
+    C_hat: np.ndarray
+    Q: np.ndarray
+    overlap: np.ndarray | None
+    steps: int
+    reason: str
+
+
+def gamp(
+    model: SampleModel,
+    X: np.ndarray,
+    y: np.ndarray | Outputs,
+    *,
+    W: np.ndarray | None = None,
+    max_steps: int = 100,
+    damping: float = 0.0,
+    side_information: tuple[float, np.ndarray] | None = None,
+    initial: np.ndarray | float | None = None,
+    tol: float = 1e-5,
+    rtol: float | None = None,
+    A: Literal["hessian", "outer"] = "hessian",
+    callback: Callable[[dict[str, Any]], object] | None = None,
+    seed: int | np.random.Generator = 0,
+) -> Solution:
+    """Estimate the weights W of ``model`` from data, by GAMP.
+
+    X (N, T, D)
+        Tokens, i.i.d. N(0, 1) (the theory assumes it: standardise your own data).  Not copied when it is a
+        C-ordered float64 array.
+    y (N, ...)
+        Outputs, as an array with the shape of ``model.link`` or, better, as what ``model.observe`` returns, which
+        keeps the digits that a float y loses.
+    W (P, D)
+        The truth, if known: it serves only to report overlaps.
+    damping in [0, 1)
+        Share of the old state (W_hat, C_hat, g) kept at each step; it moves no fixed point.  State evolution describes
+        the undamped steps; on few data these may go on oscillating about the fixed point, and 0.2 to 0.4 settles them.
+    side_information (lam, S)
+        lam >= 0 and S (P, D) = sqrt(lam) W + N(0, 1).
+    initial
+        None: with side information, the posterior mean from it alone; without, W_hat i.i.d. N(0, 1/D), small and
+        random, since an even model never leaves W_hat = 0 (its self-overlap is then as large as its chance
+        overlap with the truth, 1/D).  A float s: W_hat i.i.d. N(0, s^2).  An array (P, D): a start that is a
+        posterior mean, so that C_hat = I - W_hat W_hat^T / D, which must be positive definite.
+    tol
+        Converged when W_hat and Q change by less, relative to the larger of themselves and their start, and the fields
+        found are not many standard deviations from where C_hat has them (else an estimate that stands still because
+        C_hat collapsed would pass).
+    rtol
+        Accuracy asked of the channel's means, in the V-norm, sample by sample.  None: 1e-3, or the channel's own
+        default where that is coarser; averaged over samples it reaches W_hat far below its fluctuations.
+    A
+        "hessian", minus the mean derivative of g, or "outer", the mean of g g^T.  They agree as D grows when the model
+        is the one that made the data.  On finite data "outer" can collapse on the way to perfect recovery: where
+        errors exceed C_hat it shrinks C_hat further, and W_hat freezes short of the truth (not reported as success).
+    callback
+        Called with each step's record; what it returns is ignored.
+    seed
+        Of the random start: an int or a Generator.
+
+    Returns a Solution whose value is a :class:`Gamp` and whose history has one record per step, the start as step 0:
+    step, overlap, cosines (P,) (None without W), Q, C_hat, change, surprise (largest ratio over directions of the mean
+    (m - omega)(m - omega)^T to the V of that step, at most about 1 when V is the covariance of the error),
+    channel_error (error of the channel as it reaches W_hat: root mean square per entry, in posterior standard
+    deviations), channel (its result code).  Results: SUCCESS; MAX_STEPS; DIVERGED; INTERRUPTED (Ctrl-C: the value is
+    the last full step); else the channel's own code at the last step.
+
+    Raises InputError for arrays of wrong shape or unequal length, values that are not finite, D < 2, and bad options.
+    Source: arXiv 2502.00901, appendix B.
+    """
+    X, y, W = check_data(model, X, y, W)
+    P, D = model.fields, X.shape[2]
+    rtol = max(RTOL, model.channel.default_rtol()) if rtol is None else rtol
+    _check_options(max_steps, damping, tol, rtol, A)
+    lam, S = _check_side_information(side_information, (P, D))
+    rng = np.random.default_rng(seed)
+    start = _start(initial, lam, S, (P, D), X.shape[:2], rng)
+    step = _Step(model, flatten(X), y, damping, lam, S, rtol, A)
+    settings = {
+        "samples": X.shape[0], "dim": D, "alpha": X.shape[0] / D, "max_steps": max_steps, "damping": damping,
+        "tol": tol, "rtol": rtol, "A": A, "side_information": lam, "initial": _describe(initial, lam),
+        "seed": seed if isinstance(seed, int) else "generator",
+    }  # fmt: skip
+    return _iterate(step, start, _Judge(model.symmetry.signs, W, start, tol, damping), max_steps, callback, settings)
+
+
+@dataclass(frozen=True)
+class _State:
+    """W_hat (P, D), C_hat (P, P), g (N, P, T); then what was seen in the step that made it.
+
+    surprise, hidden_error: see :func:`_surprise`.  channel_error, channel: the channel's error and result.
+    """
+
+    W_hat: np.ndarray
+    C_hat: np.ndarray
+    g: np.ndarray
+    surprise: float | None = None
+    hidden_error: float = 0.0
+    channel_error: float | None = None
+    channel: Result = Result.SUCCESS
+
+    @property
+    def Q(self) -> np.ndarray:
+        return self.W_hat @ self.W_hat.T / self.W_hat.shape[1]
+
+
+_REMEDY = " (use A='hessian', damping, more data, or check that the data follow the model)"
+
+
+class _Diverged(Exception):
+    """The step has no next state; the argument says why."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One GAMP step, state to state."""
+
+    model: SampleModel
+    X: np.ndarray  # (N T, D): every product with the data is one matrix product
+    y: Any
+    damping: float
+    lam: float
+    S: np.ndarray | None
+    rtol: float
+    A: str
+
+    def __call__(self, state: _State) -> _State:
+        V, D = state.C_hat, self.X.shape[1]
+        omega = project(state.W_hat, self.X, self.model.tokens) - V @ state.g
+        moments = self.model.channel.moments(self.y, omega, V, cov=self.A == "hessian", rtol=self.rtol)
+        g = moments.g
+        if not np.isfinite(g).all():
+            raise _Diverged("the channel's means are not finite")
+        outer = _outer(g, D)
+        A = outer if self.A == "outer" else _hessian(moments.dg, D)
+        b = back_project(g, self.X) + A @ state.W_hat
+        if self.S is not None:
+            b += math.sqrt(self.lam) * self.S
+        C_hat = _inverse(A + (1.0 + self.lam) * np.eye(len(A)))
+        keep = self.damping
+        new = _State(
+            (1 - keep) * (C_hat @ b) + keep * state.W_hat,
+            (1 - keep) * C_hat + keep * state.C_hat,
+            (1 - keep) * g + keep * state.g,
+            *_surprise(outer, V, C_hat, len(self.X) / D),
+            float(np.sqrt(np.sum(np.square(moments.error)) / (len(A) * D))),
+            moments.result,
+        )
+        if not np.isfinite(new.W_hat).all():
+            raise _Diverged("the estimate is not finite")
+        if np.trace(new.Q) > BLOW_UP * len(A):
+            raise _Diverged(f"the estimate blew up: its mean square exceeds {BLOW_UP:g}, that of the weights is 1")
+        return new
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """What is recorded of each state, and when to stop."""
+
+    signs: np.ndarray
+    W: np.ndarray | None
+    start: _State
+    tol: float
+    damping: float
+
+    def record(self, number: int, old: _State | None, new: _State) -> dict[str, Any]:
+        overlap, cosines = (None, None) if self.W is None else aligned_overlap(self.signs, new.W_hat, self.W)
+        return {
+            "step": number,
+            "overlap": overlap,
+            "cosines": cosines,
+            "Q": new.Q,
+            "C_hat": new.C_hat,
+            "change": None if old is None else self._change(old, new),
+            "surprise": new.surprise,
+            "channel_error": new.channel_error,
+            "channel": new.channel.value,
+        }
+
+    def _change(self, old: _State, new: _State) -> float:
+        # As if undamped, or strong damping would pass for convergence.  Relative to the start where that is larger: an
+        # estimate that decays to zero (nothing to be learned) converges, while one that slowly grows out of a small
+        # start does not pass for converged.
+        taken = 1 - self.damping
+        pairs = ((old.W_hat, new.W_hat, self.start.W_hat), (old.Q, new.Q, self.start.Q))
+        return max(_relative(np.linalg.norm(b - a) / taken, np.linalg.norm(b), np.linalg.norm(s)) for a, b, s in pairs)
+
+    def reason_to_stop(self, state: _State, change: float) -> str | None:
+        """Why the iteration is done, or None.  Raises _Diverged when C_hat left the range of the arithmetic."""
+        variances = np.linalg.eigvalsh(state.C_hat)
+        if variances[-1] < PERFECT and state.hidden_error <= SLACK * math.sqrt(PERFECT):
+            return PERFECT_RECOVERY
+        if variances[0] < COLLAPSED:
+            raise _Diverged("C_hat collapsed: the errors far exceed it" + _REMEDY)
+        if change <= self.tol and state.hidden_error <= SLACK * self.tol:
+            return "converged"
+        return None
+
+
+def _iterate(
+    step: _Step,
+    state: _State,
+    judge: _Judge,
+    max_steps: int,
+    callback: Callable[[dict[str, Any]], object] | None,
+    settings: dict[str, Any],
+) -> Solution:
+    latest = (state, judge.record(0, None, state))
+    history = [latest[1]]
+    result, reason = Result.MAX_STEPS, f"made all {max_steps} steps"
+    try:
+        if callback is not None:
+            callback(history[0])
+        for number in range(1, max_steps + 1):
+            new = step(latest[0])
+            # One assignment: an interrupt finds a state with its own record, whichever it finds.
+            latest = (new, judge.record(number, latest[0], new))
+            history.append(latest[1])
+            if callback is not None:
+                callback(latest[1])
+            stop = judge.reason_to_stop(new, latest[1]["change"])
+            if stop is not None:
+                result, reason = new.channel, stop
+                break
+    except _Diverged as error:
+        result, reason = Result.DIVERGED, str(error)
+    except KeyboardInterrupt:
+        result, reason = Result.INTERRUPTED, "interrupted"
+    state, last = latest
+    if result is Result.MAX_STEPS and state.hidden_error > 0:
+        reason += "; the errors far exceed C_hat" + _REMEDY
+    if history[-1] is not last:
+        history.append(last)
+    value = Gamp(state.W_hat, state.C_hat, state.Q, last["overlap"], last["step"], reason)
+    return Solution(value, result, history=tuple(history), settings=settings)
+
+
+def aligned_overlap(signs: np.ndarray, W_hat: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Overlap (P, P) ``W_hat W^T / D`` and cosines (P,) of matching rows, modulo the given signs (G, P).
+
+    Of the flips of rows of W_hat in ``signs`` (all of which the output cannot see), the one that makes the trace of the
+    overlap largest; of several equal to rounding, the one with the largest cosines.  The cosine with a zero row is 0.
+    """
+    overlap = W_hat @ W.T / W.shape[1]
+    norms = np.sqrt(np.mean(W_hat**2, axis=1) * np.mean(W**2, axis=1))
+    diagonal = np.diag(overlap)
+    cosines = np.divide(diagonal, norms, out=np.zeros_like(norms), where=norms > 0)
+    traces = signs @ diagonal
+    equal = traces >= traces.max() - 1e-12 * np.abs(diagonal).sum()
+    best = signs[np.argmax(np.where(equal, signs @ cosines, -np.inf))]
+    return best[:, None] * overlap, best * cosines
+
+
+def _surprise(outer: np.ndarray, V: np.ndarray, C_hat: np.ndarray, tokens_per_dim: float) -> tuple[float, float]:
+    """How far the fields are from where V has them: (largest squared ratio, error that the next C_hat hides).
+
+    ``E = V outer V / (alpha T)`` is the mean of (m - omega)(m - omega)^T per token, which V bounds from above whenever
+    V is the covariance of omega's error.  The second number is the root mean square error, by E, in the directions, if
+    any, in which E exceeds the next C_hat beyond doubt.
+    """
+    now, after = (np.tril(_cholesky(matrix)[0]) for matrix in (V, C_hat))
+    largest = np.linalg.eigvalsh(now.T @ outer @ now / tokens_per_dim)[-1]
+    E = V @ outer @ V / tokens_per_dim
+    half = linalg.solve_triangular(after, E, lower=True)
+    ratios, directions = np.linalg.eigh(linalg.solve_triangular(after, half.T, lower=True))
+    errors = np.sqrt(np.maximum(ratios, 0.0)) * np.linalg.norm(after @ directions, axis=0)
+    return float(largest), float(np.max(errors, where=ratios > OVERCONFIDENT, initial=0.0))
+
+
+def _outer(g: np.ndarray, D: int) -> np.ndarray:
+    rows = g.transpose(1, 0, 2).reshape(g.shape[1], -1)
+    return rows @ rows.T / D
+
+
+def _hessian(dg: np.ndarray, D: int) -> np.ndarray:
+    """Minus the derivative of g token by token, summed over tokens and samples, over D; dg (N, P, T, P, T).
+
+    Positive semidefinite in the limit; the heavy tails of few samples can make it negative in some direction, and the
+    nearest matrix that is not takes its place.
+    """
+    total = np.einsum("nptqt->pq", dg)
+    if not np.isfinite(total).all():
+        raise _Diverged("the channel's derivative is not finite")
+    values, vectors = np.linalg.eigh(-(total + total.T) / (2 * D))
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T
+
+
+def _inverse(matrix: np.ndarray) -> np.ndarray:
+    """Inverse of a positive definite matrix, symmetric to the last bit."""
+    inverse = linalg.cho_solve(_cholesky(matrix), np.eye(len(matrix)))
+    return (inverse + inverse.T) / 2
+
+
+def _cholesky(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
+    if not np.isfinite(matrix).all():
+        raise _Diverged("the covariance is not finite")
+    try:
+        return linalg.cho_factor(matrix, lower=True)
+    except linalg.LinAlgError:
+        raise _Diverged("the covariance is not positive definite") from None
+
+
+def _relative(change: np.floating[Any], *scales: np.floating[Any]) -> float:
+    scale = max(scales)
+    return float(change / scale) if scale > 0 else 0.0
+
+
+def _start(
+    initial: np.ndarray | float | None,
+    lam: float,
+    S: np.ndarray | None,
+    shape: tuple[int, int],
+    samples_tokens: tuple[int, ...],
+    rng: np.random.Generator,
+) -> _State:
+    P, D = shape
+    g = np.zeros((samples_tokens[0], P, samples_tokens[1]))
+    if initial is None and S is not None and lam > 0:
+        return _State(math.sqrt(lam) / (1 + lam) * S, np.eye(P) / (1 + lam), g)
+    if initial is None:
+        initial = 1 / math.sqrt(D)
+    if np.ndim(initial) == 0:
+        strength = float(np.asarray(initial))
+        if not (math.isfinite(strength) and strength > 0):
+            raise InputError("initial", initial, "a standard deviation > 0, or an array (P, D)", "leave it out")
+        return _State(strength * rng.standard_normal(shape), np.eye(P), g)
+    W_hat = check_array("initial", initial, shape)
+    C_hat = np.eye(P) - W_hat @ W_hat.T / D
+    if np.linalg.eigvalsh(C_hat)[0] <= 0:
+        raise InputError(
+            "initial",
+            f"rows with W_hat W_hat^T / D = {np.round(np.eye(P) - C_hat, 4).tolist()}",
+            "a posterior mean: W_hat W_hat^T / D below the identity",
+            "scale it down, for instance pass 0.9 * W_hat",
+        )
+    return _State(W_hat, C_hat, g)
+
+
+def _describe(initial: np.ndarray | float | None, lam: float) -> str | float:
+    if initial is None:
+        return "side information" if lam > 0 else "random"
+    return float(np.asarray(initial)) if np.ndim(initial) == 0 else "given"
+
+
+def _check_options(max_steps: int, damping: float, tol: float, rtol: float, A: str) -> None:
+    if not (isinstance(max_steps, (int, np.integer)) and max_steps >= 1):
+        raise InputError("max_steps", max_steps, "a whole number >= 1", "give the largest number of steps")
+    if not 0 <= damping < 1:
+        raise InputError("damping", damping, "0 <= damping < 1", "0 is none; 0.5 keeps half of the old state")
+    for name, value in (("tol", tol), ("rtol", rtol)):
+        if not 0 < value < 1:
+            raise InputError(name, value, f"0 < {name} < 1", "leave it out for the default")
+    if A not in ("outer", "hessian"):
+        raise InputError("A", A, "'outer' or 'hessian'", "leave it out for 'outer'")
+
+
+def _check_side_information(
+    given: tuple[float, np.ndarray] | None, shape: tuple[int, int]
+) -> tuple[float, np.ndarray | None]:
+    if given is None:
+        return 0.0, None
+    if not (isinstance(given, (tuple, list)) and len(given) == 2):
+        raise InputError("side_information", type(given), "a pair (lam, S)", "pass (lam, S), S of the shape of W")
+    lam, S = given
+    if not (np.ndim(lam) == 0 and math.isfinite(lam) and lam >= 0):
+        raise InputError("side_information", lam, "a finite strength lam >= 0", "pass (lam, S)")
+    return float(lam), check_array("side_information", S, shape)

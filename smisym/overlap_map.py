@@ -1,0 +1,288 @@
+"""The overlap map E(Q) = E[g_out g_out^T] (sum over tokens) and its exact derivative.
+
+E does not depend on alpha: one table of evaluations serves every alpha, every threshold and the free entropy.
+Each scramble of the Sobol points gives its own smooth, deterministic map; solvers solve once for each
+scramble, and the spread of their answers is the statistical error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import qmc
+from threadpoolctl import threadpool_limits
+
+from smisym.errors import InputError
+from smisym.io import header
+from smisym.model import Model
+from smisym.solution import Result
+
+
+class Keeper(Protocol):
+    """Keeps records of plain JSON types by name: :class:`smisym.io.Store`."""
+
+    def get(self, name: str) -> dict[str, Any] | None: ...
+
+    def put(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One scramble's estimates at one overlap.
+
+    E (P, P): E[g g^T], the combination of three estimators of least variance.
+    three (3, P, P): the three, equal by Nishimori: E[g g^T], -E[dg] and E[g g*^T] with g* = V^{-1}(Z* - omega).
+    slope (P, P, P, P): dE[M]_pq = sum_ab slope[p,a,q,b] M_ab, from E[(dg) M (dg)^T] (theory: the Ito derivative of E).
+    log_partition: E log Zout.
+    inner_error: bound on the error of tr(V E) from the inner integration; tr(V E) is between 0 and the rank of df/dZ.
+    accurate: whether every inner integral met its tolerance.
+    """
+
+    Q: np.ndarray
+    E: np.ndarray
+    three: np.ndarray
+    slope: np.ndarray
+    log_partition: float
+    inner_error: float
+    accurate: bool
+
+    def derivative(self, M: np.ndarray) -> np.ndarray:
+        """dE(Q)[M] for a symmetric M (P, P)."""
+        return np.einsum("paqb,ab->pq", self.slope, M)
+
+
+class OverlapMap:
+    """E(Q) of one model, evaluated on demand and remembered.
+
+    samples: Sobol points of one evaluation over all scrambles; samples / scrambles is a power of two.
+    rtol: tolerance of the inner integrals.  workers: threads; results do not depend on it.
+    store: keeps every evaluation as soon as it is made, so that a run that was killed resumes with the same bits.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        samples: int = 8192,
+        scrambles: int = 8,
+        seed: int = 0,
+        rtol: float | None = None,
+        workers: int | None = None,
+        store: Keeper | None = None,
+    ) -> None:
+        points, left = divmod(int(samples), int(scrambles)) if scrambles else (0, 1)
+        if scrambles < 2 or left or points < 2 or points & (points - 1):
+            raise InputError(
+                "samples, scrambles",
+                (samples, scrambles),
+                "scrambles >= 2 and samples / scrambles a power of two",
+                "use for example samples=8192, scrambles=8",
+            )
+        if not (isinstance(seed, (int, np.integer)) and seed >= 0):
+            raise InputError("seed", seed, "a whole number >= 0", "leave it out for 0")
+        self.model, self.samples, self.scrambles, self.seed = model, int(samples), int(scrambles), int(seed)
+        self.rtol = max(1e-3, model.channel.default_rtol()) if rtol is None else float(rtol)
+        self.workers = workers or os.cpu_count() or 1
+        self.store = store
+        self._points: dict[int, np.ndarray] = {}
+        self._known: dict[tuple[int, bytes], Estimate] = {}
+
+    def sibling(self, samples: int, scrambles: int | None = None) -> OverlapMap:
+        """The same map with other numbers of points."""
+        return OverlapMap(
+            self.model,
+            samples=samples,
+            scrambles=scrambles or self.scrambles,
+            seed=self.seed,
+            rtol=self.rtol,
+            workers=self.workers,
+            store=self.store,
+        )
+
+    # ---- evaluation ----------------------------------------------------------------------------
+
+    def __call__(self, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """E(Q) and its standard error over the scrambles; (P, P) each."""
+        values = np.array([e.E for e in self.evaluate(Q)])
+        return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
+
+    def evaluate(self, Q: np.ndarray) -> list[Estimate]:
+        """The estimates of all scrambles at Q (P, P), or scramble by scramble at Q (scrambles, P, P)."""
+        Q = np.asarray(Q, dtype=float)
+        each = np.broadcast_to(Q, (self.scrambles, *Q.shape[-2:]))
+        return self.each(lambda r: self.at(r, each[r]))
+
+    def each(self, task: Any) -> list[Any]:
+        """``task(r)`` for every scramble r, in threads; order and results do not depend on their number."""
+        with threadpool_limits(1):
+            if self.workers == 1:
+                return [task(r) for r in range(self.scrambles)]
+            with ThreadPoolExecutor(min(self.workers, self.scrambles)) as pool:
+                return list(pool.map(task, range(self.scrambles)))
+
+    def at(self, scramble: int, Q: np.ndarray) -> Estimate:
+        """One scramble's estimates at Q (P, P), remembered."""
+        Q = self.model.symmetry.project(np.asarray(Q, dtype=float))
+        key = (scramble, Q.tobytes())
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._kept(scramble, Q)
+        return found
+
+    def _kept(self, scramble: int, Q: np.ndarray) -> Estimate:
+        """From the store, or estimated and put there."""
+        if self.store is None:
+            return self._estimate(scramble, Q)
+        content = json.dumps([self.settings(), scramble, Q.tolist()])
+        name = f"E {hashlib.sha256(content.encode()).hexdigest()[:24]}"
+        stored = self.store.get(name)
+        if stored is None:
+            # What is used is what was stored: a resumed run sees the same bits.
+            stored = self.store.put(name, {f.name: getattr(self._estimate(scramble, Q), f.name) for f in fields(Estimate)})
+        return _estimate_from(stored)
+
+    def _normals(self, scramble: int) -> np.ndarray:
+        """(n, 2, P, T) standard normals of one scramble: the fields, then the part of omega independent of them."""
+        if scramble not in self._points:
+            P, T = self.model.fields, self.model.tokens
+            seed = np.random.SeedSequence(self.seed, spawn_key=(scramble,))
+            engine = qmc.Sobol(2 * P * T, scramble=True, bits=53, rng=np.random.default_rng(seed))
+            uniform = np.maximum(engine.random(self.samples // self.scrambles), 2.0**-54)
+            # The first Sobol coordinates are the best: they go to the last rows, which the output shows most directly.
+            self._points[scramble] = ndtri(uniform).reshape(-1, 2, P, T)[:, :, ::-1]
+        return self._points[scramble]
+
+    def _estimate(self, scramble: int, Q: np.ndarray) -> Estimate:
+        root, V = _split(Q)
+        normals = self._normals(scramble)
+        Z = normals[:, 0]
+        # omega given Z: mean Q Z, covariance Q V; the same joint law as omega = Q^{1/2} xi, Z = omega + V^{1/2} u.
+        omega = Q @ Z + root @ normals[:, 1]
+        moments = self.model.channel.moments(
+            self.model.observe(Z), omega, V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble
+        )
+        if moments.dg is None:
+            raise TypeError("the channel returned no covariance")
+        g, dg, n = moments.g, moments.dg, len(Z)
+        star = np.linalg.solve(V, Z - omega)
+        products = np.stack(
+            [
+                np.einsum("npt,nqt->npq", g, g),
+                -_symmetric(np.einsum("nptqt->npq", dg)),
+                _symmetric(np.einsum("npt,nqt->npq", g, star)),
+            ]
+        )
+        flat = dg.transpose(1, 3, 0, 2, 4).reshape(dg.shape[1] * dg.shape[3], -1)
+        P = len(Q)
+        slope = (flat @ flat.T / n).reshape(P, P, P, P)
+        whitened = np.einsum("npt,pq,nqt->n", g, V, g)
+        inner = np.mean(2 * np.sqrt(whitened) * moments.error + moments.error**2)
+        return Estimate(
+            Q,
+            self._combine(products),
+            self.model.symmetry.project(products.mean(axis=1)),
+            slope,
+            float(moments.log_partition.mean()),
+            float(inner),
+            moments.result is not Result.INTEGRATION,
+        )
+
+    def _combine(self, products: np.ndarray) -> np.ndarray:
+        """The mean of E[g g^T] with the two differences of Nishimori, which vanish on average, as control variates."""
+        symmetry = self.model.symmetry
+        first, second, third = symmetry.coordinates(products)  # (n, k) each
+        best = np.empty(first.shape[1])
+        for k in range(first.shape[1]):
+            controls = np.stack([first[:, k] - second[:, k], first[:, k] - third[:, k]], axis=1)
+            centred = controls - controls.mean(axis=0)
+            coefficient = np.linalg.lstsq(centred, first[:, k] - first[:, k].mean(), rcond=None)[0]
+            best[k] = first[:, k].mean() - controls.mean(axis=0) @ coefficient
+        return symmetry.matrix(best)
+
+    # ---- files ---------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        return {"samples": self.samples, "scrambles": self.scrambles, "seed": self.seed, "rtol": self.rtol}
+
+    def save(self, path: str | Path) -> None:
+        """Everything evaluated so far, as one .npz file with a JSON header; written atomically."""
+        path = Path(path)
+        keys = sorted(self._known, key=lambda k: (k[0], k[1]))
+        arrays: dict[str, np.ndarray] = {
+            f.name: np.array([getattr(self._known[k], f.name) for k in keys]) for f in fields(Estimate)
+        }
+        arrays["scramble"] = np.array([k[0] for k in keys], dtype=int)
+        head = header(self.model.architecture, self.seed, self.settings()) if self.model.architecture else {}
+        arrays["header"] = np.array(json.dumps(head | {"map": self.settings()}))
+        temporary = path.with_name(path.name + ".tmp.npz")
+        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+        os.replace(temporary, path)
+
+    @classmethod
+    def load(cls, path: str | Path, model: Model, *, workers: int | None = None) -> OverlapMap:
+        """A map with the evaluations of a file; InputError when it belongs to another model."""
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                head = json.loads(str(data["header"]))
+                arrays = {name: data[name] for name in data.files if name != "header"}
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError("overlap map", str(path), "a file written by OverlapMap.save", str(error)) from None
+        if model.architecture is not None and head.get("digest") not in (None, model.architecture.digest):
+            raise InputError(
+                "overlap map", str(path), "a map of the same architecture", "compile the architecture that it was made for"
+            )
+        loaded = cls(model, workers=workers, **head["map"])
+        for i, scramble in enumerate(arrays["scramble"]):
+            estimate = _estimate_from({f.name: arrays[f.name][i] for f in fields(Estimate)})
+            loaded._known[int(scramble), estimate.Q.tobytes()] = estimate
+        return loaded
+
+
+def overlap_map(
+    model: Model,
+    *,
+    samples: int = 8192,
+    scrambles: int = 8,
+    seed: int = 0,
+    rtol: float | None = None,
+    workers: int | None = None,
+    store: Keeper | None = None,
+) -> OverlapMap:
+    """The overlap map of a model; see :class:`OverlapMap`."""
+    return OverlapMap(
+        model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers, store=store
+    )
+
+
+def as_map(model: Model | OverlapMap, **settings: Any) -> OverlapMap:
+    """A map as it is, or a new one for a model."""
+    return model if isinstance(model, OverlapMap) else OverlapMap(model, **settings)
+
+
+def _estimate_from(values: Mapping[str, Any]) -> Estimate:
+    Q, E, three, slope = (np.array(values[name], dtype=float) for name in ("Q", "E", "three", "slope"))
+    numbers = float(values["log_partition"]), float(values["inner_error"])
+    return Estimate(Q, E, three, slope, *numbers, bool(values["accurate"]))
+
+
+def _split(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(Q V)^{1/2} and V = I - Q; InputError unless 0 <= Q < I."""
+    values, vectors = np.linalg.eigh(Q)
+    if values[0] < -1e-12 or values[-1] >= 1:
+        raise InputError("overlap Q", Q.tolist(), "0 <= Q < I", "at Q = I nothing is left to learn")
+    values = np.maximum(values, 0.0)
+    root = (vectors * np.sqrt(values * (1 - values))) @ vectors.T
+    return root, np.eye(len(Q)) - Q
+
+
+def _symmetric(products: np.ndarray) -> np.ndarray:
+    return 0.5 * (products + np.swapaxes(products, -1, -2))

@@ -1,0 +1,424 @@
+"""Figures for a paper: the learning curve with its thresholds, and GAMP against state evolution.
+
+Every function takes plain dictionaries (the records of the result files) and returns a
+``matplotlib.figure.Figure``; nothing touches the global state of pyplot, nor is anything shown.  A point that did not
+converge is drawn hollow and is never joined to its neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from scipy import stats
+
+from smisym.errors import InputError
+from smisym.plot_parts import (
+    GREY,
+    INK,
+    PUBLISHED,
+    UNCONVERGED,
+    Record,
+    column,
+    converged,
+    diagonal,
+    diagonals,
+    draw_line,
+    draw_points,
+    freeze,
+    is_number,
+    layer_handle,
+    marker_handle,
+    paper_style,
+    quantiles,
+    render,
+    row_colour,
+    row_labels,
+    row_marker,
+    threshold_colour,
+)
+from smisym.render.files import write_atomically
+
+_DOTTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": (0, (1, 1.6))}
+_PANELS = ("overlap", "errors", "free_entropy")
+_HEIGHTS = {"overlap": 3.0, "errors": 1.35, "free_entropy": 1.35}
+_FORMATS: dict[str, dict[str, Any]] = {
+    ".svg": {"format": "svg", "metadata": {"Date": None, "Creator": None}},
+    ".pdf": {"format": "pdf", "metadata": {"CreationDate": None, "Creator": None, "Producer": None}},
+    ".png": {"format": "png", "metadata": {"Software": None}, "dpi": 300},
+}
+
+
+def curve_figure(
+    points: Sequence[Record],
+    thresholds: Sequence[Record] = (),
+    *,
+    labels: Sequence[str] | None = None,
+    gamp_points: Sequence[Record] | None = None,
+    published: Mapping[str, Any] | None = None,
+    title: str | None = None,
+    width: float = 7.0,
+    panels: Sequence[str] = _PANELS,
+) -> Figure:
+    """Overlaps, prediction errors and free entropy against alpha, one above the other.
+
+    points
+        Records with "alpha", "Q" (P, P) or its diagonal, "Q_error" (one standard error, same shape), "result"; and,
+        where known, "bayes_error", "plug_in_error", "free_entropy", each with "..._stderr", and "degrees_of_freedom".
+        Bands are 95 % intervals (Student t, or normal without degrees of freedom).
+    thresholds
+        Records with "kind", "layers", "alpha" (None is infinite), "error", and "Q" just below: the curve of two
+        converged neighbours passes through it, so that kinks sit where they are.
+    labels
+        Names of the P rows; "layer 1", "layer 2", ... by default.
+    gamp_points
+        Records like ``points``, as :func:`gamp_points` makes them from runs.
+    published
+        {"curve": records with "alpha", "Q" and perhaps "plug_in_error", "amp": the same with "Q_error" (their spread),
+        "label": their name}, each optional.
+    width
+        In inches: 7.0 across two columns, 3.4 in one.
+    panels
+        Which of "overlap", "errors", "free_entropy"; a panel without finite data is left out.
+
+    Raises InputError for no points, an unknown panel, or labels that do not fit.
+    """
+    points = sorted(points, key=lambda point: point["alpha"])
+    labels = _check(points, labels, panels)
+    shown = [panel for panel in _PANELS if panel in panels and (panel == "overlap" or _has_data(points, panel))]
+    with paper_style(width):
+        figure, axes = _stack(shown, width)
+        by_name = dict(zip(shown, axes, strict=True))
+        if "overlap" in by_name:
+            _draw_overlaps(by_name["overlap"], points, thresholds, labels, gamp_points or (), published or {})
+        if "errors" in by_name:
+            _draw_errors(by_name["errors"], points, published or {})
+        if "free_entropy" in by_name:
+            _draw_free_entropy(by_name["free_entropy"], points)
+        _finish_curve(figure, axes, points, thresholds, gamp_points or (), published or {})
+        handles = _curve_legend(points, labels, gamp_points or (), published or {})
+        freeze(figure, axes, handles, thresholds, title)
+    return figure
+
+
+def gamp_figure(
+    runs: Sequence[Record],
+    state_evolution: Sequence[Record] | None = None,
+    *,
+    labels: Sequence[str] | None = None,
+    title: str | None = None,
+    width: float = 7.0,
+) -> Figure:
+    """Overlap against iteration, one panel for each alpha: theory as lines, means of runs as points.
+
+    runs
+        Records with "alpha", "dim", "seed", "iterations" (records with "step" and "overlap" (P, P), or "Q" where the
+        truth is unknown) and "result".  Error bars are 95 % intervals over runs of one alpha and dimension; a run that
+        converged keeps its last value, one that did not is drawn hollow where it stopped and counts no further.
+    state_evolution
+        Records with "alpha" and "iterations" (records with "step" and "Q").
+
+    Raises InputError without any run.
+    """
+    if not runs:
+        raise InputError("GAMP runs", "none", "at least one run", "run `smisym gamp` first")
+    alphas = sorted({float(run["alpha"]) for run in runs})
+    theory = {float(record["alpha"]): record["iterations"] for record in state_evolution or ()}
+    labels = row_labels(labels, len(_run_diagonal(runs[0]["iterations"][0])))
+    with paper_style(width):
+        columns = min(len(alphas), 3 if width > 5 else 1)
+        rows = math.ceil(len(alphas) / columns)
+        figure = Figure(figsize=(width, 0.75 + rows * min(2.1, 1.6 * width / columns)), layout="constrained")
+        FigureCanvasAgg(figure)
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for number, (axes, alpha) in enumerate(itertools.zip_longest(grid.flat, alphas)):
+            if alpha is None:
+                axes.remove()
+                continue
+            axes.xaxis.set_tick_params(labelbottom=number + columns >= len(alphas))
+            _draw_runs(axes, [run for run in runs if float(run["alpha"]) == alpha], theory.get(alpha, ()))
+            axes.set_title(rf"$\alpha = {alpha:.6g}$", fontsize="medium")
+        known = all("overlap" in step and step["overlap"] is not None for run in runs for step in run["iterations"][:1])
+        for axes in grid[:, 0]:
+            axes.set_ylabel("overlap with the truth" if known else "overlap with itself")
+        figure.supxlabel("iteration", fontsize="medium")
+        freeze(figure, figure.axes, _gamp_legend(runs, labels, bool(theory)), (), title)
+    return figure
+
+
+def gamp_points(runs: Sequence[Record]) -> list[dict[str, Any]]:
+    """The last overlaps of GAMP runs, averaged over the runs of one alpha, dimension and outcome.
+
+    Returns records with "alpha", "dim", "runs", "Q" (P, P), "Q_error" (standard error of the mean; infinite for a
+    single run), "degrees_of_freedom" and "result": runs that did not converge are averaged apart.
+    """
+    groups: dict[tuple[float, int, str], list[np.ndarray]] = {}
+    for run in runs:
+        if run["iterations"]:
+            last = run["iterations"][-1]
+            overlap = last["overlap"] if last.get("overlap") is not None else last["Q"]
+            key = (float(run["alpha"]), int(run["dim"]), str(run["result"]))
+            groups.setdefault(key, []).append(np.asarray(overlap, dtype=float))
+    made = []
+    for (alpha, dim, result), overlaps in sorted(groups.items()):
+        stack = np.array(overlaps)
+        count = len(stack)
+        error = stack.std(axis=0, ddof=1) / math.sqrt(count) if count > 1 else np.full(stack.shape[1:], np.inf)
+        made.append(
+            {
+                "alpha": alpha,
+                "dim": dim,
+                "runs": count,
+                "Q": stack.mean(axis=0),
+                "Q_error": error,
+                "degrees_of_freedom": count - 1,
+                "result": result,
+            }
+        )
+    return made
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write the figure as SVG, PDF or PNG (300 dpi), by suffix; the same figure gives the same bytes (no dates).
+
+    Raises InputError for another suffix, or where the file cannot be written.
+    """
+    path = Path(path)
+    options = _FORMATS.get(path.suffix.lower())
+    if options is None:
+        raise InputError("name of the figure", str(path), f"a name that ends in {', '.join(_FORMATS)}", "rename it")
+    write_atomically(path, render(figure, options))
+    return path
+
+
+def svg_text(figure: Figure) -> str:
+    """The figure as one ``<svg>`` element, to be put into a page."""
+    text = render(figure, _FORMATS[".svg"]).decode()
+    return text[text.index("<svg") :]
+
+
+def _check(points: Sequence[Record], labels: Sequence[str] | None, panels: Sequence[str]) -> list[str]:
+    if not points:
+        raise InputError("points of the curve", "none", "at least one", "ask for one alpha or more")
+    if unknown := [panel for panel in panels if panel not in _PANELS]:
+        raise InputError("panels", unknown, f"some of {', '.join(_PANELS)}", "leave the others out")
+    return row_labels(labels, max(len(diagonal(point.get("Q"), 0)) for point in points))
+
+
+def _has_data(points: Sequence[Record], panel: str) -> bool:
+    keys = {"errors": ("bayes_error", "plug_in_error"), "free_entropy": ("free_entropy",)}[panel]
+    return any(np.isfinite(column(points, key)).any() for key in keys)
+
+
+def _draw_overlaps(
+    axes: Axes,
+    points: Sequence[Record],
+    thresholds: Sequence[Record],
+    labels: Sequence[str],
+    gamp: Sequence[Record],
+    published: Mapping[str, Any],
+) -> None:
+    rows = len(labels)
+    _draw_published(axes, published, rows)
+    drawn = _with_kinks(points, thresholds)
+    x, overlaps, ok = column(drawn, "alpha"), diagonals(drawn, "Q", rows), converged(drawn)
+    half = diagonals(drawn, "Q_error", rows) * quantiles(drawn)[:, None]
+    for row in range(rows):
+        draw_line(axes, x, overlaps[:, row], half[:, row], ok, row_colour(row))
+    for outcome in (True, False):
+        some = [record for record, ok_one in zip(gamp, converged(gamp), strict=True) if ok_one == outcome]
+        bars = diagonals(some, "Q_error", rows) * quantiles(some)[:, None]
+        for row in range(rows if some else 0):
+            y = diagonals(some, "Q", rows)[:, row]
+            x_some, hollow = column(some, "alpha"), not outcome
+            draw_points(axes, x_some, y, bars[:, row], row_colour(row), row_marker(row), hollow=hollow)
+    by_layer = all(label.startswith("layer") for label in labels)
+    axes.set_ylabel(r"overlap $Q_{\ell\ell}$" if by_layer else "overlap $Q_{pp}$")
+    axes.set_ylim(-0.03, max(1.04, axes.get_ylim()[1]))
+    axes.set_yticks(np.linspace(0, 1, 6))
+
+
+def _with_kinks(points: Sequence[Record], thresholds: Sequence[Record]) -> list[Record]:
+    """The curve with the state just below each weak threshold put in between two converged neighbours."""
+    drawn = list(points)
+    for threshold in thresholds:
+        if threshold["kind"] != "weak" or threshold.get("Q") is None or not is_number(threshold["alpha"]):
+            continue
+        place = int(np.searchsorted(column(drawn, "alpha"), threshold["alpha"]))
+        if 0 < place < len(drawn) and converged(drawn[place - 1 : place + 1]).all():
+            Q = np.asarray(threshold["Q"], dtype=float)
+            drawn.insert(place, {"alpha": threshold["alpha"], "Q": Q, "Q_error": np.zeros_like(Q)})
+    return drawn
+
+
+def _draw_published(axes: Axes, published: Mapping[str, Any], rows: int) -> None:
+    curve, amp = published.get("curve") or (), published.get("amp") or ()
+    for row in range(rows):
+        if curve:
+            y = diagonals(curve, "Q", rows)[:, row]
+            axes.plot(column(curve, "alpha"), y, zorder=1.5, **PUBLISHED)
+        if amp:
+            y, spread = diagonals(amp, "Q", rows)[:, row], diagonals(amp, "Q_error", rows)[:, row]
+            draw_points(axes, column(amp, "alpha"), y, spread, GREY, row_marker(row), hollow=True)
+
+
+def _draw_errors(axes: Axes, points: Sequence[Record], published: Mapping[str, Any]) -> None:
+    x, ok = column(points, "alpha"), converged(points)
+    tops = [0.0]
+    for key, label, style in (("bayes_error", "Bayes", "-"), ("plug_in_error", "plug-in", (0, (5, 1.3, 1, 1.3)))):
+        y = column(points, key)
+        if np.isfinite(y).any():
+            half = column(points, f"{key}_stderr") * quantiles(points)
+            draw_line(axes, x, y, half, ok, INK, linestyle=style, label=label, linewidth=1.0)
+            tops.append(float(np.nanmax(y)))
+    curve = published.get("curve") or ()
+    other = column(curve, "plug_in_error")
+    if np.isfinite(other).any():
+        axes.plot(
+            column(curve, "alpha"), other, zorder=1.5, **PUBLISHED,
+            label=f"{published.get('label', 'published')} (plug-in)",
+        )  # fmt: skip
+        tops.append(float(np.nanmax(other)))
+    axes.set_ylim(0, max(tops) * 1.32 or 1.0)
+    axes.legend(loc="upper right", ncols=3)
+    axes.set_ylabel("prediction error")
+
+
+def _draw_free_entropy(axes: Axes, points: Sequence[Record]) -> None:
+    x, y = column(points, "alpha"), column(points, "free_entropy")
+    half = column(points, "free_entropy_stderr") * quantiles(points)
+    draw_line(axes, x, y, half, converged(points), INK, linewidth=1.0)
+    unbounded = np.array([point.get("unbounded") == "+inf" for point in points])
+    if unbounded.any():
+        # No curve can be drawn to infinity: arrows at the upper edge say where it went.
+        edge = axes.get_xaxis_transform()
+        arrows = x[unbounded][:: -(-int(unbounded.sum()) // 10)]
+        axes.plot(arrows, np.full(len(arrows), 0.9), "^", markersize=2.6, color=GREY, transform=edge)
+        axes.text(float(x[unbounded].mean()), 0.8, r"$+\infty$", transform=edge, ha="center", va="top", color=GREY)
+    axes.set_ylabel(r"free entropy $\Phi$")
+
+
+def _draw_runs(axes: Axes, runs: Sequence[Record], theory: Sequence[Record]) -> None:
+    rows = len(_run_diagonal(runs[0]["iterations"][0]))
+    if theory:
+        steps, lines = column(theory, "step"), diagonals(theory, "Q", rows)
+        for row in range(rows):
+            axes.plot(steps, lines[:, row], color=row_colour(row), zorder=2)
+    for order, dim in enumerate(sorted({run["dim"] for run in runs})):
+        steps, values, running = _aligned([run for run in runs if run["dim"] == dim], rows)
+        counts = running.sum(axis=0)
+        mean = np.nanmean(np.where(running[..., None], values, np.nan), axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            spread = np.sqrt(np.nansum(np.where(running[..., None], (values - mean) ** 2, 0.0), axis=0))
+            error = spread / np.sqrt(counts * (counts - 1.0))[:, None]
+        half = error * np.array([stats.t.ppf(0.975, n - 1) if n > 1 else np.nan for n in counts])[:, None]
+        for row in range(rows):
+            look: dict[str, Any] = {"hollow": False, "size": _run_size(order)}
+            draw_points(axes, steps, mean[:, row], half[:, row], row_colour(row), row_marker(row), **look)
+    for run in (run for run in runs if run["result"] != "success"):
+        last = run["iterations"][-1]
+        for row, value in enumerate(_run_diagonal(last)):
+            x, y = np.array([last["step"]], dtype=float), np.array([value])
+            draw_points(axes, x, y, np.zeros(1), row_colour(row), UNCONVERGED, hollow=True, size=4.6)
+    axes.set_ylim(-0.04, max(1.06, axes.get_ylim()[1]))
+
+
+def _run_size(order: int) -> float:
+    """Marker size of the runs of one dimension: the larger D, the larger the marker."""
+    return 2.2 + 0.9 * order
+
+
+def _run_diagonal(step: Record) -> np.ndarray:
+    overlap = step.get("overlap")
+    return diagonal(step["Q"] if overlap is None else overlap, 0)
+
+
+def _aligned(runs: Sequence[Record], rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Steps (n,), overlaps (runs, n, P) and whether a run counts at a step (runs, n).
+
+    A run that converged stays where it is: dropping it would leave the mean to the slow ones.
+    """
+    steps = np.array(sorted({float(step["step"]) for run in runs for step in run["iterations"]}))
+    values = np.full((len(runs), len(steps), rows), np.nan)
+    for index, run in enumerate(runs):
+        known = {float(step["step"]): _run_diagonal(step) for step in run["iterations"]}
+        for place, step in enumerate(steps):
+            if step in known:
+                values[index, place] = known[step]
+            elif place and run["result"] == "success" and step > max(known):
+                values[index, place] = values[index, place - 1]
+    running = np.isfinite(values).all(axis=2)
+    kept = running.any(axis=0)
+    return steps[kept], values[:, kept], running[:, kept]
+
+
+def _curve_legend(
+    points: Sequence[Record], labels: Sequence[str], gamp: Sequence[Record], published: Mapping[str, Any]
+) -> list[Any]:
+    markers = bool(gamp or published.get("amp"))
+    handles: list[Any] = [layer_handle(row, label, marker=markers) for row, label in enumerate(labels)]
+    if np.isfinite(diagonals(points, "Q_error", len(labels))).any():
+        handles.append(Patch(facecolor=INK, alpha=0.22, linewidth=0, label="95 % interval"))
+    if gamp:
+        dims = {record.get("dim") for record in gamp}
+        size = f", $D = {dims.pop()}$" if len(dims) == 1 and None not in dims else ""
+        handles.append(marker_handle("GAMP" + size, INK, hollow=False))
+    name = published.get("label", "published")
+    if published.get("curve"):
+        handles.append(Line2D([], [], label=f"{name} curve", **PUBLISHED))
+    if published.get("amp"):
+        handles.append(marker_handle(f"{name} AMP (± s.d.)", GREY, hollow=True))
+    if not (converged(points).all() and converged(gamp).all()):
+        handles.append(marker_handle("not converged", INK, hollow=True, marker=UNCONVERGED))
+    return handles
+
+
+def _gamp_legend(runs: Sequence[Record], labels: Sequence[str], theory: bool) -> list[Any]:
+    handles: list[Any] = [layer_handle(row, label, marker=True) for row, label in enumerate(labels)]
+    if theory:
+        handles.append(Line2D([], [], color=INK, label="state evolution"))
+    for order, dim in enumerate(sorted({run["dim"] for run in runs})):
+        handles.append(marker_handle(f"GAMP, $D = {dim}$", INK, hollow=False, size=_run_size(order)))
+    if not converged(runs).all():
+        handles.append(marker_handle("stopped, not converged", INK, hollow=True, marker=UNCONVERGED))
+    return handles
+
+
+def _finish_curve(
+    figure: Figure,
+    axes: Sequence[Axes],
+    points: Sequence[Record],
+    thresholds: Sequence[Record],
+    gamp: Sequence[Record],
+    published: Mapping[str, Any],
+) -> None:
+    """Common limits, threshold lines through every panel, one label for alpha."""
+    everything = [*points, *gamp, *(published.get("amp") or ())]
+    x = np.concatenate([column(everything, "alpha"), [t["alpha"] for t in thresholds if is_number(t["alpha"])]])
+    low, high = float(x.min()), float(x.max())
+    margin = 0.012 * (high - low) or 0.05
+    for one in axes:
+        one.set_xlim(low - margin, high + margin)
+        for threshold in (t for t in thresholds if is_number(t["alpha"])):
+            one.axvline(threshold["alpha"], color=threshold_colour(threshold), zorder=1, **_DOTTED)
+    axes[-1].set_xlabel(r"samples per dimension $\alpha = N/D$")
+    figure.align_ylabels(list(axes))
+
+
+def _stack(shown: Sequence[str], width: float) -> tuple[Figure, list[Axes]]:
+    scale = 1.0 if width > 5 else 0.8
+    ratios = [_HEIGHTS[panel] * scale for panel in shown]
+    figure = Figure(figsize=(width, sum(ratios) + 0.95), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False, height_ratios=ratios)
+    return figure, list(grid[:, 0])

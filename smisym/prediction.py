@@ -1,0 +1,166 @@
+"""Errors of predicting the output of a new sample, at a given overlap with the truth.
+
+At overlap Q the fields of a new sample are ``Z = omega + V^{1/2} u`` with ``omega = Q^{1/2} xi``, V = I - Q, and
+xi, u (P, T) standard normal: omega is what the estimate sees, u what it does not.  Three errors are in use, and
+differ (``f`` the link; squared Frobenius norms):
+
+    Bayes     E||f(Z) - E[f(Z) | omega]||^2     the best possible
+    Gibbs     E||f(Z) - f(Z')||^2               predicting by one sample Z' of the posterior: twice Bayes
+    plug-in   E||f(Z) - f(omega)||^2            predicting by the link at the mean fields
+
+They are expectations over fields alone: no channel and no inner integral.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+from scipy import special
+from scipy.stats import qmc
+
+from smisym.errors import InputError
+from smisym.solution import Result, Solution, mean_and_error
+
+BLOCK = 4096  # points per call of the link: keeps memory flat; a power of two, as Sobol points want
+
+
+class PredictionModel(Protocol):
+    """All that prediction errors read of a model."""
+
+    @property
+    def fields(self) -> int: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    def link(self, Z: np.ndarray) -> np.ndarray: ...
+
+
+def prediction_errors(
+    model: PredictionModel,
+    Q: np.ndarray,
+    *,
+    samples: int = 32768,
+    scrambles: int = 8,
+    inner: int = 2,
+    rtol: float = 0.01,
+    seed: int = 0,
+) -> dict[str, Solution]:
+    """Bayes, Gibbs and plug-in errors of predicting the noiseless output ``f(Z)`` at overlap Q.
+
+    Q (P, P)
+        Overlap of the estimate with the truth, symmetric, 0 <= Q <= I; exact at both ends.
+    samples
+        Points omega in all, over ``scrambles`` independent scrambles of a Sobol sequence, which give the error bar;
+        samples / scrambles must be a power of two.
+    inner >= 2
+        Fields Z drawn independently given each omega.  The Bayes error is the mean over omega of the *sample variance*
+        of their outputs, which has no bias at any ``inner``.
+    rtol
+        A statistical error above rtol times the value gives the result NOISY.
+    seed
+        The scrambles draw from ``SeedSequence(seed).spawn(scrambles)``.
+
+    Returns {"bayes", "gibbs", "plug_in"} to Solution: value a float, statistical_error from the scrambles, history one
+    record with the value of each scramble.  Additive noise of variance Delta in the output, if any, adds K Delta to the
+    Bayes and the plug-in error and 2 K Delta to the Gibbs error, K the number of outputs.
+
+    Raises InputError for a Q that is not such a matrix, and for bad numbers of points.
+    """
+    root_Q, root_V = _square_roots(Q, model.fields)
+    points = _check_points(samples, scrambles, inner, rtol)
+    seeds = np.random.SeedSequence(_check_seed(seed)).spawn(scrambles)
+    means = np.array([_one_scramble(model, root_Q, root_V, points, inner, child) for child in seeds])
+    settings = {
+        "Q": np.asarray(Q, dtype=float), "samples": samples, "scrambles": scrambles, "inner": inner, "rtol": rtol,
+        "seed": seed,
+    }  # fmt: skip
+    bayes, plug_in = means.T
+    values = {"bayes": bayes, "gibbs": 2 * bayes, "plug_in": plug_in}
+    return {name: _solution(name, value, rtol, settings) for name, value in values.items()}
+
+
+def _solution(name: str, values: np.ndarray, rtol: float, settings: dict[str, object]) -> Solution:
+    mean, error = mean_and_error(values)
+    return Solution(
+        float(mean),
+        Result.SUCCESS if error <= rtol * mean else Result.NOISY,
+        statistical_error=float(error),
+        degrees_of_freedom=len(values) - 1,
+        history=({"kind": name, "scrambles": values},),
+        settings=settings,
+    )
+
+
+def _one_scramble(
+    model: PredictionModel,
+    root_Q: np.ndarray,
+    root_V: np.ndarray,
+    points: int,
+    inner: int,
+    seed: np.random.SeedSequence,
+) -> tuple[float, float]:
+    """Bayes and plug-in error from one scrambled Sobol sequence."""
+    P, T = model.fields, model.tokens
+    sampler = qmc.Sobol((1 + inner) * P * T, scramble=True, bits=53, rng=np.random.default_rng(seed))
+    block = min(points, BLOCK)
+    bayes = plug_in = 0.0
+    for _ in range(points // block):
+        # A coordinate can be exactly 0, whose normal quantile is -inf: move it to the middle of its cell.
+        uniform = np.maximum(sampler.random(block), 2.0**-54)
+        normal = special.ndtri(uniform).reshape(block, 1 + inner, P, T)
+        omega = root_Q @ normal[:, 0]
+        Z = omega[:, None] + root_V @ normal[:, 1:]
+        outputs = model.link(Z.reshape(-1, P, T)).reshape(block, inner, -1)
+        guess = model.link(omega).reshape(block, 1, -1)
+        # Two passes: near Q = I the outputs of one omega agree to many digits, and sums of squares would cancel.
+        spread = outputs - outputs.mean(axis=1, keepdims=True)
+        bayes += float(np.sum(spread**2)) / (inner - 1)
+        plug_in += float(np.sum((outputs - guess) ** 2)) / inner
+    return bayes / points, plug_in / points
+
+
+def _square_roots(Q: np.ndarray, fields: int) -> tuple[np.ndarray, np.ndarray]:
+    """Symmetric square roots of Q and of I - Q, from one set of eigenvectors."""
+    array = np.asarray(Q)
+    if array.shape != (fields, fields) or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        raise InputError(
+            "Q", Q, f"a finite real matrix of shape ({fields}, {fields})", "give one row per field of the model"
+        )
+    array = array.astype(float)
+    rounding = 1e-10
+    if np.abs(array - array.T).max() > rounding:
+        raise InputError("Q", Q, "a symmetric matrix", "pass (Q + Q.T) / 2 if the difference is noise")
+    values, vectors = np.linalg.eigh((array + array.T) / 2)
+    if values[0] < -rounding or values[-1] > 1 + rounding:
+        raise InputError(
+            "Q", f"eigenvalues {values.tolist()}", "eigenvalues in [0, 1]", "an overlap has 0 <= Q <= I: project it"
+        )
+    values = np.clip(values, 0.0, 1.0)
+    return (vectors * np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(1 - values)) @ vectors.T
+
+
+def _check_points(samples: int, scrambles: int, inner: int, rtol: float) -> int:
+    for name, value, least in (("samples", samples, 1), ("scrambles", scrambles, 2), ("inner", inner, 2)):
+        if not (isinstance(value, (int, np.integer)) and value >= least):
+            raise InputError(name, value, f"a whole number >= {least}", "leave it out for the default")
+    points, left = divmod(samples, scrambles)
+    if left or points < 2 or points & (points - 1):
+        power = 2 ** max(1, round(math.log2(max(2.0, samples / scrambles))))
+        raise InputError(
+            "samples",
+            f"{samples} over {scrambles} scrambles",
+            "samples / scrambles a power of two, at least 2",
+            f"use samples = {power * scrambles}",
+        )
+    if not 0 < rtol < 1:
+        raise InputError("rtol", rtol, "0 < rtol < 1", "leave it out for the default")
+    return points
+
+
+def _check_seed(seed: int) -> int:
+    if not (isinstance(seed, (int, np.integer)) and seed >= 0):
+        raise InputError("seed", seed, "a whole number >= 0", "leave it out for 0")
+    return int(seed)

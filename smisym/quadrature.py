@@ -1,0 +1,529 @@
+"""Integration of posteriors with a Gaussian part: adaptive lattices, with their own error estimates.
+
+An integrand is a posterior over a whitened vector zeta = (x, r): x in R^d standard normal a priori,
+r = r_b(x) in R^m a residual that depends on x and on a branch b, with density proportional to
+
+    sum_b exp(-|x|^2/2 - |r_b(x)|^2/2 + log_weight(x)).
+
+Nothing here knows where x, r or the branches come from.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+class Integrand(Protocol):
+    """A batch of S posteriors.
+
+    ``evaluate(index, x)``: ``index`` (C,) which posterior, ``x`` (d, n, C) points, n for each;
+    returns residuals (branches, m, n, C) and log_weight (n, C).
+    """
+
+    samples: int
+    dim: int
+    residuals: int
+    branches: int
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+@dataclass
+class Posterior:
+    """Moments of zeta = (x, r) under a batch of posteriors.
+
+    log_norm (S,): log of the integral over x of sum_b exp(...), without factors of 2 pi.
+    mean (S, d+m), cov (S, d+m, d+m) or None.
+    error (S,): estimated norm of the error of ``mean``, from refinement or from independent scrambles.
+    nodes (S,): evaluations spent.  converged (S,): error within what was asked.
+    """
+
+    log_norm: np.ndarray
+    mean: np.ndarray
+    cov: np.ndarray | None
+    error: np.ndarray
+    nodes: np.ndarray
+    converged: np.ndarray
+
+    def replace(self, index: np.ndarray, other: Posterior) -> np.ndarray:
+        """Take over the entries of ``other`` (for the samples ``index``) whose error is smaller; returns which."""
+        used = np.zeros(len(self.error), dtype=bool)
+        better = other.error < self.error[index]
+        used[index[better]] = True
+        self.nodes[index] += other.nodes
+        for name in ("log_norm", "mean", "cov", "error", "converged"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine is not None:
+                mine[index[better]] = theirs[better]
+        return used
+
+
+def discrete(integrand: Integrand, *, cov: bool = False) -> Posterior:
+    """The case d = 0: a finite sum over branches, exact."""
+    S = integrand.samples
+    index = np.arange(S)
+    r, log_weight = integrand.evaluate(index, np.empty((0, 1, S)))
+    r, log_weight = r[..., 0, :], log_weight[0]
+    logf = log_weight - 0.5 * np.einsum("bms,bms->bs", r, r)
+    top = logf.max(axis=0)
+    w = np.exp(logf - top)
+    total = w.sum(axis=0)
+    w /= total
+    mean = np.einsum("bs,bms->sm", w, r)
+    centred = r - mean.T
+    spread = np.einsum("bs,bms,bks->smk", w, centred, centred) if cov else None
+    zeros = np.zeros(S)
+    return Posterior(top + np.log(total), mean, spread, zeros, np.ones(S), np.isfinite(total))
+
+
+# --------------------------------------------------------------------------------------------------
+# Adaptive lattice
+# --------------------------------------------------------------------------------------------------
+
+# Nodes a side of one cell, step of the first level (tight and loose tolerance), and cells a side of the first
+# level at most, by dimension.
+_CELL = {1: 8, 2: 4, 3: 4, 4: 2}
+_STEP = {1: (0.4, 0.5), 2: (0.42, 0.6), 3: (0.5, 0.65), 4: (0.6, 0.75)}
+_LOOSE = 3e-3
+_ROOT = {1: 64, 2: 12, 3: 8, 4: 12}
+# Largest change of a residual, in standard deviations, between neighbouring nodes of a resolved cell.
+_RESOLVED = 2.5
+_CHUNK = 32768
+# Integrand evaluations that one posterior may cost unless told otherwise, by dimension.
+_BUDGET = {1: 10**5, 2: 10**6, 3: 10**6, 4: 10**6}
+
+
+@dataclass
+class _Cells:
+    """Cells of the lattices of a batch: owner (C,), corner (C, d) in units of the owner's cell width."""
+
+    owner: np.ndarray
+    corner: np.ndarray
+
+
+@dataclass
+class _Sums:
+    """Facts of C cells, and sums over the nodes of the H heavy ones, relative to exp(top)."""
+
+    top: np.ndarray  # (C,)
+    bound: np.ndarray  # (C,) upper bound of log f in the cell
+    resolved: np.ndarray  # (C,)
+    heavy: np.ndarray  # (H,) cells whose mass may matter
+    first: np.ndarray  # (H, 1+D) sums of 1, zeta
+    alias: np.ndarray  # (H, A, 1+D) the same with the sign of each of the A = 2^d - 1 sublattices
+    second: np.ndarray | None  # (H, D, D)
+
+
+def lattice(
+    integrand: Integrand, *, rtol: float = 1e-6, cov: bool = False, max_nodes: int | None = None
+) -> Posterior:
+    """Trapezoid rule on a lattice restricted to where the mass is, refined until it converges.
+
+    The trapezoid rule converges faster than any power of the step for smooth integrands that vanish
+    at the border.  Cells that a bound on the residuals shows to hold no mass are dropped; the
+    rest are halved.  The error is estimated on each level from the sublattices of half the density.
+    Every posterior stops on its own.
+    """
+    S, d = integrand.samples, integrand.dim
+    depth = -np.log(rtol) + 6.0
+    state = _LatticeState(integrand, rtol, cov, depth, max_nodes or _BUDGET[d])
+    active = np.arange(S)
+    cells = state.root_cells(active)
+    while active.size:
+        sums = state.evaluate(cells)
+        keep, done = state.digest(active, cells, sums)
+        active = active[~done]
+        if not active.size:
+            break
+        cells = state.refine(cells, keep, active)
+    return Posterior(state.log_norm, state.mean, state.cov, state.error, state.nodes, state.converged)
+
+
+class _LatticeState:
+    """Running results of :func:`lattice` for a batch."""
+
+    def __init__(self, integrand: Integrand, rtol: float, cov: bool, depth: float, max_nodes: int) -> None:
+        S, d, D = integrand.samples, integrand.dim, integrand.dim + integrand.residuals
+        self.integrand, self.rtol, self.depth, self.max_nodes = integrand, rtol, depth, max_nodes
+        self.n = _CELL[d]
+        self.first_step = _STEP[d][int(rtol >= _LOOSE)]
+        offsets = np.array(list(itertools.product(range(self.n), repeat=d)))
+        self.offsets = (offsets + 0.5 - self.n / 2).T.astype(float)  # (d, nodes), from the centre, in steps
+        halves = np.array(list(itertools.product((0, 1), repeat=d)))[1:]
+        self.signs = 1.0 - 2.0 * (halves @ offsets.T % 2)  # (A, nodes)
+        self.aliased = np.concatenate(
+            [self.signs[:, None], self.signs[:, None] * self.offsets[None]], axis=1
+        ).reshape(-1, len(offsets))
+        self.features = self._features()
+        self.level = np.zeros(S, dtype=int)
+        self.best = np.full(S, -np.inf)
+        self.log_norm = np.full(S, np.nan)
+        self.mean = np.full((S, D), np.nan)
+        self.cov = np.full((S, D, D), np.nan) if cov else None
+        self.error = np.full(S, np.inf)
+        self.nodes = np.zeros(S)
+        self.converged = np.zeros(S, dtype=bool)
+
+    def _features(self) -> np.ndarray:
+        """(F, nodes): 1, offsets, products of offsets."""
+        o = self.offsets
+        pairs = [o[i] * o[j] for i in range(len(o)) for j in range(i, len(o))]
+        return np.stack([np.ones(o.shape[1]), *o, *pairs])
+
+    def step(self, owner: np.ndarray) -> np.ndarray:
+        return self.first_step * 0.5 ** self.level[owner]
+
+    # ---- where to look -------------------------------------------------------------------------
+
+    def root_cells(self, active: np.ndarray) -> _Cells:
+        """Cells that cover the ball outside of which the density is negligible."""
+        d = self.integrand.dim
+        best, weight = probe(self.integrand, active)
+        radius = self._radius(best, weight)
+        far = radius > 1.3 * np.sqrt(2 * self.depth)
+        if far.any():
+            found = locate(self.integrand, active[far])
+            best[far] = np.maximum(best[far], found)
+            radius = self._radius(best, weight)
+        self.best[active] = best
+        width = self.n * self.first_step
+        half = np.maximum(np.ceil(radius / width), 1)
+        coarser = np.maximum(np.ceil(np.log2(half / (_ROOT[d] / 2))), 0).astype(int)
+        self.level[active] = -coarser
+        half = np.ceil(radius / (width * 2.0**coarser)).astype(int)
+        owners, corners = [], []
+        for h in np.unique(half):
+            template = np.array(list(itertools.product(range(-h, h), repeat=d)))
+            near = np.where(template < 0, template + 1, template)
+            distance = np.sqrt((near.astype(float) ** 2).sum(axis=1))
+            mine = np.flatnonzero(half == h)
+            inside = distance[None, :] * (width * 2.0 ** coarser[mine])[:, None] < radius[mine][:, None]
+            who, which = np.nonzero(inside)
+            owners.append(active[mine[who]])
+            corners.append(template[which])
+        owner = np.concatenate(owners)
+        order = np.argsort(owner, kind="stable")
+        return _Cells(owner[order], np.concatenate(corners)[order])
+
+    def _radius(self, best: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return np.sqrt(2 * np.maximum(self.depth + weight + 2.0 - best, self.depth))
+
+    def refine(self, cells: _Cells, keep: np.ndarray, active: np.ndarray) -> _Cells:
+        going = np.zeros(self.integrand.samples, dtype=bool)
+        going[active] = True
+        keep = keep & going[cells.owner]
+        self.level[active] += 1
+        children = np.array(list(itertools.product((0, 1), repeat=self.integrand.dim)))
+        owner = np.repeat(cells.owner[keep], len(children))
+        corner = (2 * cells.corner[keep][:, None, :] + children[None]).reshape(-1, self.integrand.dim)
+        return _Cells(owner, corner)
+
+    # ---- sums ----------------------------------------------------------------------------------
+
+    def evaluate(self, cells: _Cells) -> _Sums:
+        """Sums of all cells, in chunks that fit the cache."""
+        per_chunk = max(1, _CHUNK // self.offsets.shape[1])
+        parts = [
+            self._chunk(cells.owner[i : i + per_chunk], cells.corner[i : i + per_chunk])
+            for i in range(0, len(cells.owner), per_chunk)
+        ]
+        for i, part in enumerate(parts):
+            part.heavy += i * per_chunk
+        second = np.concatenate([p.second for p in parts if p.second is not None]) if self.cov is not None else None
+        names = ("top", "bound", "resolved", "heavy", "first", "alias")
+        joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
+        return _Sums(**joined, second=second)
+
+    def _chunk(self, owner: np.ndarray, corner: np.ndarray) -> _Sums:
+        h = self.step(owner)
+        centre = ((corner + 0.5) * (self.n * h)[:, None]).T  # (d, C)
+        x = centre[:, None, :] + self.offsets[:, :, None] * h
+        r, log_weight = self.integrand.evaluate(owner, x)
+        logf = _log_density(x, r, log_weight)
+        top = logf.max(axis=(0, 1))
+        bound, resolved = self._bounds(centre, h, r, log_weight)
+        heavy = np.flatnonzero(top > self.best[owner] - self.depth - 3.0)
+        if len(heavy) > 0.8 * len(top):
+            heavy = np.arange(len(top))
+        else:
+            centre, h, r, logf = centre[:, heavy], h[heavy], r[..., heavy], logf[..., heavy]
+        w = logf
+        w -= np.where(np.isfinite(top[heavy]), top[heavy], 0.0)
+        np.exp(w, out=w)
+        return _Sums(top, bound, resolved, heavy, *self._sum(centre, h, r, w))
+
+    def _bounds(
+        self, centre: np.ndarray, h: np.ndarray, r: np.ndarray, log_weight: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bound of log f in each cell, from the range of each residual over the nodes."""
+        low, high = r.min(axis=2), r.max(axis=2)
+        spread = high - low
+        resolved = spread.max(axis=(0, 1)) <= _RESOLVED * (self.n - 1)
+        margin = (0.5 / (self.n - 1) + np.where(resolved, 0.05, 0.25)) * spread
+        gap = np.maximum(np.maximum(low - margin, -high - margin), 0.0)
+        near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
+        bound = (
+            log_weight.max(axis=0)
+            + 1.0
+            - 0.5 * (near**2).sum(axis=0)
+            - 0.5 * (gap**2).sum(axis=1).min(axis=0)
+        )
+        return bound, resolved
+
+    def _sum(
+        self,
+        centre: np.ndarray,
+        h: np.ndarray,
+        r: np.ndarray,
+        w: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Sums of 1 and zeta, the same over each sublattice, and sums of zeta zeta^T when asked for."""
+        d, m = self.integrand.dim, self.integrand.residuals
+        C = len(h)
+        mass = w.sum(axis=0)
+        sums = (self.features @ mass).T  # (C, F)
+        aliased = (self.aliased @ mass).reshape(len(self.signs), 1 + d, C)
+        first, alias = np.empty((C, 1 + d + m)), np.empty((C, len(self.signs), 1 + d + m))
+        first[:, 0] = sums[:, 0]
+        first[:, 1 : 1 + d] = centre.T * sums[:, :1] + h[:, None] * sums[:, 1 : 1 + d]
+        alias[:, :, 0] = aliased[:, 0].T
+        alias[:, :, 1 : 1 + d] = np.moveaxis(centre * aliased[:, :1] + h * aliased[:, 1:], 2, 0)
+        weighted = []
+        for j in range(m):
+            wr = w[0] * r[0, j]
+            for b in range(1, len(w)):
+                wr += w[b] * r[b, j]
+            weighted.append(wr)
+            first[:, 1 + d + j] = wr.sum(axis=0)
+            alias[:, :, 1 + d + j] = (self.signs @ wr).T
+        second = self._second(centre, h, r, w, sums, weighted) if self.cov is not None else None
+        return first, alias, second
+
+    def _second(
+        self,
+        centre: np.ndarray,
+        h: np.ndarray,
+        r: np.ndarray,
+        w: np.ndarray,
+        sums: np.ndarray,
+        weighted: list[np.ndarray],
+    ) -> np.ndarray:
+        """Sums of zeta zeta^T over each cell."""
+        d, m = self.integrand.dim, self.integrand.residuals
+        out = np.empty((len(h), d + m, d + m))
+        mass, offset = sums[:, 0], sums[:, 1 : 1 + d] * h[:, None]
+        pairs = sums[:, 1 + d :] * (h**2)[:, None]
+        for k, (i, j) in enumerate((i, j) for i in range(d) for j in range(i, d)):
+            value = centre[i] * centre[j] * mass + centre[i] * offset[:, j] + centre[j] * offset[:, i] + pairs[:, k]
+            out[:, i, j] = out[:, j, i] = value
+        for j in range(m):
+            moments = (self.features[: 1 + d] @ weighted[j]).T
+            cross = centre.T * moments[:, :1] + h[:, None] * moments[:, 1:]
+            out[:, :d, d + j] = out[:, d + j, :d] = cross
+            for k in range(j, m):
+                value = (w[0] * r[0, j] * r[0, k]).sum(axis=0)
+                for b in range(1, len(w)):
+                    value += (w[b] * r[b, j] * r[b, k]).sum(axis=0)
+                out[:, d + j, d + k] = out[:, d + k, d + j] = value
+        return out
+
+    # ---- decide --------------------------------------------------------------------------------
+
+    def digest(self, active: np.ndarray, cells: _Cells, sums: _Sums) -> tuple[np.ndarray, np.ndarray]:
+        """Add up the cells of each posterior; returns cells worth refining and which of ``active`` are done."""
+        S, d = self.integrand.samples, self.integrand.dim
+        starts = np.flatnonzero(np.r_[True, cells.owner[1:] != cells.owner[:-1]])
+        who = cells.owner[starts]
+        top = np.maximum.reduceat(sums.top, starts)
+        self.best[who] = np.maximum(self.best[who], top)
+        count = np.diff(np.r_[starts, len(cells.owner)])
+        self.nodes[who] += count * self.offsets.shape[1] * self.integrand.branches
+        reference = np.zeros(S)
+        reference[who] = np.where(np.isfinite(top), top, 0.0)
+        owner = cells.owner[sums.heavy]
+        scale = np.exp(np.where(np.isfinite(sums.top[sums.heavy]), sums.top[sums.heavy], -np.inf) - reference[owner])
+        # Every posterior has a heavy cell, except where a deeper maximum than any node is known: then the level is blurred.
+        empty = np.bincount(owner, minlength=S)[who] == 0
+        at = np.searchsorted(owner, who[~empty])
+        first = np.zeros((len(who), sums.first.shape[1]))
+        alias = np.zeros((len(who), *sums.alias.shape[1:]))
+        first[~empty] = np.add.reduceat(sums.first * scale[:, None], at) if len(at) else 0.0
+        alias[~empty] = np.add.reduceat(sums.alias * scale[:, None, None], at) if len(at) else 0.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = first[:, 1:] / first[:, :1]
+            alias /= first[:, :1, None]
+            gap = np.linalg.norm(alias[:, :, 1:] - alias[:, :, :1] * mean[:, None], axis=2) + np.abs(alias[:, :, 0])
+        error = sublattice_error(gap) + 10 * np.exp(-self.depth)
+        error = np.where(np.isfinite(error), error, np.inf)
+        self.mean[who] = mean
+        with np.errstate(divide="ignore"):
+            self.log_norm[who] = reference[who] + np.log(first[:, 0]) + d * np.log(self.step(who))
+        if self.cov is not None and sums.second is not None:
+            second = np.full((len(who), *sums.second.shape[1:]), np.nan)
+            second[~empty] = np.add.reduceat(sums.second * scale[:, None, None], at) if len(at) else np.nan
+            second /= first[:, 0, None, None]
+            self.cov[who] = second - mean[:, :, None] * mean[:, None, :]
+        keep = sums.bound > self.best[cells.owner] - self.depth
+        blurred = np.zeros(S, dtype=bool)
+        blurred[cells.owner[keep & ~sums.resolved]] = True
+        kept = np.bincount(cells.owner[keep], minlength=S)[who]
+        error = np.where(blurred[who], np.maximum(error, 1.0), error)
+        self.error[who] = error
+        self.converged[who] = error <= self.rtol
+        cost = self.nodes[who] + kept * self.offsets.shape[1] * self.integrand.branches * 2**d
+        stop = self.converged[who] | (cost > self.max_nodes) | (kept == 0)
+        finished = np.zeros(S, dtype=bool)
+        finished[who] = stop
+        return keep, finished[active]
+
+
+def sublattice_error(gap: np.ndarray) -> np.ndarray:
+    """Error of the full lattice from what its sublattices of half the density miss; gap (S, A).
+
+    The trapezoid error is the integrand's spectrum at the dual lattice.  Keeping every second plane of nodes
+    brings in dual vectors of half the length; there are 2^d - 1 ways, one for each direction that can be narrow.
+    A spectrum that decays exponentially is squared when the length doubles, a Gaussian one decays more;
+    the power 7/4 allows for slower decay.
+    """
+    return 2.0 * np.where(gap < 1, gap**1.75, gap).sum(axis=1)
+
+
+def _log_density(x: np.ndarray, r: np.ndarray, log_weight: np.ndarray) -> np.ndarray:
+    """(branches, n, C) exponent; a point where the chart is singular has weight zero."""
+    base = log_weight.copy()
+    for row in x:
+        base -= 0.5 * row * row
+    out = np.empty((r.shape[0], *base.shape))
+    for b in range(r.shape[0]):
+        square = r[b, 0] * r[b, 0]
+        for j in range(1, r.shape[1]):
+            square += r[b, j] * r[b, j]
+        square *= -0.5
+        square += base
+        out[b] = square
+    bad = ~np.isfinite(out)
+    if bad.any():
+        out[bad] = -np.inf
+    return out
+
+
+def probe(integrand: Integrand, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Largest exponent and largest log-weight over a few fixed points; (len(index),) each."""
+    points = _probe_points(integrand.dim)
+    best = np.empty(len(index))
+    weight = np.empty(len(index))
+    per = max(1, _CHUNK // points.shape[1])
+    for i in range(0, len(index), per):
+        owner = index[i : i + per]
+        x = np.broadcast_to(points[:, :, None], (integrand.dim, points.shape[1], len(owner)))
+        r, log_weight = integrand.evaluate(owner, x)
+        best[i : i + per] = _log_density(x, r, log_weight).max(axis=(0, 1))
+        weight[i : i + per] = np.where(np.isfinite(log_weight), log_weight, -np.inf).max(axis=0)
+    return best, weight
+
+
+def _probe_points(dim: int) -> np.ndarray:
+    """(d, n) points: the centre and two shells of axis and diagonal directions."""
+    axes = [s * v for v in np.eye(dim) for s in (1.0, -1.0)]
+    diagonals = [np.array(v) / np.sqrt(dim) for v in itertools.islice(itertools.product((1.0, -1.0), repeat=dim), 16)]
+    directions = axes + diagonals
+    return np.array([np.zeros(dim), *(0.7 * v for v in directions), *(1.6 * v for v in directions)]).T
+
+
+def locate(integrand: Integrand, index: np.ndarray, *, starts: int = 8, steps: int = 30) -> np.ndarray:
+    """Largest exponent (up to the log-weight's curvature) that Levenberg-Marquardt finds; (len(index),)."""
+    modes = find_modes(integrand, index, starts=starts, steps=steps)
+    return modes.value.max(axis=1)
+
+
+@dataclass
+class Modes:
+    """Local maxima found from several starts: x (S, K, d), branch (S, K), value (S, K) exponent there."""
+
+    x: np.ndarray
+    branch: np.ndarray
+    value: np.ndarray
+    jacobian: np.ndarray  # (S, K, m, d) of the residual
+
+
+def find_modes(integrand: Integrand, index: np.ndarray, *, starts: int = 8, steps: int = 30) -> Modes:
+    """Levenberg-Marquardt on |x|^2 + |r_b(x)|^2 from the best of the probe points, every branch.
+
+    Derivatives by forward differences: they only place nodes and never enter a result.
+    """
+    d, nb = integrand.dim, integrand.branches
+    points = _probe_points(d)
+    S = len(index)
+    x0 = np.broadcast_to(points[:, :, None], (d, points.shape[1], S))
+    r, log_weight = integrand.evaluate(index, x0)
+    density = np.swapaxes(_log_density(x0, r, log_weight), 1, 2)  # (nb, S, n)
+    K = min(starts, points.shape[1])
+    order = np.argsort(-density, axis=2)[:, :, :K]
+    x = points.T[order]  # (nb, S, K, d)
+    x = np.moveaxis(x, 3, 0).reshape(d, nb, S * K)
+    owner = np.repeat(index, K)
+    x, value, jacobian = _levenberg(integrand, owner, x, steps)
+    branch = np.broadcast_to(np.arange(nb)[:, None, None], (nb, S, K))
+
+    def shape(a: np.ndarray) -> np.ndarray:
+        """(nb, S*K, ...) to (S, nb*K, ...)."""
+        a = a.reshape(nb, S, K, *a.shape[2:])
+        return np.moveaxis(a, 0, 1).reshape(S, nb * K, *a.shape[3:])
+
+    return Modes(
+        shape(np.moveaxis(x, 0, 2)), np.moveaxis(branch, 0, 1).reshape(S, nb * K), shape(value), shape(jacobian)
+    )
+
+
+def _levenberg(
+    integrand: Integrand, owner: np.ndarray, x: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Minimise for every branch and start at once; x (d, nb, N). Returns x, exponent (nb, N), Jacobian (nb, N, m, d)."""
+    d, nb, N = x.shape
+    damping = np.full((nb, N), 1e-2)
+    r, log_weight = _residual(integrand, owner, x)
+    cost = (x**2).sum(axis=0) + (r**2).sum(axis=1)
+    J = _jacobian(integrand, owner, x, r)
+    for _ in range(steps):
+        normal = np.einsum("bnmi,bnmj->bnij", J, J) + np.eye(d)
+        normal += damping[..., None, None] * np.einsum("bnii->bni", normal)[..., None] * np.eye(d)
+        gradient = np.einsum("bnmi,bmn->bni", J, r) + np.moveaxis(x, 0, 2)
+        good = np.isfinite(normal).all(axis=(2, 3)) & np.isfinite(gradient).all(axis=2)
+        normal[~good] = np.eye(d)
+        gradient[~good] = 0.0
+        trial = x - np.moveaxis(np.linalg.solve(normal, gradient[..., None])[..., 0], 2, 0)
+        new_r, new_weight = _residual(integrand, owner, trial)
+        new_cost = (trial**2).sum(axis=0) + (new_r**2).sum(axis=1)
+        better = new_cost < cost
+        x = np.where(better, trial, x)
+        r = np.where(better[:, None, :], new_r, r)
+        log_weight = np.where(better, new_weight, log_weight)
+        moved = better & (cost - new_cost > 1e-3)
+        cost = np.where(better, new_cost, cost)
+        damping = np.where(better, damping * 0.2, damping * 5.0)
+        if not moved.any() and (damping > 1e3)[~better].all():
+            break
+        J = _jacobian(integrand, owner, x, r)
+    return x, np.where(np.isfinite(cost), log_weight - 0.5 * cost, -np.inf), J
+
+
+def _residual(integrand: Integrand, owner: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """r (nb, m, N) where branch b is evaluated at its own point x[:, b], and log-weight (nb, N)."""
+    nb = x.shape[1]
+    r, log_weight = integrand.evaluate(owner, x)  # (nb, m, nb, N), (nb, N)
+    own = np.stack([r[b, :, b] for b in range(nb)])
+    return np.where(np.isfinite(own), own, 1e150), log_weight
+
+
+def _jacobian(integrand: Integrand, owner: np.ndarray, x: np.ndarray, r: np.ndarray) -> np.ndarray:
+    columns = []
+    for i in range(x.shape[0]):
+        step = 1e-6 * (1 + np.abs(x[i]))
+        shifted = x.copy()
+        shifted[i] += step
+        columns.append((_residual(integrand, owner, shifted)[0] - r) / step[:, None, :])
+    return np.moveaxis(np.stack(columns, axis=-1), 1, 2)

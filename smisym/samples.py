@@ -1,0 +1,153 @@
+"""Data of an SMI model: drawing them, checking them, and the two products that take them to fields and back.
+
+X (N, T, D) are the tokens, W (P, D) the weights, y the N outputs ``y_mu = f(W X_mu^T / sqrt(D))``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from smisym.errors import InputError
+
+
+class Outputs(Protocol):
+    """Outputs of a batch that carry more digits than their floats: what ``model.observe`` returns."""
+
+    @property
+    def y(self) -> np.ndarray: ...
+
+    def __len__(self) -> int: ...
+
+
+class SignSymmetry(Protocol):
+    """The flips of rows of Z that leave the link unchanged, as a (G, P) array of +-1."""
+
+    @property
+    def signs(self) -> np.ndarray: ...
+
+
+class SampleModel(Protocol):
+    """All that data and GAMP read of a model."""
+
+    @property
+    def fields(self) -> int: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def symmetry(self) -> SignSymmetry: ...
+
+    @property
+    def channel(self) -> Any: ...
+
+    def link(self, Z: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Data:
+    """Data drawn from a model: X (N, T, D), y (the N outputs, as the channel draws them), and the truth W (P, D)."""
+
+    X: np.ndarray
+    y: Any
+    W: np.ndarray
+
+
+def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generator) -> Data:
+    """Draw a truth and data: W (P, D) and X (N, T, D) i.i.d. N(0, 1), y from the channel at W X^T / sqrt(D).
+
+    dim is D >= 2; N = round(alpha D) >= 1.  Raises InputError otherwise.
+    """
+    check_dimension(dim)
+    if not (math.isfinite(alpha) and alpha > 0):
+        raise InputError("alpha", alpha, "a finite number > 0", "give the number of samples per dimension, N / D")
+    count = round(alpha * dim)
+    if count < 1:
+        raise InputError(
+            "alpha", alpha, f"more than {0.5 / dim:g} at D = {dim}, so that N = round(alpha D) >= 1", "raise alpha or D"
+        )
+    W = rng.standard_normal((model.fields, dim))
+    X = rng.standard_normal((count, model.tokens, dim))
+    return Data(X, model.channel.sample(project(W, flatten(X), model.tokens), rng), W)
+
+
+def flatten(X: np.ndarray) -> np.ndarray:
+    """(N, T, D) to (N T, D), without a copy where X is C-ordered."""
+    return X.reshape(-1, X.shape[2])
+
+
+def project(W: np.ndarray, X: np.ndarray, tokens: int) -> np.ndarray:
+    """Fields (N, P, T) ``W X_mu^T / sqrt(D)`` from X (N T, D)."""
+    fields = (W @ X.T) / math.sqrt(X.shape[1])
+    return fields.reshape(len(W), -1, tokens).transpose(1, 0, 2)
+
+
+def back_project(g: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """(P, D) ``sum_mu g_mu X_mu / sqrt(D)`` from g (N, P, T) and X (N T, D)."""
+    return (g.transpose(1, 0, 2).reshape(g.shape[1], -1) @ X) / math.sqrt(X.shape[1])
+
+
+def check_data(
+    model: SampleModel, X: np.ndarray, y: np.ndarray | Outputs, W: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | Outputs, np.ndarray | None]:
+    """X, y and W as float64 arrays (y as given where it is an observation), after checking shapes, lengths and values.
+
+    Raises InputError: X must be (N, T, D) with the tokens of the model and D >= 2, y hold one output of the link per
+    sample, W (None allowed) be (P, D), and every entry be finite.
+    """
+    X = np.asarray(X)
+    if X.ndim != 3 or X.shape[1] != model.tokens or len(X) == 0:
+        raise InputError(
+            "X", f"an array of shape {X.shape}", f"shape (N, {model.tokens}, D) with N >= 1",
+            f"arrange it as N samples of {model.tokens} tokens (rows) in dimension D",
+        )  # fmt: skip
+    check_dimension(X.shape[2])
+    X = _floats("X", X)
+    values = _floats("y", np.asarray(getattr(y, "y", y)))
+    # The shape of one output, asked of the link itself at fields where nothing vanishes or coincides.
+    probe = np.linspace(0.1, 1.0, model.fields * model.tokens).reshape(1, model.fields, model.tokens)
+    output = np.shape(model.link(probe))[1:]
+    if values.shape[1:] != output:
+        raise InputError(
+            "y", f"an array of shape {values.shape}", f"shape {('N', *output)}".replace("'", ""),
+            "give one output of the link function per sample",
+        )  # fmt: skip
+    if len(values) != len(X):
+        raise InputError(
+            "y", f"{len(values)} outputs for {len(X)} samples in X", "as many outputs as samples",
+            "pass the X and y of the same samples",
+        )  # fmt: skip
+    observed = y if hasattr(y, "y") else values
+    return X, observed, None if W is None else check_array("W", W, (model.fields, X.shape[2]))
+
+
+def check_dimension(dim: int) -> None:
+    """InputError unless D is a whole number >= 2."""
+    if not (isinstance(dim, (int, np.integer)) and dim >= 2):
+        raise InputError("D", dim, "a whole number >= 2", "give the embedding dimension of the tokens")
+
+
+def check_array(name: str, value: object, shape: tuple[int, ...]) -> np.ndarray:
+    """``value`` as a float64 array of this shape (P, D), finite; InputError otherwise."""
+    array = np.asarray(value)
+    if array.shape != shape:
+        raise InputError(
+            name, f"an array of shape {array.shape}", f"shape (P, D) = {shape}", "give one row per field of the model"
+        )
+    return _floats(name, array)
+
+
+def _floats(name: str, array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind not in "fiu":
+        raise InputError(name, f"an array of {array.dtype}", "real numbers", "convert it to float64")
+    array = np.ascontiguousarray(array, dtype=np.float64)
+    if not np.isfinite(array).all():
+        bad = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise InputError(
+            name, f"{array[bad]} at {bad}", "finite numbers", "drop the samples that are not finite, or impute them"
+        )
+    return array

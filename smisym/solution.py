@@ -1,0 +1,105 @@
+"""What every solver returns: a value, its errors, a result code whose message names the remedy."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from smisym.errors import NotConverged
+
+
+class Result(enum.Enum):
+    """How a solve ended. The value is what files hold; ``message`` names the remedy."""
+
+    SUCCESS = "success"
+    MAX_STEPS = "max_steps"
+    DIVERGED = "diverged"
+    INTEGRATION = "integration_inaccurate"
+    ILL_CONDITIONED = "ill_conditioned"
+    NOISY = "statistical_error_large"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def ok(self) -> bool:
+        return self is Result.SUCCESS
+
+    @property
+    def message(self) -> str:
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Result.SUCCESS: "converged",
+    Result.MAX_STEPS: "stopped at the largest number of steps before converging: raise max_steps, or start closer",
+    Result.DIVERGED: "the iteration left the domain or became non-finite: add damping, or start closer",
+    Result.INTEGRATION: "the inner integral did not reach its tolerance: raise max_nodes, or loosen rtol and read the error",
+    Result.ILL_CONDITIONED: (
+        "y determines the fields only to few digits (nearly equal scores): pass the Observation of model.observe, not a float y"
+    ),
+    Result.NOISY: "the statistical error exceeds the one asked for: raise samples or scrambles",
+    Result.INTERRUPTED: "interrupted: run the same command again with the same --state to resume",
+}
+
+
+def worst(results: list[Result] | tuple[Result, ...]) -> Result:
+    """The first result that is not a success, else SUCCESS."""
+    return next((r for r in results if not r.ok), Result.SUCCESS)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The outcome of one solve.
+
+    value
+        What was solved for (a float, an array, or a tuple of records).
+    statistical_error
+        One standard error of ``value`` from independent scrambles; same shape; None if deterministic.
+    deterministic_error
+        Bound from refinement of the quadrature; same shape or scalar; None if not applicable.
+    degrees_of_freedom
+        Of the Student t that the statistical error follows (scrambles - 1), or None.
+    result
+        A :class:`Result`; ``result.message`` names the remedy.
+    history
+        Records of the iterations, oldest first.
+    settings, provenance
+        What reproduces it: every number that entered; versions, seed, architecture.
+    """
+
+    value: Any
+    result: Result
+    statistical_error: Any = None
+    deterministic_error: Any = None
+    degrees_of_freedom: int | None = None
+    history: tuple[dict[str, Any], ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def raise_if_failed(self) -> Solution:
+        """Return self when converged, else raise :class:`~smisym.errors.NotConverged`."""
+        if not self.result.ok:
+            raise NotConverged(self.result.message)
+        return self
+
+    def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
+        """Student t interval of ``value`` from the statistical error alone."""
+        if self.statistical_error is None or not self.degrees_of_freedom:
+            return self.value, self.value
+        half = stats.t.ppf(0.5 + confidence / 2, self.degrees_of_freedom) * np.asarray(self.statistical_error)
+        return self.value - half, self.value + half
+
+
+def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over the first axis (independent scrambles) and its standard error.
+
+    A single scramble has no error bar: its error is infinite, not zero.
+    """
+    values = np.asarray(values, dtype=float)
+    mean = values.mean(axis=0)
+    if values.shape[0] < 2:
+        return mean, np.full(mean.shape, np.inf)
+    return mean, values.std(axis=0, ddof=1) / np.sqrt(values.shape[0])

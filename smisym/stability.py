@@ -1,0 +1,200 @@
+"""Thresholds: trivial directions, weak recovery and its staircase, perfect recovery.
+
+Weak recovery starts where state evolution, linearised at the fixed point that is actually reached, stops
+contracting: first at Q = 0 (arXiv 2502.00901, theorem 2.3), later at the overlap that the learned directions have at that
+alpha, not at a perfect one.  Perfect recovery: stability of Q = I by counting ranks, and where the branch arrives.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smisym.branch import Branch, growth_at_zero, refine_crossing, scout, trace
+from smisym.errors import InputError
+from smisym.model import Model
+from smisym.overlap_map import OverlapMap
+from smisym.solution import Result, Solution, mean_and_error
+
+# Points of one scramble of the map that follows the branch to perfect recovery.
+_ARRIVAL_POINTS = 512
+# Lattice over the coordinates of y: points a side, doubled until the first threshold moves less than the tolerance.
+_SIDES = (32, 64, 128)
+_SIDE_TOL = 1e-6
+KINDS = ("trivial", "weak", "hard", "perfect_stable", "perfect_amp")
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """One threshold.
+
+    kind: one of KINDS.  layers: counted from 1.  subspace (dim, P): the directions, one a row.
+    alpha: math.inf for a hard direction, 0 for a trivial one.  error: one standard error over the scrambles, 0 if
+    exact.  Q (P, P): the overlap just below.
+    """
+
+    kind: str
+    layers: tuple[int, ...]
+    subspace: np.ndarray
+    alpha: float
+    error: float
+    Q: np.ndarray
+
+
+def weak_recovery(
+    model: Model | OverlapMap,
+    *,
+    samples: int = 65536,
+    scrambles: int = 8,
+    seed: int = 0,
+    rtol: float | None = None,
+    workers: int | None = None,
+) -> Solution:
+    """All trivial, weak and hard directions, in the order in which they are met; value: a tuple of Threshold."""
+    omap = model if isinstance(model, OverlapMap) else None
+    if omap is None:
+        if not isinstance(model, Model):
+            raise InputError("model", type(model).__name__, "a Model or an OverlapMap", "use smisym.compile(architecture)")
+        omap = OverlapMap(model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
+    trivial = _trivial(omap)
+    if trivial:
+        return _solution(omap, trivial, Result.SUCCESS)
+    coarse = scout(omap, last_stage=False)
+    found: list[Threshold] = []
+    accurate = all(stage.solved for stage in coarse.stages)
+    for i, stage in enumerate(coarse.stages):
+        previous = coarse.stages[i - 1] if i else None
+
+        def solve(r: int, stage: Any = stage, previous: Any = previous) -> tuple[float, np.ndarray]:
+            return _one(omap, r, stage.pivot, previous)
+
+        values: list[tuple[float, np.ndarray]] = omap.each(solve)
+        alpha, error = mean_and_error(np.array([v[0] for v in values]))
+        if previous is None and omap.model.level_set.dimension <= 2:
+            by_quadrature = first_threshold(omap.model, stage.pivot)
+            if by_quadrature[1] < error:
+                alpha, error = np.array(by_quadrature[0]), np.array(by_quadrature[1])
+        Q = omap.model.symmetry.matrix(np.mean([v[1] for v in values], axis=0))
+        found.append(_threshold(omap.model, "weak", stage.pivot, float(alpha), float(error), Q))
+    learned = coarse.stages[-1].active if coarse.stages else np.zeros(coarse.coordinates, dtype=bool)
+    for pivot in np.flatnonzero(~learned):
+        Q = omap.model.symmetry.matrix(coarse.stages[-1].q[-1]) if coarse.stages else np.zeros((omap.model.fields,) * 2)
+        found.append(_threshold(omap.model, "hard", int(pivot), math.inf, 0.0, Q))
+    return _solution(omap, found, Result.SUCCESS if accurate else Result.INTEGRATION)
+
+
+def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
+    """(alpha, error) of the first threshold along one invariant coordinate, by quadrature over y itself.
+
+    For outputs with at most two coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u
+    converges fast.  The error is the last change under refinement.  No random numbers enter the value.
+    """
+    channel, B = model.channel, model.symmetry.basis[coordinate]
+    K, P, T = model.level_set.dimension, model.fields, model.tokens
+    rng = np.random.default_rng(0)
+    sample = model.level_set.coordinates(model.observe(rng.standard_normal((4096, P, T)))).values
+    factor = np.linalg.cholesky(np.cov(sample.T).reshape(K, K))
+    reach = 1.6 * np.abs(np.linalg.solve(factor, sample.T)).max()
+    values: list[float] = []
+    for side in _SIDES:
+        axis = (np.arange(side) + 0.5) / side * 2 * reach - reach
+        grid = np.stack(np.meshgrid(*[axis] * K, indexing="ij"), axis=-1).reshape(-1, K)
+        # u and -u give one output where the chart has both branches; halving is exact either way, as weights normalise.
+        u = grid[grid[:, 0] > 0] @ factor.T
+        moments = channel.moments_at(u, np.zeros((len(u), P, T)), np.eye(P), cov=True, rtol=1e-4)
+        weight = np.exp(moments.log_partition - moments.log_partition.max())
+        dg = np.asarray(moments.dg)
+        rate = np.einsum("pq,nptas,ab,nqtbs->n", B, dg, B, dg, optimize=True)
+        values.append(float(weight.sum() / (weight @ rate)))
+        if len(values) > 1 and abs(values[-1] - values[-2]) < _SIDE_TOL * values[-1]:
+            break
+    return values[-1], abs(values[-1] - values[-2])
+
+
+def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers: int | None = None) -> Solution:
+    """Perfect recovery: its local stability by counting, and where AMP arrives at it; a tuple of two Threshold.
+
+    perfect_stable: the largest dim S / K_S over spans S of rows, K_S the mean rank of df/dZ there (theory: V -> E(V)^{-1}/alpha
+    contracts).  perfect_amp: the largest alpha along the branch that vanishing side information follows.
+    """
+    omap = model if isinstance(model, OverlapMap) else OverlapMap(model, samples=samples, workers=workers)
+    target = omap.model
+    every = tuple(range(target.fields))
+    rows, alpha = counting(target)
+    eye = np.eye(target.fields)
+    layers = tuple(sorted({target.row_layers[r] for r in rows}))
+    stable = Threshold("perfect_stable", layers, eye[list(rows)], alpha, 0.0, eye)
+    small = omap.sibling(_ARRIVAL_POINTS * omap.scrambles)
+    coarse = scout(small)
+    if not coarse.stages or not coarse.stages[-1].active.all():
+        arrival = Threshold("perfect_amp", tuple(sorted(set(target.row_layers))), eye, math.inf, 0.0, 0 * eye)
+        return _solution(omap, [stable, arrival], Result.SUCCESS)
+    branches: list[Branch] = small.each(lambda r: trace(small, r, coarse))
+    tops = np.array([max(b.thresholds[-1], b.stages[-1].top()) for b in branches])
+    value, error = mean_and_error(tops)
+    Q = target.symmetry.matrix(np.mean([b.stages[-1].overlaps_at(b.stages[-1].where_top()) for b in branches], axis=0))
+    arrival = Threshold(
+        "perfect_amp", tuple(sorted({target.row_layers[r] for r in every})), eye, float(value), float(error), Q
+    )
+    solved = all(s.solved for b in branches for s in b.stages)
+    return _solution(omap, [stable, arrival], Result.SUCCESS if solved else Result.INTEGRATION)
+
+
+def counting(model: Model) -> tuple[tuple[int, ...], float]:
+    """(rows, alpha): the span of rows with the largest dim / rank of df/dZ, and that ratio."""
+    rng = np.random.default_rng(0)
+    best: tuple[tuple[int, ...], float] = ((), 0.0)
+    for size in range(1, model.fields + 1):
+        for rows in itertools.combinations(range(model.fields), size):
+            rank = model.jacobian_rank(rows, rng)
+            ratio = size / rank if rank > 0 else math.inf
+            if ratio >= best[1]:
+                best = (rows, ratio)
+    return best
+
+
+def _trivial(omap: OverlapMap) -> list[Threshold]:
+    """Directions in which g_out(y, 0, I) does not vanish: learned at any alpha."""
+    P = omap.model.fields
+    estimates = omap.evaluate(np.zeros((P, P)))
+    mean, error = mean_and_error(np.array([e.three[0] for e in estimates]))
+    values, vectors = np.linalg.eigh(mean)
+    found = []
+    for value, vector in zip(values[::-1], vectors.T[::-1], strict=True):
+        if value > max(8 * float(np.abs(error).max()), 1e-8):
+            rows = np.flatnonzero(np.abs(vector) > 1e-6)
+            layers = tuple(sorted({omap.model.row_layers[r] for r in rows}))
+            found.append(Threshold("trivial", layers, vector[None], 0.0, 0.0, np.zeros((P, P))))
+    return found
+
+
+def _one(omap: OverlapMap, scramble: int, pivot: int, previous: Any) -> tuple[float, np.ndarray]:
+    """(alpha, q) of one scramble where ``pivot`` becomes unstable on ``previous`` (None: at Q = 0)."""
+    k = len(omap.model.symmetry.basis)
+    if previous is None:
+        return 1.0 / growth_at_zero(omap, scramble, pivot), np.zeros(k)
+    estimate = omap.at(scramble, omap.model.symmetry.matrix(previous.overlaps_at(previous.end)))
+    q, alpha = refine_crossing(omap, estimate, previous, pivot, previous.end)
+    return alpha, q
+
+
+def _threshold(model: Model, kind: str, pivot: int, alpha: float, error: float, Q: np.ndarray) -> Threshold:
+    values, vectors = np.linalg.eigh(model.symmetry.basis[pivot])
+    subspace = vectors.T[np.abs(values) > 1e-9]
+    rows = np.flatnonzero(np.abs(subspace).max(axis=0) > 1e-9)
+    layers = tuple(sorted({model.row_layers[r] for r in rows}))
+    return Threshold(kind, layers, np.abs(subspace), alpha, error, Q)
+
+
+def _solution(omap: OverlapMap, found: list[Threshold], result: Result) -> Solution:
+    return Solution(
+        tuple(found),
+        result,
+        statistical_error=tuple(t.error for t in found),
+        degrees_of_freedom=omap.scrambles - 1,
+        settings=omap.settings(),
+    )

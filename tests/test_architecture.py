@@ -1,0 +1,143 @@
+"""Declarations: what is accepted, what is refused and how, and that a declaration is a plain value."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import sympy as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smisym.architecture import Architecture, Attention
+from smisym.errors import InputError
+
+attentions = st.builds(
+    Attention,
+    rank=st.integers(1, 9),
+    skip=st.floats(0, 1e300),
+    activation=st.sampled_from(["softmax", "linear"]),
+    beta=st.floats(0, 1e300, exclude_min=True),
+    tied=st.booleans(),
+    heads=st.integers(1, 9),
+)
+architectures = st.builds(
+    Architecture,
+    tokens=st.integers(2, 99),
+    layers=st.lists(attentions, min_size=1, max_size=5),
+    output=st.sampled_from(["attention", "sequence"]),
+    noise=st.floats(0, 1e300),
+)
+
+
+@given(architectures)
+def test_repr_is_the_python_that_makes_it(architecture: Architecture) -> None:
+    made = eval(repr(architecture), {"Architecture": Architecture, "Attention": Attention})
+    assert made == architecture
+    assert hash(made) == hash(architecture)
+    assert made.digest == architecture.digest
+    assert str(architecture) == repr(architecture)
+
+
+def test_repr_leaves_out_defaults() -> None:
+    assert repr(Attention()) == "Attention()"
+    assert repr(Attention(skip=0.5, tied=False)) == "Attention(skip=0.5, tied=False)"
+    assert repr(Architecture(tokens=3, layers=[Attention()], noise=0.1)) == (
+        "Architecture(\n    tokens=3,\n    layers=(\n        Attention(),\n    ),\n    noise=0.1,\n)"
+    )
+
+
+@given(architectures, architectures)
+def test_digest_tells_declarations_apart_exactly_when_they_differ(a: Architecture, b: Architecture) -> None:
+    assert (a.digest == b.digest) == (a == b)
+    assert len(a.digest) == 16
+
+
+def test_digest_does_not_change_between_versions() -> None:
+    # Files on disk name architectures by it.
+    assert Architecture(2, (Attention(), Attention())).digest == "a12db5c41a506be2"
+
+
+def test_numbers_become_plain() -> None:
+    exotic = Architecture(
+        tokens=np.int64(2),
+        layers=[Attention(rank=np.int32(1), skip=np.float32(0.5), beta=Fraction(1, 2)), Attention(skip=sp.Integer(1))],
+        noise=-0.0,
+    )
+    usual = Architecture(2, (Attention(skip=0.5, beta=0.5), Attention()))
+    assert exotic == usual
+    assert exotic.digest == usual.digest
+    assert type(exotic.tokens) is type(exotic.layers[0].rank) is int
+    assert type(exotic.layers[0].skip) is type(exotic.layers[0].beta) is type(exotic.noise) is float
+    assert math.copysign(1.0, exotic.noise) == 1.0
+    assert Attention(skip=1) == Attention(skip=1.0)
+    assert repr(Attention(skip=2)) == repr(Attention(skip=2.0))
+
+
+def test_frozen_and_usable_as_keys() -> None:
+    architecture = Architecture(2, iter([Attention()]))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        architecture.tokens = 3  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        architecture.layers[0].skip = 2.0  # type: ignore[misc]
+    assert {architecture: "found"}[Architecture(tokens=2, layers=(Attention(),))] == "found"
+    changed = dataclasses.replace(architecture, tokens=4)
+    assert changed.tokens == 4 and changed != architecture
+
+
+def test_canonical_names_every_field() -> None:
+    canonical = Architecture(2, (Attention(),)).canonical()
+    assert set(canonical) == {f.name for f in dataclasses.fields(Architecture)}
+    assert set(canonical["layers"][0]) == {f.name for f in dataclasses.fields(Attention)}
+
+
+def test_what_is_not_compiled_yet_can_be_declared() -> None:
+    layer = Attention(rank=3, skip=0, activation="linear", tied=False, heads=4)
+    assert Architecture(tokens=5, layers=(layer,), output="sequence", noise=0.1).layers == (layer,)
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[(name, value) for name in ("rank", "heads") for value in (0, -1, 1.0, True, "1", None, NAN, [1])],
+        *[("skip", value) for value in (-1e-300, NAN, INF, -INF, "1", None, True, 1j, 10**400, np.zeros(2))],
+        *[("beta", value) for value in (0, 0.0, -1, NAN, INF, "1", None, True, -(10**400))],
+        *[("activation", value) for value in ("hardmax", "Softmax", "", None, 1, NAN, [])],
+        *[("tied", value) for value in (0, 1, "true", None, NAN)],
+    ],
+)
+def test_bad_layers_are_refused(name: str, value: object) -> None:
+    with pytest.raises(InputError) as caught:
+        Attention(**{name: value})  # type: ignore[arg-type]
+    assert caught.value.what == name
+    assert caught.value.given is value
+    assert caught.value.allowed and caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("tokens", value) for value in (1, 0, -2, 2.0, True, "2", None, NAN)],
+        *[("noise", value) for value in (-0.1, NAN, INF, "0", None, False)],
+        *[("output", value) for value in ("Attention", "tokens", None, 3)],
+        *[("layers", value) for value in ((), [], None, 2, Attention())],
+    ],
+)
+def test_bad_architectures_are_refused(name: str, value: object) -> None:
+    good = {"tokens": 2, "layers": (Attention(),)}
+    with pytest.raises(InputError) as caught:
+        Architecture(**{**good, name: value})  # type: ignore[arg-type]
+    assert caught.value.what == name
+    assert caught.value.allowed and caught.value.fix
+
+
+@pytest.mark.parametrize("value", ["Attention", "ab", [Attention(), {"rank": 1}], {"rank": 1}])
+def test_layers_must_be_attention(value: object) -> None:
+    with pytest.raises(InputError, match=r"^layer \d: given"):
+        Architecture(2, value)  # type: ignore[arg-type]
