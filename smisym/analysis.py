@@ -9,13 +9,16 @@ import csv
 import io
 import itertools
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from smisym import plots, sweep
 from smisym.files import make_folder, write_text
@@ -76,7 +79,8 @@ def analyze(
     model = omap.model
     write_derivation(model.derivation, folder / "derivation.html")
     with bar("thresholds", 2) as step:
-        found = sweep.thresholds(omap, store=store, progress=step)
+        # A threshold is one number, which the curve's many points all lean on: it is worth more samples.
+        found = sweep.thresholds(omap.sibling(8 * omap.samples), store=store, progress=step)
     write_json(folder / "thresholds.json", {**header, **found})
     alphas = plan.alphas or default_alphas(found["thresholds"])
     with bar("curve", len(alphas)) as step:
@@ -110,16 +114,31 @@ def _gamp_runs(
     """``plan.runs`` runs at each of about eight alphas, evenly spread; none at alpha = 0, where there are no data."""
     usable = [alpha for alpha in alphas if round(alpha * plan.dim) >= 1]
     chosen = np.linspace(0, len(usable) - 1, min(GAMP_POINTS, len(usable))).round().astype(int)
+    interrupted = threading.Event()
+
+    def step(record: Mapping[str, Any]) -> None:
+        # Ctrl-C reaches the main thread only; a run is left between two iterations, never waited for.
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+
+    def run(which: tuple[int, int]) -> Record:
+        index, number = which
+        # A seed of its own for every run, so that all runs are independent.
+        own = int(np.random.SeedSequence(seed, spawn_key=(index, number)).generate_state(1)[0])
+        return sweep.gamp_run(
+            omap.model, usable[index], plan.dim, seed=own, iterations=plan.iterations, store=store, progress=step
+        )
+
+    tasks = list(itertools.product(chosen.tolist(), range(plan.runs)))
     runs = []
-    with bar("GAMP", len(chosen) * plan.runs) as step:
-        for index, number in itertools.product(chosen, range(plan.runs)):
-            # A seed of its own for every run, so that all runs are independent.
-            own = int(np.random.SeedSequence(seed, spawn_key=(index, number)).generate_state(1)[0])
-            run = sweep.gamp_run(
-                omap.model, usable[index], plan.dim, seed=own, iterations=plan.iterations, store=store
-            )
-            runs.append(run)
-            step(run)
+    with bar("GAMP", len(tasks)) as advance, threadpool_limits(1), ThreadPoolExecutor(omap.workers) as pool:
+        try:
+            for record in pool.map(run, tasks):
+                runs.append(record)
+                advance(record)
+        except KeyboardInterrupt:
+            interrupted.set()
+            raise
     return runs
 
 

@@ -12,6 +12,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -107,7 +108,9 @@ class _Task:
         from smisym.overlap_map import overlap_map
 
         accuracy = {name: self.header["settings"][name] for name in ("samples", "scrambles")}
-        return overlap_map(self.model(), seed=self.header["seed"], workers=workers, **accuracy)
+        return overlap_map(
+            self.model(), seed=self.header["seed"], workers=workers, store=self.store, **accuracy
+        )
 
     def analyze(self, folder: Path, plan: Plan, workers: int | None, published: dict[str, Any] | None) -> None:
         from smisym import analysis, terminal
@@ -145,14 +148,10 @@ def _begin(
     return _Task(architecture, head, None if state is None else Store(state, head), as_json)
 
 
-def _accuracy(samples: int | None, scrambles: int | None) -> dict[str, int]:
-    """The accuracy asked for, or else the library's own."""
-    from inspect import signature
-
-    from smisym.overlap_map import overlap_map
-
+def _accuracy(solve: Callable[..., object], samples: int | None, scrambles: int | None) -> dict[str, int]:
+    """The accuracy asked for, or else the solver's own."""
+    parameters = signature(solve).parameters
     asked = {"samples": samples, "scrambles": scrambles}
-    parameters = signature(overlap_map).parameters
     return {name: parameters[name].default if value is None else value for name, value in asked.items()}
 
 
@@ -169,8 +168,9 @@ def thresholds(
 ) -> None:
     """The thresholds of the network, in the order in which they are met."""
     from smisym import sweep, terminal
+    from smisym.stability import weak_recovery
 
-    task = _begin("thresholds", file, seed, state, as_json, _accuracy(samples, scrambles))
+    task = _begin("thresholds", file, seed, state, as_json, _accuracy(weak_recovery, samples, scrambles))
     with terminal.progress("thresholds", 2) as step:
         record = sweep.thresholds(task.overlap_map(workers), store=task.store, progress=step)
     task.finish(record, [record["result"]], terminal.print_thresholds)
@@ -191,9 +191,10 @@ def curve(
 ) -> None:
     """Overlaps, prediction errors and free entropy against alpha = N / D."""
     from smisym import sweep, terminal
+    from smisym.overlap_map import overlap_map
 
     alphas = sweep.alpha_grid(alpha)
-    settings = {"alphas": alphas, "start": start, **_accuracy(samples, scrambles)}
+    settings = {"alphas": alphas, "start": start, **_accuracy(overlap_map, samples, scrambles)}
     task = _begin("curve", file, seed, state, as_json, settings)
     with terminal.progress("curve", len(alphas)) as step:
         points = sweep.curve(task.overlap_map(workers), alphas, start=start, store=task.store, progress=step)
@@ -279,9 +280,10 @@ def analyze(
 ) -> None:
     """Everything at once: derivation, thresholds, curve, GAMP, a figure and one self-contained report.html."""
     from smisym import analysis, sweep
+    from smisym.overlap_map import overlap_map
 
     plan = analysis.Plan(None if alpha is None else sweep.alpha_grid(alpha), dim, runs, iterations)
-    settings = {**plan.settings(), **_accuracy(samples, scrambles)}
+    settings = {**plan.settings(), **_accuracy(overlap_map, samples, scrambles)}
     task = _begin("analyze", file, seed, state, as_json, settings)
     task.analyze(output, plan, workers, None)
 
@@ -297,8 +299,9 @@ def demo(
 ) -> None:
     """The shipped example, two layers on two tokens: everything at once, drawn over published data."""
     from smisym import analysis, shipped, sweep
+    from smisym.overlap_map import overlap_map
 
     plan = analysis.Plan(sweep.alpha_grid("0:1.6:49"), 500, 3, 100)
-    settings = {**plan.settings(), **_accuracy(None, None)}
+    settings = {**plan.settings(), **_accuracy(overlap_map, None, None)}
     task = _begin("demo", shipped.TWO_LAYERS, seed, state, as_json, settings)
     task.analyze(output, plan, workers, shipped.published_two_layers())

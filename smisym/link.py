@@ -218,7 +218,7 @@ def _record(architecture: Architecture, program: Program, derivation: Derivation
             f"An attention network on sequences of $T = {tokens}$ tokens, with {len(architecture.layers)} "
             f"layer(s); what is observed is the {architecture.output} output. Tokens are rows: $X$ is $(T, D)$ with "
             "independent standard normal entries, and the weights $W$ have independent standard normal rows.",
-            (Formula(None, r"Z = W X^{T} / \sqrt{D}", "the fields: one row an index, one column a token"),),
+            (Formula("Z", r"W X^{\top} / \sqrt{D}", "the fields: one row an index, one column a token"),),
             source=PAPER,
         )
     )
@@ -227,7 +227,7 @@ def _record(architecture: Architecture, program: Program, derivation: Derivation
             "link",
             "From attention to a sequence multi-index model",
             "Every layer multiplies the tokens from the left, so that $X_l = B_l X$ exactly, and the scores of a layer "
-            "depend on the input only through $X w = \\sqrt{D}\\, h^{T}$. The network is therefore a function of the "
+            "depend on the input only through $X w = \\sqrt{D}\\, h^{\\top}$. The network is therefore a function of the "
             "fields alone, given by the recursion below; it is exact at every $D$.",
             tuple(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
             source=PAPER,

@@ -98,11 +98,11 @@ def _record(channel: Channel, derivation: Derivation) -> None:
             f"dimension(s) and {len(channel.level_set.branches)} branches, integrated by {how}. All that the solvers need "
             "follows from its first two moments; no derivative is taken numerically.",
             (
-                Formula(r"Z", r"\omega + L\zeta, \qquad V = L L^{T}", "whitened, free rows first"),
-                Formula(r"g_{\mathrm{out}}", r"V^{-1}(\mathbb{E}[Z \mid y] - \omega) = L^{-T}\,\mathbb{E}[\zeta]"),
+                Formula(r"Z", r"\omega + L\zeta, \qquad V = L L^{\top}", "whitened, free rows first"),
+                Formula(r"g_{\mathrm{out}}", r"V^{-1}(\mathbb{E}[Z \mid y] - \omega) = L^{-\top}\,\mathbb{E}[\zeta]"),
                 Formula(
                     r"\frac{\partial g_{\mathrm{out}}}{\partial \omega}",
-                    r"V^{-1}\,\mathrm{Cov}[Z]\,V^{-1} - V^{-1} = L^{-T}(\mathrm{Cov}[\zeta] - I)L^{-1}",
+                    r"V^{-1}\,\mathrm{Cov}[Z]\,V^{-1} - V^{-1} = L^{-\top}(\mathrm{Cov}[\zeta] - I)L^{-1}",
                 ),
                 Formula(r"\log Z_{\mathrm{out}}", r"\log p(y \mid \omega, V)", "a density in the chart's coordinates of y"),
             ),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import mpmath
 import numpy as np
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -110,6 +111,57 @@ class Program:
 
     def __str__(self) -> str:
         return "\n".join(f"{a.target.name} = {a.value}" for a in self.assigns)
+
+
+def generic_determinant(program: Program, expression: MatrixExpr, *, digits: int = 60) -> mpmath.mpf:
+    """|det| of a square matrix expression of the program at fixed generic fields, to many digits.
+
+    Tells a matrix that is singular for all fields (zero to rounding at ``digits`` digits) from one that is small.
+    """
+    with mpmath.workdps(digits):
+        known: dict[MatrixExpr, mpmath.matrix] = {}
+        for number, symbol in enumerate(program.inputs):
+            rows, columns = map(int, symbol.shape)
+            known[symbol] = mpmath.matrix(rows, columns)
+            for i in range(rows):
+                for j in range(columns):
+                    # Square roots of distinct integers: no accidental relations between the fields.
+                    known[symbol][i, j] = mpmath.sqrt(2 + 7 * number + 3 * i + j) - mpmath.mpf(2) * ((i + j) % 2)
+        for assign in program.assigns:
+            if assign.target != program.output:
+                known[assign.target] = _evaluate(assign.value, known)
+        return abs(mpmath.det(_evaluate(expression, known)))
+
+
+def _evaluate(expression: MatrixExpr, known: dict[MatrixExpr, mpmath.matrix]) -> mpmath.matrix:
+    if expression in known:
+        return known[expression]
+    match expression:
+        case sp.Identity():
+            return mpmath.eye(int(expression.shape[0]))
+        case sp.Transpose():
+            return _evaluate(expression.arg, known).T
+        case sp.MatAdd():
+            first, *rest = (_evaluate(term, known) for term in expression.args)
+            return sum(rest, first)
+        case sp.MatMul():
+            coefficient, factors = expression.as_coeff_matrices()
+            product = _evaluate(factors[0], known)
+            for factor in factors[1:]:
+                product = product * _evaluate(factor, known)
+            return mpmath.mpf(coefficient) * product
+        case RowSoftmax():
+            scores = _evaluate(expression.arg, known)
+            weights = scores.apply(mpmath.exp)
+            for i in range(weights.rows):
+                total = mpmath.fsum(weights[i, j] for j in range(weights.cols))
+                for j in range(weights.cols):
+                    weights[i, j] /= total
+            return weights
+    raise TypeError(
+        f"no exact evaluation of a matrix expression of type {type(expression).__name__}: "
+        "add a case to smisym.program._evaluate"
+    )
 
 
 def gram_factor(expression: MatrixExpr) -> tuple[sp.Expr, MatrixExpr] | None:

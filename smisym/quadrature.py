@@ -92,9 +92,13 @@ _LOOSE = 3e-3
 _ROOT = {1: 64, 2: 12, 3: 8, 4: 12}
 # Largest change of a residual, in standard deviations, between neighbouring nodes of a resolved cell.
 _RESOLVED = 2.5
+# The same over a whole cell, beyond which the bounds of the cell are widened.
+_BLURRED = 10.0
 _CHUNK = 32768
+# Points from which local maxima are sought, for every branch.
+MODE_STARTS = 12
 # Integrand evaluations that one posterior may cost unless told otherwise, by dimension.
-_BUDGET = {1: 10**5, 2: 10**6, 3: 10**6, 4: 10**6}
+_BUDGET = {1: 10**5, 2: 8 * 10**6, 3: 10**6, 4: 10**6}
 
 
 @dataclass
@@ -167,6 +171,9 @@ class _LatticeState:
         self.error = np.full(S, np.inf)
         self.nodes = np.zeros(S)
         self.converged = np.zeros(S, dtype=bool)
+        # Known maxima of narrow posteriors: the cells that hold them are never dropped.
+        self.narrow = np.zeros(S, dtype=bool)
+        self.modes = np.full((S, MODE_STARTS * integrand.branches, d), np.nan)
 
     def _features(self) -> np.ndarray:
         """(F, nodes): 1, offsets, products of offsets."""
@@ -186,9 +193,13 @@ class _LatticeState:
         radius = self._radius(best, weight)
         far = radius > 1.3 * np.sqrt(2 * self.depth)
         if far.any():
-            found = locate(self.integrand, active[far])
-            best[far] = np.maximum(best[far], found)
+            modes = find_modes(self.integrand, active[far])
+            best[far] = np.maximum(best[far], modes.value.max(axis=1))
             radius = self._radius(best, weight)
+            self.modes[active[far]] = np.where(
+                (modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan
+            )
+            self.narrow[active[far]] = True
         self.best[active] = best
         width = self.n * self.first_step
         half = np.maximum(np.ceil(radius / width), 1)
@@ -263,7 +274,8 @@ class _LatticeState:
         low, high = r.min(axis=2), r.max(axis=2)
         spread = high - low
         resolved = spread.max(axis=(0, 1)) <= _RESOLVED * (self.n - 1)
-        margin = (0.5 / (self.n - 1) + np.where(resolved, 0.05, 0.25)) * spread
+        # Nodes that are far apart in standard deviations say little about what lies between them.
+        margin = (0.5 / (self.n - 1) + np.where(resolved, 0.05, np.where(spread.max(axis=(0, 1)) < _BLURRED, 0.25, 1.5))) * spread
         gap = np.maximum(np.maximum(low - margin, -high - margin), 0.0)
         near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
         bound = (
@@ -331,6 +343,13 @@ class _LatticeState:
                 out[:, d + j, d + k] = out[:, d + k, d + j] = value
         return out
 
+    def _holds_mode(self, owner: np.ndarray, corner: np.ndarray) -> np.ndarray:
+        """Whether a known maximum lies in a cell or within half a cell of it."""
+        width = self.n * self.step(owner)
+        place = self.modes[owner] / width[:, None, None] - corner[:, None, :]
+        with np.errstate(invalid="ignore"):
+            return ((place >= -0.5) & (place <= 1.5)).all(axis=2).any(axis=1)
+
     # ---- decide --------------------------------------------------------------------------------
 
     def digest(self, active: np.ndarray, cells: _Cells, sums: _Sums) -> tuple[np.ndarray, np.ndarray]:
@@ -368,6 +387,8 @@ class _LatticeState:
             second /= first[:, 0, None, None]
             self.cov[who] = second - mean[:, :, None] * mean[:, None, :]
         keep = sums.bound > self.best[cells.owner] - self.depth
+        watched = np.flatnonzero(self.narrow[cells.owner] & ~keep)
+        keep[watched] = self._holds_mode(cells.owner[watched], cells.corner[watched])
         blurred = np.zeros(S, dtype=bool)
         blurred[cells.owner[keep & ~sums.resolved]] = True
         kept = np.bincount(cells.owner[keep], minlength=S)[who]
@@ -434,12 +455,6 @@ def _probe_points(dim: int) -> np.ndarray:
     return np.array([np.zeros(dim), *(0.7 * v for v in directions), *(1.6 * v for v in directions)]).T
 
 
-def locate(integrand: Integrand, index: np.ndarray, *, starts: int = 8, steps: int = 30) -> np.ndarray:
-    """Largest exponent (up to the log-weight's curvature) that Levenberg-Marquardt finds; (len(index),)."""
-    modes = find_modes(integrand, index, starts=starts, steps=steps)
-    return modes.value.max(axis=1)
-
-
 @dataclass
 class Modes:
     """Local maxima found from several starts: x (S, K, d), branch (S, K), value (S, K) exponent there."""
@@ -450,7 +465,9 @@ class Modes:
     jacobian: np.ndarray  # (S, K, m, d) of the residual
 
 
-def find_modes(integrand: Integrand, index: np.ndarray, *, starts: int = 8, steps: int = 30) -> Modes:
+def find_modes(
+    integrand: Integrand, index: np.ndarray, *, starts: int = MODE_STARTS, steps: int = 30
+) -> Modes:
     """Levenberg-Marquardt on |x|^2 + |r_b(x)|^2 from the best of the probe points, every branch.
 
     Derivatives by forward differences: they only place nodes and never enter a result.

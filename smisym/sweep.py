@@ -1,7 +1,7 @@
 """Many runs as records in plain JSON types, each kept in a store, if there is one, before the next begins.
 
-Records are what files and the command line hold.  A resumed sweep replays stored warm starts, so that
-it gives the same bits as one that was never interrupted.
+Records are what files and the command line hold.  A resumed sweep reads what was stored, to the last bit, and so
+gives the same records as one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from smisym.curve import curve as trace_curve
 from smisym.errors import InputError
-from smisym.free_entropy import free_entropy
+from smisym.free_entropy import free_entropy, prior_terms
 from smisym.gamp import gamp
 from smisym.io import Store, to_json
 from smisym.model import Model
@@ -29,7 +30,7 @@ Record = dict[str, Any]
 Progress = Callable[[Record], object]
 
 MAX_POINTS = 100_000
-PREDICTION_SAMPLES = 32768  # fields drawn for the prediction errors of one point, over all scrambles
+PREDICTION_SAMPLES = 4096  # for the prediction errors at one scramble's overlap
 
 
 def alpha_grid(text: str) -> tuple[float, ...]:
@@ -105,40 +106,46 @@ def curve(
     alphas: Sequence[float],
     *,
     start: str = "symmetry-broken",
-    side_information: float = 0.0,
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> list[Record]:
-    """One record for each alpha, in increasing order, each solved from the solution before.
+    """One record for each alpha, in increasing order, kept as soon as it is known.
 
     A record has alpha, Q, Q_error, degrees_of_freedom, result and start; bayes_error and plug_in_error, with
     ``_stderr`` that holds the error of Q as well; free_entropy with ``_stderr``, None with ``"unbounded": "+inf"``
-    at perfect recovery.  ``progress`` is called with each record as soon as it is kept.
+    at perfect recovery.  ``progress`` is called with each record.
     """
+    alphas = sorted(alphas)
+    stored = [None if store is None else store.get(_name(alpha)) for alpha in alphas]
+    if None not in stored:
+        return [point for point in stored if point is not None]
     points: list[Record] = []
-    warm: FixedPoint | None = None
-    for alpha in sorted(alphas):
 
-        def make(alpha: float = alpha, warm: FixedPoint | None = warm) -> Record:
-            solution = _finished(
-                state_evolution(omap, alpha, start=start, side_information=side_information, warm=warm)
-            )
-            return {"point": _point(omap, solution), "warm": vars(solution.value)}
-
-        entry = kept(store, f"alpha={alpha!r}", make)
-        warm = _fixed_point(entry["warm"])
-        points.append(entry["point"])
+    def keep(solution: Solution) -> None:
+        point = kept(store, _name(solution.value.alpha), lambda: _point(omap, solution))
+        points.append(point)
         if progress is not None:
-            progress(entry["point"])
+            progress(point)
+
+    if start == "symmetry-broken":
+        trace_curve(omap, alphas, on_point=keep)
+    else:
+        for alpha in alphas:
+            keep(state_evolution(omap, alpha, start=start))
     return points
 
 
+def _name(alpha: float) -> str:
+    return f"alpha={alpha!r}"
+
+
 def _point(omap: OverlapMap, solution: Solution) -> Record:
-    found: FixedPoint = solution.value
+    found: FixedPoint = _finished(solution).value
     record = {
         "alpha": found.alpha,
         "Q": found.Q,
         "Q_error": found.Q_error,
+        "Q_deterministic_error": solution.deterministic_error,
         "degrees_of_freedom": solution.degrees_of_freedom,
         "result": solution.result,
         "start": found.start,
@@ -151,28 +158,26 @@ def _errors(omap: OverlapMap, found: FixedPoint) -> Record:
     values: dict[str, list[float]] = {"bayes": [], "plug_in": []}
     for number, q in enumerate(found.overlaps):
         seed = int(np.random.SeedSequence(omap.seed, spawn_key=(number,)).generate_state(1)[0])
-        each = prediction_errors(
-            omap.model, omap.model.symmetry.matrix(q), samples=PREDICTION_SAMPLES // 8, scrambles=2, seed=seed
-        )
-        for name, list_ in values.items():
-            list_.append(each[name].value)
+        Q = omap.model.symmetry.matrix(q)
+        each = prediction_errors(omap.model, Q, samples=PREDICTION_SAMPLES, scrambles=2, seed=seed)
+        for name, of_scrambles in values.items():
+            of_scrambles.append(each[name].value)
     record: Record = {}
-    for name, list_ in values.items():
-        record[f"{name}_error"], record[f"{name}_error_stderr"] = mean_and_error(np.array(list_))
+    for name, of_scrambles in values.items():
+        record[f"{name}_error"], record[f"{name}_error_stderr"] = mean_and_error(np.array(of_scrambles))
     return record
 
 
 def _entropy(omap: OverlapMap, found: FixedPoint) -> Record:
-    solution = free_entropy(omap, found.Q, found.alpha)
-    record = {"free_entropy": solution.value, "free_entropy_stderr": solution.statistical_error}
-    return record | ({"unbounded": "+inf"} if solution.value == math.inf else {})
-
-
-def _fixed_point(values: Record) -> FixedPoint:
-    """A fixed point as it was before it was stored; an infinite Q_hat was stored as null."""
-    arrays = {name: np.array(values[name], dtype=float) for name in ("Q", "Q_error", "Q_hat", "overlaps")}
-    arrays["Q_hat"] = np.where(np.isnan(arrays["Q_hat"]), np.inf, arrays["Q_hat"])
-    return FixedPoint(**{**values, **arrays, "stable": np.array(values["stable"], dtype=bool)})
+    """Phi at the fixed point: of each scramble at its own, where none is perfect, else at the mean overlap."""
+    if np.isfinite(found.potential).all():
+        prior = [prior_terms(omap.model.symmetry.matrix(q)) for q in found.overlaps]
+        value, error = mean_and_error(np.array(prior) + found.alpha * found.potential)
+    else:
+        solution = free_entropy(omap, found.Q, found.alpha)
+        value, error = solution.value, solution.statistical_error
+    unbounded = {"unbounded": "+inf" if value > 0 else "-inf"} if math.isinf(value) else {}
+    return {"free_entropy": value, "free_entropy_stderr": error, **unbounded}
 
 
 # --- GAMP ----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from smisym.charts.base import Coordinates, LevelSet, Refusal
 from smisym.derivation import Formula, Step
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation
-from smisym.program import Program, RowSoftmax, Unroller, gram_factor
+from smisym.program import Program, RowSoftmax, Unroller, generic_determinant, gram_factor
 
 SOURCE = "arXiv 2502.00901, appendix E; rederived and verified by substitution"
 
@@ -45,7 +45,11 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
     solved = tuple(r for r, i in enumerate(link.row_inputs) if i == index)
     free = tuple(r for r, i in enumerate(link.row_inputs) if i != index)
     tokens = program.tokens
+    solve = _compile_inverse(program, found)
+    if generic_determinant(program, found.mixing) < 1e-40:
+        return Refusal(f"the mixing matrix {found.mixing} is singular: it cannot be inverted (a skip of 0 is one cause)")
     checks = _verify(found, tokens)
+    checks.append(("det M is not zero for all fields", "evaluated at one generic point with 60 digits"))
     return LevelSet(
         rule="tied rank-one attention matrix",
         free_rows=free,
@@ -53,7 +57,7 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
         branches=np.array([[1.0], [-1.0]]),
         dimension=tokens,
         coordinates=_coordinates(float(found.coefficient), found.softmax),
-        solve=_compile_inverse(program, found),
+        solve=solve,
         steps=_steps(found, tokens, checks),
     )
 
@@ -282,20 +286,20 @@ def _verify(found: _Match, tokens: int) -> list[tuple[str, str]]:
     field_column = sp.MatMul(sp.Inverse(found.mixing), u) if not isinstance(found.mixing, sp.Identity) else u
     back = sp.MatMul(found.mixing, field_column).doit()
     _prove(back == u, "M (M^{-1} u) = u")
-    checks.append(("M (M^{-1} u) = u", "matrix algebra on the program's own M"))
+    checks.append(("$M (M^{-1} u) = u$ with $M$ the matrix that multiplies the last field", "matrix algebra on the program's own M"))
     scores, flipped = found.coefficient * u * u.T, found.coefficient * (-u) * (-u).T
     _prove(flipped.doit() == scores.doit(), "y(u) = y(-u)")
-    checks.append(("y(u) = y(-u): two branches", "substituted"))
+    checks.append(("$y(u) = y(-u)$: two branches", "substituted"))
     x = sp.symbols(f"u1:{tokens + 1}", real=True)
     if found.softmax:
         checks += _verify_log_ratios(x)
     else:
         _prove(all(sp.expand(x[0] * x[0] * (x[k] * x[k]) - (x[0] * x[k]) ** 2) == 0 for k in range(tokens)), "Gram")
-        checks.append(("(k u_1 u_k)^2 = (k u_1^2)(k u_k^2)", "expanded to 0"))
+        checks.append(("$(u_1 u_k)^2 = (u_1^2)(u_k^2)$: the Gram matrix gives every entry up to one sign", "expanded to 0"))
     m = sp.Matrix(tokens, tokens, lambda i, j: sp.Symbol(f"m{i}_{j}"))
     h = sp.Matrix(sp.symbols(f"h1:{tokens + 1}", real=True))
     _prove((m * h).jacobian(h) == m, "du/dh = M")
-    checks.append(("du/dh = M, so |det dh/du| = 1/|det M|", "Jacobian taken symbolically, M with free entries"))
+    checks.append((r"$\partial u/\partial h = M$, so $|\det \partial h/\partial u| = 1/|\det M|$", "Jacobian taken symbolically, M with free entries"))
     return checks
 
 
@@ -310,9 +314,9 @@ def _verify_log_ratios(x: tuple[sp.Symbol, ...]) -> list[tuple[str, str]]:
         _prove(sp.expand(x[i] ** 2 + d_ij - x[i] * x[j]) == 0, "others")
     how = f"expanded to 0 for all pairs of {len(x)} tokens"
     return [
-        ("-(D_ij + D_ji) = (u_i - u_j)^2", how),
-        ("D_ij^2 = u_i^2 (u_i - u_j)^2 and -D_ij D_ji = u_i u_j (u_i - u_j)^2", how),
-        ("u_i u_k = u_i^2 + D_ik: y determines all u_i u_j, that is u up to one sign", how),
+        ("$-(D_{ij} + D_{ji}) = (u_i - u_j)^2$", how),
+        ("$D_{ij}^2 = u_i^2 (u_i - u_j)^2$ and $-D_{ij} D_{ji} = u_i u_j (u_i - u_j)^2$", how),
+        ("$u_i u_k = u_i^2 + D_{ik}$: $y$ determines all $u_i u_j$, that is $u$ up to one sign", how),
     ]
 
 
@@ -321,24 +325,33 @@ def _prove(holds: bool, statement: str) -> None:
         raise ArithmeticError(f"the chart failed its proof at: {statement}")
 
 
+def _over(k: sp.Expr) -> str:
+    return "" if k == 1 else rf"\frac{{1}}{{{sp.latex(k)}}}"
+
+
+def _times(k: sp.Expr) -> str:
+    return "" if k == 1 else sp.latex(k) + r"\,"
+
+
 def _steps(found: _Match, tokens: int, checks: list[tuple[str, str]]) -> tuple[Step, ...]:
     u = sp.MatrixSymbol("u", tokens, 1)
     k = found.coefficient
     h = found.field
     if found.softmax:
         formulas = [
-            Formula("D_{ij}", rf"\frac{{1}}{{{sp.latex(k)}}}\log\frac{{y_{{ij}}}}{{y_{{ii}}}} = u_i (u_j - u_i)"),
+            Formula("D_{ij}", rf"{_over(k)}\log\frac{{y_{{ij}}}}{{y_{{ii}}}} = u_i (u_j - u_i)"),
             Formula(r"|u_i - u_j|", r"\sqrt{-(D_{ij} + D_{ji})}"),
             Formula("u_i", r"-D_{ij} / (u_i - u_j), \qquad u_k = u_i + D_{ik}/u_i"),
         ]
         text = (
-            "The output is a row softmax of $k\\,u u^T$, so it shows the score differences $D_{ij}$ and no more. They "
+            f"The output is a row softmax of ${_times(k)}u u^{{\\top}}$, so it shows the score differences "
+            "$D_{ij}$ and no more. They "
             "determine $u$ up to one sign. Feasible exactly when $D_{ij} + D_{ji} \\le 0$; for two tokens this reads "
             "$y_{12} + y_{21} \\le 1$."
         )
     else:
-        formulas = [Formula(r"u_i u_j", rf"y_{{ij}} / {sp.latex(k)}")]
-        text = "The output is the Gram matrix $k\\,u u^T$ itself: it determines $u$ up to one sign."
+        formulas = [Formula(r"u_i u_j", rf"{_over(k)}y_{{ij}}")]
+        text = f"The output is the Gram matrix ${_times(k)}u u^{{\\top}}$ itself: it determines $u$ up to one sign."
     inverse = sp.MatMul(sp.Inverse(found.mixing), u) if not isinstance(found.mixing, sp.Identity) else u
     formulas += [
         Formula(sp.Transpose(h), rf"\pm {sp.latex(inverse)}", "two branches; every other field is free"),
