@@ -72,7 +72,8 @@ def analyze(
     published
         Other people's data to draw beneath, as :func:`smisym.plots.curve_figure` takes them, with "source" and "notes".
 
-    Returns {"folder", "files", "thresholds", "points", "gamp", "results"}, the last being every result code.
+    Returns {"folder", "files", "thresholds", "points", "gamp", "results"}, the last being the
+    result codes of the thresholds and of the curve.
     Raises :class:`~smisym.errors.InputError`.
     """
     make_folder(folder, "folder for the files")
@@ -92,7 +93,8 @@ def analyze(
     write_text(folder / "gamp.csv", _csv(header, [row for run in runs for row in _gamp_rows(run)]))
     results = {"thresholds": found["thresholds"], "points": points, "gamp": runs}
     _draw(folder, results, header, model, published)
-    codes = [found["result"], *(record["result"] for record in [*points, *runs])]
+    # GAMP's codes stay with its runs: one that had not settled is an outcome on finite data, not a failed solve.
+    codes = [found["result"], *(point["result"] for point in points)]
     return {"folder": str(folder), "files": list(FILES), **results, "results": codes}
 
 

@@ -118,7 +118,7 @@ class Branch:
     thresholds: list[float]
     stages: list[Stage]
 
-    def locate(self, alpha: float) -> tuple[Stage, float] | None | str:
+    def locate(self, alpha: float) -> tuple[Stage, float] | str | None:
         """The stage and t at which state evolution rests at ``alpha``; None below all, "perfect" above all."""
         for i in reversed(range(len(self.stages))):
             if alpha < self.thresholds[i]:
@@ -184,7 +184,7 @@ def _scouted_stage(
     if active.all() and not last_stage:
         steps = steps[:2]
     q, solved, passed = base.copy(), True, 0
-    for i, t in enumerate(steps):
+    for i in range(len(steps)):
         estimate, q, alpha, met = _node(small, 0, steps, rows, i, pivot, active, q, alpha)
         solved &= met
         growth = _growth(small, estimate, alpha, active)
@@ -245,12 +245,12 @@ def _gather(
     pivot: int, active: np.ndarray, t: np.ndarray, rows: list[Any], solved: bool, *, chebyshev: bool = True
 ) -> Stage:
     alphas, overlaps, growth, potential = (np.array(column) for column in zip(*rows, strict=True))
-    return Stage(pivot, active, np.asarray(t, dtype=float), alphas, overlaps, growth, potential, solved, chebyshev=chebyshev)
+    return Stage(
+        pivot, active, np.asarray(t, dtype=float), alphas, overlaps, growth, potential, solved, chebyshev=chebyshev
+    )
 
 
-def _start_node(
-    omap: OverlapMap, scramble: int, pivot: int, branch: Branch
-) -> tuple[Estimate, np.ndarray, float]:
+def _start_node(omap: OverlapMap, scramble: int, pivot: int, branch: Branch) -> tuple[Estimate, np.ndarray, float]:
     """The point where a stage begins: the pivot unlearned and marginally stable."""
     if not branch.stages:
         q = np.zeros(branch.coordinates)

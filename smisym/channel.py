@@ -107,7 +107,10 @@ class Channel:
         u = np.asarray(u, dtype=float)
         if u.shape != (len(omega), self.level_set.dimension) or not np.isfinite(u).all():
             raise InputError(
-                "coordinates u", u.shape, f"finite, of shape ({len(omega)}, {self.level_set.dimension})", "one row a sample"
+                "coordinates u",
+                u.shape,
+                f"finite, of shape ({len(omega)}, {self.level_set.dimension})",
+                "one row a sample",
             )
         factor = self._factor(V, len(omega))
         rtol = self.default_rtol() if rtol is None else rtol
@@ -173,7 +176,9 @@ class Channel:
         V = np.asarray(V, dtype=float)
         P = self.fields
         if V.shape not in ((P, P), (samples, P, P)):
-            raise InputError("shape of V", V.shape, f"({P}, {P}) or ({samples}, {P}, {P})", "give one V or one a sample")
+            raise InputError(
+                "shape of V", V.shape, f"({P}, {P}) or ({samples}, {P}, {P})", "give one V or one a sample"
+            )
         if not np.isfinite(V).all() or (np.abs(V - np.swapaxes(V, -1, -2)) > 1e-12 * np.abs(V).max()).any():
             raise InputError("V", V, "a finite symmetric matrix", "symmetrise V and remove NaN")
         order = [*self.level_set.free_rows, *self.level_set.solved_rows]
@@ -266,9 +271,7 @@ class Channel:
 class Whitened:
     """The posterior of one block of samples over zeta = (x, r): an integrand for :mod:`smisym.quadrature`."""
 
-    def __init__(
-        self, level_set: LevelSet, tokens: int, u: np.ndarray, omega: np.ndarray, factor: np.ndarray
-    ) -> None:
+    def __init__(self, level_set: LevelSet, tokens: int, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
         self.level_set, self.tokens = level_set, tokens
         self.u, self.omega, self.factor = u, omega, factor
         self.n_free, self.n_solved = len(level_set.free_rows), len(level_set.solved_rows)
@@ -286,9 +289,7 @@ class Whitened:
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residuals (branches, m, n, C) and log-weight (n, C) at x (d, n, C)."""
         omega, L = self.omega[index], self.factor[index]
-        solved, log_weight = self.level_set.solve(
-            self._free(x, omega, L), list(self.u[index].T)
-        )
+        solved, log_weight = self.level_set.solve(self._free(x, omega, L), list(self.u[index].T))
         shape = x.shape[1:]
         r = np.empty((self.branches, self.residuals, *shape))
         T, F = self.tokens, self.n_free

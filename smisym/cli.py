@@ -41,9 +41,7 @@ app = typer.Typer(
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The network, a TOML file.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random number.", min=0)]
-State = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Keep finished parts here; the same command resumes.")
-]
+State = Annotated[Path | None, typer.Option(metavar="DIR", help="Keep finished parts here; the same command resumes.")]
 Samples = Annotated[
     int | None, typer.Option(help="Integration points of one evaluation of the overlap map, over all scrambles.")
 ]
@@ -108,9 +106,7 @@ class _Task:
         from smisym.overlap_map import overlap_map
 
         accuracy = {name: self.header["settings"][name] for name in ("samples", "scrambles")}
-        return overlap_map(
-            self.model(), seed=self.header["seed"], workers=workers, store=self.store, **accuracy
-        )
+        return overlap_map(self.model(), seed=self.header["seed"], workers=workers, store=self.store, **accuracy)
 
     def analyze(self, folder: Path, plan: Plan, workers: int | None, published: dict[str, Any] | None) -> None:
         from smisym import analysis, terminal
@@ -138,9 +134,7 @@ class _Task:
             _fail(f"smisym: {bad} of {len(results)} results are no success: {result.message}", NOT_CONVERGED)
 
 
-def _begin(
-    command: str, file: Path, seed: int, state: Path | None, as_json: bool, settings: dict[str, Any]
-) -> _Task:
+def _begin(command: str, file: Path, seed: int, state: Path | None, as_json: bool, settings: dict[str, Any]) -> _Task:
     from smisym.io import Store, header, load
 
     architecture = load(file)
@@ -236,9 +230,7 @@ def gamp(
         raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
     task = _begin("gamp", file, seed, state, as_json, settings)
     with terminal.progress("gamp", iterations) as step:
-        record = run(
-            task.model(), seed=seed, iterations=iterations, damping=damping, store=task.store, progress=step
-        )
+        record = run(task.model(), seed=seed, iterations=iterations, damping=damping, store=task.store, progress=step)
     task.finish(record, [record["result"]], terminal.print_gamp)
 
 
@@ -301,7 +293,7 @@ def demo(
     from smisym import analysis, shipped, sweep
     from smisym.overlap_map import overlap_map
 
-    plan = analysis.Plan(sweep.alpha_grid("0:1.6:49"), 500, 3, 100)
+    plan = analysis.Plan(sweep.alpha_grid("0:1.6:49"), dim=500, runs=2, iterations=60)
     settings = {**plan.settings(), **_accuracy(overlap_map, None, None)}
     task = _begin("demo", shipped.TWO_LAYERS, seed, state, as_json, settings)
     task.analyze(output, plan, workers, shipped.published_two_layers())

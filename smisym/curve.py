@@ -24,8 +24,8 @@ def curve(
     """State evolution at many alphas, each as :func:`smisym.state_evolution` gives it, for the cost of one branch.
 
     The branch is traced in the overlap (see :mod:`smisym.branch`), so that its cost does not grow with the number of
-    alphas.  Returns one Solution for each alpha in increasing order, value a FixedPoint; ``on_point`` is called with each
-    as soon as its stage is traced.
+    alphas.  Returns one Solution for each alpha in increasing order, value a FixedPoint; ``on_point`` is called with
+    each as soon as its stage is traced.
     """
     for alpha in alphas:
         check_alpha(alpha)

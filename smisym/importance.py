@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from smisym.quadrature import Integrand, Posterior, find_modes
+from smisym.modes import Integrand, find_modes
+from smisym.quadrature import Posterior
 
 # Components of the mixture besides the prior; share that the prior always keeps; inflation of the covariances.
 _COMPONENTS = 8

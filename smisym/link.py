@@ -227,8 +227,8 @@ def _record(architecture: Architecture, program: Program, derivation: Derivation
             "link",
             "From attention to a sequence multi-index model",
             "Every layer multiplies the tokens from the left, so that $X_l = B_l X$ exactly, and the scores of a layer "
-            "depend on the input only through $X w = \\sqrt{D}\\, h^{\\top}$. The network is therefore a function of the "
-            "fields alone, given by the recursion below; it is exact at every $D$.",
+            "depend on the input only through $X w = \\sqrt{D}\\, h^{\\top}$. The network is therefore a function of "
+            "the fields alone, given by the recursion below; it is exact at every $D$.",
             tuple(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
             source=PAPER,
         )
@@ -245,11 +245,15 @@ def _explicit_step(program: Program) -> Step:
         if isinstance(value, RowSoftmax):
             entries = explicit_softmax(value)
         else:
-            entries = value.xreplace(
-                {s: explicit_softmax(s) for s in value.atoms(RowSoftmax)}
-            ).as_explicit() if value.has(RowSoftmax) else value.as_explicit()
+            entries = (
+                value.xreplace({s: explicit_softmax(s) for s in value.atoms(RowSoftmax)}).as_explicit()
+                if value.has(RowSoftmax)
+                else value.as_explicit()
+            )
         formulas.append(Formula(assign.target, entries))
-    return Step("link", "Entry by entry", "For two tokens a row softmax is one logistic function a row.", tuple(formulas))
+    return Step(
+        "link", "Entry by entry", "For two tokens a row softmax is one logistic function a row.", tuple(formulas)
+    )
 
 
 def explicit_softmax(expression: RowSoftmax) -> sp.ImmutableDenseMatrix:

@@ -59,7 +59,7 @@ class Model:
         return jacobian_rank(self.link, rows, rng)
 
 
-def compile(architecture: Architecture | Program) -> Model:  # noqa: A001 (the name is the contract)
+def compile(architecture: Architecture | Program) -> Model:
     """Derive a Model from a declaration (or from a bare :class:`~smisym.program.Program`).
 
     Raises InputError for a declaration that no pass covers, NoChartError when no rule finds a chart.
@@ -95,8 +95,8 @@ def _record(channel: Channel, derivation: Derivation) -> None:
             "channel",
             "Posterior moments and the denoiser",
             f"Given one output and the cavity Gaussian of its fields, the posterior lives on the level set: {d} free "
-            f"dimension(s) and {len(channel.level_set.branches)} branches, integrated by {how}. All that the solvers need "
-            "follows from its first two moments; no derivative is taken numerically.",
+            f"dimension(s) and {len(channel.level_set.branches)} branches, integrated by {how}. All that the solvers "
+            "need follows from its first two moments; no derivative is taken numerically.",
             (
                 Formula(r"Z", r"\omega + L\zeta, \qquad V = L L^{\top}", "whitened, free rows first"),
                 Formula(r"g_{\mathrm{out}}", r"V^{-1}(\mathbb{E}[Z \mid y] - \omega) = L^{-\top}\,\mathbb{E}[\zeta]"),
@@ -104,7 +104,9 @@ def _record(channel: Channel, derivation: Derivation) -> None:
                     r"\frac{\partial g_{\mathrm{out}}}{\partial \omega}",
                     r"V^{-1}\,\mathrm{Cov}[Z]\,V^{-1} - V^{-1} = L^{-\top}(\mathrm{Cov}[\zeta] - I)L^{-1}",
                 ),
-                Formula(r"\log Z_{\mathrm{out}}", r"\log p(y \mid \omega, V)", "a density in the chart's coordinates of y"),
+                Formula(
+                    r"\log Z_{\mathrm{out}}", r"\log p(y \mid \omega, V)", "a density in the chart's coordinates of y"
+                ),
             ),
             source="arXiv 2502.00901, eq. 12; identities of the Gaussian integral",
         )

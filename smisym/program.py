@@ -36,8 +36,9 @@ class RowSoftmax(MatrixExpr):
         return self.arg.shape
 
     def _entry(self, i: int, j: int, **kwargs: Any) -> sp.Expr:
-        row = [self.arg[i, k] for k in range(int(self.shape[1]))]
-        return sp.exp(row[j]) / sp.Add(*[sp.exp(x) for x in row])
+        # Indices may be symbols: sympy sums over them when it multiplies matrices.
+        terms = [sp.exp(self.arg[i, k]) for k in range(int(self.shape[1]))]
+        return sp.exp(self.arg[i, j]) / sp.Add(*terms)
 
     def doit(self, **hints: Any) -> MatrixExpr:
         return RowSoftmax(self.arg.doit(**hints)) if hints.get("deep", True) else self
@@ -200,9 +201,7 @@ class Unroller:
         matrix = self.entries(value)
         self._entries[target] = matrix.applyfunc(lambda x: x)
         rows, columns = map(int, target.shape)
-        named = [
-            [self.name(matrix[i, j], f"{target.name}__{i}_{j}") for j in range(columns)] for i in range(rows)
-        ]
+        named = [[self.name(matrix[i, j], f"{target.name}__{i}_{j}") for j in range(columns)] for i in range(rows)]
         self._entries[target] = sp.ImmutableDenseMatrix(named)
 
     def name(self, value: sp.Expr, name: str | None = None) -> sp.Expr:
@@ -339,7 +338,7 @@ def _solve_logdet(*entries: Any) -> np.ndarray:
     ``entries``: the T*T entries of A row by row, then the T entries of the right-hand side.
     Returns (T+1, ...): the solution, then log|det A|.
     """
-    size = int(round((np.sqrt(4 * len(entries) + 1) - 1) / 2))
+    size = round((float(np.sqrt(4 * len(entries) + 1)) - 1) / 2)
     rows = np.array(np.broadcast_arrays(*entries), dtype=float)
     matrix = np.concatenate(
         [rows[: size * size].reshape(size, size, *rows.shape[1:]), rows[size * size :][:, None]], axis=1

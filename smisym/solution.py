@@ -36,9 +36,9 @@ _MESSAGES = {
     Result.SUCCESS: "converged",
     Result.MAX_STEPS: "stopped at the largest number of steps before converging: raise max_steps, or start closer",
     Result.DIVERGED: "the iteration left the domain or became non-finite: add damping, or start closer",
-    Result.INTEGRATION: "the inner integral did not reach its tolerance: raise max_nodes, or loosen rtol and read the error",
+    Result.INTEGRATION: "an inner integral missed its tolerance: raise max_nodes, or loosen rtol and read the error",
     Result.ILL_CONDITIONED: (
-        "y determines the fields only to few digits (nearly equal scores): pass the Observation of model.observe, not a float y"
+        "y determines the fields to few digits only (nearly equal scores): pass the Observation of model.observe, not y"
     ),
     Result.NOISY: "the statistical error exceeds the one asked for: raise samples or scrambles",
     Result.INTERRUPTED: "interrupted: run the same command again with the same --state to resume",

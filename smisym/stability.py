@@ -1,8 +1,8 @@
 """Thresholds: trivial directions, weak recovery and its staircase, perfect recovery.
 
 Weak recovery starts where state evolution, linearised at the fixed point that is actually reached, stops
-contracting: first at Q = 0 (arXiv 2502.00901, theorem 2.3), later at the overlap that the learned directions have at that
-alpha, not at a perfect one.  Perfect recovery: stability of Q = I by counting ranks, and where the branch arrives.
+contracting: first at Q = 0 (arXiv 2502.00901, theorem 2.3), later at the overlap that the learned directions have at
+that alpha, not at a perfect one.  Perfect recovery: stability of Q = I by counting ranks, and where the branch arrives.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def weak_recovery(
     omap = model if isinstance(model, OverlapMap) else None
     if omap is None:
         if not isinstance(model, Model):
-            raise InputError("model", type(model).__name__, "a Model or an OverlapMap", "use smisym.compile(architecture)")
+            raise InputError(
+                "model", type(model).__name__, "a Model or an OverlapMap", "use smisym.compile(architecture)"
+            )
         omap = OverlapMap(model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
     trivial = _trivial(omap)
     if trivial:
@@ -118,8 +120,9 @@ def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
 def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers: int | None = None) -> Solution:
     """Perfect recovery: its local stability by counting, and where AMP arrives at it; a tuple of two Threshold.
 
-    perfect_stable: the largest dim S / K_S over spans S of rows, K_S the mean rank of df/dZ there (theory: V -> E(V)^{-1}/alpha
-    contracts).  perfect_amp: the largest alpha along the branch that vanishing side information follows.
+    perfect_stable: the largest dim S / K_S over spans S of rows, K_S the mean rank of df/dZ there (then
+    V -> E(V)^{-1}/alpha contracts).
+    perfect_amp: the largest alpha along the branch that vanishing side information follows.
     """
     omap = model if isinstance(model, OverlapMap) else OverlapMap(model, samples=samples, workers=workers)
     target = omap.model

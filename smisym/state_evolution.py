@@ -204,9 +204,7 @@ def check_alpha(alpha: float) -> None:
         raise InputError("alpha", alpha, "a finite number >= 0", "give the number of samples per dimension, N / D")
 
 
-def _step(
-    omap: OverlapMap, estimate: Estimate, alpha: float, lam: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _step(omap: OverlapMap, estimate: Estimate, alpha: float, lam: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """F(Q) - Q and dF/dQ in the invariant coordinates, and F(Q) itself."""
     symmetry = omap.model.symmetry
     eye = np.eye(len(estimate.Q))

@@ -61,10 +61,13 @@ def sign_symmetry(link: LinkFunction, derivation: Derivation) -> Symmetry:
         Step(
             "symmetry",
             "Signs that the output cannot see",
-            "Each flip was pushed through the recursion, one assignment after the other: every target kept its value or "
-            f"changed sign, and the output kept its value. The group has {len(group)} elements; it leaves "
+            "Each flip was pushed through the recursion, one assignment after the other: every target kept its value "
+            f"or changed sign, and the output kept its value. The group has {len(group)} elements; it leaves "
             f"{len(symmetry.basis)} overlap(s) free, and all others vanish.",
-            tuple(Formula(None, _minus(program.inputs, g) + r"\quad\text{leaves } y \text{ unchanged}") for g in generators),
+            tuple(
+                Formula(None, _minus(program.inputs, g) + r"\quad\text{leaves } y \text{ unchanged}")
+                for g in generators
+            ),
             tuple((f"y is unchanged when {name} changes sign", "pushed through the program") for name in names),
         )
     )

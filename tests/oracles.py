@@ -195,7 +195,8 @@ def two_layers(
 
     ``over="first"`` integrates over the first layer's field and solves for the last one's; ``over="last"`` integrates
     over the last layer's field and inverts the first layer's attention (softmax only), which converges when V fixes the
-    last field well.  The two share no formula beyond the link.  The trapezoid rule is refined, where the density is, in
+    last field well (the density is singular at the edges of what is feasible: it serves as a check of the other chart, not
+    alone).  The two share no formula beyond the link.  The trapezoid rule is refined, where the density is, in
     floats until two lattices agree to ``tolerance``; with ``digits`` two interlaced lattices are then summed with that
     many digits.  A rule that does not converge raises ArithmeticError.
     """

@@ -310,7 +310,7 @@ def test_analyze(network: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ["--alpha", "0:0.6:4", "--dim", "40", "--runs", "2", "--iterations", "300", *QUICK]
     done = run("analyze", network, "-o", out, *options, "--json")
-    assert done.exit_code in (0, 3)
+    assert done.exit_code == 0
     found = json.loads(done.stdout)
     check_header(found, ONE_LAYER)
     assert sorted(found["files"]) == sorted(path.name for path in out.iterdir())

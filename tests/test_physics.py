@@ -137,10 +137,15 @@ def test_a_single_layer_meets_the_floor(case: Case) -> None:
     np.testing.assert_array_equal(found.Q, np.zeros((1, 1)))
 
 
-@pytest.mark.parametrize("case", [c for c in TWO_LAYERS if "c0.1" not in c.name and "beta3" not in c.name], ids=str)
+SLOW_ONES = ("L2-T2-c0.1", "L2-T2-beta3", "L2-T2-mixed")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.slow if c.name in SLOW_ONES else ()) for c in TWO_LAYERS], ids=str
+)
 def test_first_threshold_of_two_layers(case: Case) -> None:
     exact = 1 / susceptibilities(case.layers, 2, lower_grid(160), outer=40)
-    found = weak(case.name, 1024)[0]
+    found = weak(case.name, 512)[0]
     assert found.layers == (case.first_layer,)
     assert int(exact.argmin()) + 1 == case.first_layer
     assert abs(found.alpha - exact.min()) < 5 * found.error + 1e-6
@@ -152,13 +157,13 @@ def test_first_threshold_of_two_layers(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("skip", [0.1, 0.25, 0.5, 2.0, 3.0, 4.0])
+@pytest.mark.parametrize("skip", [0.3, 2.0])
 def test_no_skip_strength_goes_below_the_floor(skip: float) -> None:
     """The published curve does (0.144 at c = 1, 0.083 at c = 4): a single index on T = 2 tokens needs 1/6."""
     layers = (Layer(skip=skip), Layer())
     exact = 1 / susceptibilities(layers, 2, lower_grid(160), outer=40)
     assert exact.min() > 1 / 6
-    found = smisym.weak_recovery(smisym.compile(declare(2, layers)), samples=1024, scrambles=8).value[0]
+    found = smisym.weak_recovery(smisym.compile(declare(2, layers)), samples=512, scrambles=8).value[0]
     assert found.layers == (2,)
     assert abs(found.alpha - exact[1]) < 5 * found.error + 1e-6
     assert found.error <= 1e-4

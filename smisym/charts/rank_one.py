@@ -47,7 +47,9 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
     tokens = program.tokens
     solve = _compile_inverse(program, found)
     if generic_determinant(program, found.mixing) < 1e-40:
-        return Refusal(f"the mixing matrix {found.mixing} is singular: it cannot be inverted (a skip of 0 is one cause)")
+        return Refusal(
+            f"the mixing matrix {found.mixing} is singular: it cannot be inverted (a skip of 0 is one cause)"
+        )
     checks = _verify(found, tokens)
     checks.append(("det M is not zero for all fields", "evaluated at one generic point with 60 digits"))
     return LevelSet(
@@ -286,7 +288,12 @@ def _verify(found: _Match, tokens: int) -> list[tuple[str, str]]:
     field_column = sp.MatMul(sp.Inverse(found.mixing), u) if not isinstance(found.mixing, sp.Identity) else u
     back = sp.MatMul(found.mixing, field_column).doit()
     _prove(back == u, "M (M^{-1} u) = u")
-    checks.append(("$M (M^{-1} u) = u$ with $M$ the matrix that multiplies the last field", "matrix algebra on the program's own M"))
+    checks.append(
+        (
+            "$M (M^{-1} u) = u$ with $M$ the matrix that multiplies the last field",
+            "matrix algebra on the program's own M",
+        )
+    )
     scores, flipped = found.coefficient * u * u.T, found.coefficient * (-u) * (-u).T
     _prove(flipped.doit() == scores.doit(), "y(u) = y(-u)")
     checks.append(("$y(u) = y(-u)$: two branches", "substituted"))
@@ -295,11 +302,18 @@ def _verify(found: _Match, tokens: int) -> list[tuple[str, str]]:
         checks += _verify_log_ratios(x)
     else:
         _prove(all(sp.expand(x[0] * x[0] * (x[k] * x[k]) - (x[0] * x[k]) ** 2) == 0 for k in range(tokens)), "Gram")
-        checks.append(("$(u_1 u_k)^2 = (u_1^2)(u_k^2)$: the Gram matrix gives every entry up to one sign", "expanded to 0"))
+        checks.append(
+            ("$(u_1 u_k)^2 = (u_1^2)(u_k^2)$: the Gram matrix gives every entry up to one sign", "expanded to 0")
+        )
     m = sp.Matrix(tokens, tokens, lambda i, j: sp.Symbol(f"m{i}_{j}"))
     h = sp.Matrix(sp.symbols(f"h1:{tokens + 1}", real=True))
     _prove((m * h).jacobian(h) == m, "du/dh = M")
-    checks.append((r"$\partial u/\partial h = M$, so $|\det \partial h/\partial u| = 1/|\det M|$", "Jacobian taken symbolically, M with free entries"))
+    checks.append(
+        (
+            r"$\partial u/\partial h = M$, so $|\det \partial h/\partial u| = 1/|\det M|$",
+            "Jacobian taken symbolically, M with free entries",
+        )
+    )
     return checks
 
 
@@ -357,7 +371,9 @@ def _steps(found: _Match, tokens: int, checks: list[tuple[str, str]]) -> tuple[S
         Formula(sp.Transpose(h), rf"\pm {sp.latex(inverse)}", "two branches; every other field is free"),
         Formula(
             r"\left|\det \frac{\partial h}{\partial u}\right|",
-            "1" if isinstance(found.mixing, sp.Identity) else rf"\frac{{1}}{{\left|\det {sp.latex(found.mixing)}\right|}}",
+            "1"
+            if isinstance(found.mixing, sp.Identity)
+            else rf"\frac{{1}}{{\left|\det {sp.latex(found.mixing)}\right|}}",
             "the weight of the chart; factors of y alone are left out",
         ),
     ]

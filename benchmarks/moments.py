@@ -1,0 +1,59 @@
+"""Speed and accuracy of the posterior moments: one core, Sobol samples, against a far smaller tolerance.
+
+    OMP_NUM_THREADS=1 python benchmarks/moments.py [case ...]
+
+Each case reports milliseconds a sample (best of three, process time) and the quantiles of the true error of the mean in
+the norm of V^{-1}.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+import smisym
+
+# name: (layers, tokens, skip, diagonal of Q, tolerance asked for, tolerance of the reference, samples)
+CASES = {
+    "L2-T2": (2, 2, 1.0, (0.3, 0.9), 3e-5, 1e-10, 4096),
+    "L2-T2-c0.7": (2, 2, 0.7, (0.3, 0.9), 3e-5, 1e-10, 4096),
+    "L2-T2-loose": (2, 2, 1.0, (0.3, 0.9), 1e-2, 1e-10, 4096),
+    "L2-T3": (2, 3, 1.0, (0.3, 0.9), 1e-2, 1e-5, 256),
+    "L3-T2": (3, 2, 1.0, (0.3, 0.3, 0.9), 1e-2, 1e-4, 256),
+    "L3-T2-start": (3, 2, 1.0, (0.0, 0.0, 0.0), 1e-2, 1e-4, 256),
+}
+
+
+def run(name: str) -> None:
+    depth, tokens, skip, overlap, rtol, fine, samples = CASES[name]
+    layers = tuple(smisym.Attention(skip=skip) for _ in range(depth))
+    model = smisym.compile(smisym.Architecture(tokens=tokens, layers=layers))
+    q = np.array(overlap)[None, :, None]
+    uniform = qmc.Sobol(2 * depth * tokens, rng=np.random.default_rng(0)).random(samples)
+    normals = ndtri(np.maximum(uniform, 2.0**-54)).reshape(samples, 2, depth, tokens)
+    omega = np.sqrt(q) * normals[:, 0]
+    Z = omega + np.sqrt(1 - q) * normals[:, 1]
+    observation, V = model.observe(Z), np.diag(1 - np.array(overlap))
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        moments = model.channel.moments(observation, omega, V, rtol=rtol)
+        times.append((time.process_time() - start) / samples * 1e3)
+    reference = model.channel.moments(observation, omega, V, rtol=fine)
+    error = np.sqrt((((moments.mean - reference.mean) ** 2) / (1 - q)).sum(axis=(1, 2)))
+    quantiles = " ".join(f"{x:.1e}" for x in np.quantile(error, (0.5, 0.9, 0.99, 1)))
+    print(
+        f"{name:12s} {min(times):8.3f} ms/sample  asked {rtol:.0e}  error 50/90/99/100 %: {quantiles}  "
+        f"nodes {moments.nodes.mean():.0f}  sampled {moments.statistical.mean():.2f}  {moments.result.value}  "
+        f"reference error {np.quantile(reference.error, 0.99):.1e}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    for case in sys.argv[1:] or CASES:
+        run(case)

@@ -1,0 +1,141 @@
+"""Solvers against one another: curve and single solves, derivative and difference, saved and fresh maps."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import smisym
+from smisym import branch, quadrature
+from smisym.state_evolution import FixedPoint
+
+
+@cache
+def model(depth: int = 2, tokens: int = 2) -> smisym.Model:
+    return smisym.compile(smisym.Architecture(tokens=tokens, layers=(smisym.Attention(),) * depth))
+
+
+@cache
+def overlaps(depth: int = 2, tokens: int = 2, samples: int = 1024) -> smisym.OverlapMap:
+    return smisym.overlap_map(model(depth, tokens), samples=samples, scrambles=4)
+
+
+def test_the_derivative_of_the_overlap_map() -> None:
+    """dE[M] from second moments against a central difference of E, within the spread of the scrambles."""
+    omap, h = smisym.overlap_map(model(1), samples=16384, scrambles=4), 0.05
+    for q in (0.2, 0.6):
+        difference = [
+            (b.E[0, 0] - a.E[0, 0]) / (2 * h)
+            for a, b in zip(omap.evaluate(np.array([[q - h]])), omap.evaluate(np.array([[q + h]])), strict=True)
+        ]
+        slope = [e.slope[0, 0, 0, 0] for e in omap.evaluate(np.array([[q]]))]
+        gap = np.array(difference) - np.array(slope)
+        # A third derivative of E of about 100 leaves h^2/6 * 100.
+        assert abs(gap.mean()) < 4 * gap.std(ddof=1) / 2 + 0.05
+
+
+def test_the_curve_agrees_with_single_solves() -> None:
+    omap = overlaps(1)
+    alphas = [0.1, 0.2, 0.3, 0.6]
+    along = smisym.curve(omap, alphas)
+    for alpha, solution in zip(alphas, along, strict=True):
+        single = smisym.state_evolution(omap, alpha)
+        assert single.result.ok
+        assert solution.result.ok
+        # The same scrambles, so the same fixed points but for interpolation.
+        tolerance = 5 * solution.deterministic_error + 5e-3
+        assert np.abs(single.value.Q - solution.value.Q).max() < tolerance
+
+
+def test_a_single_layer_recovers_at_its_counting_bound() -> None:
+    """y determines u in R^T up to sign: P/K = 1/T, and nothing stops state evolution before."""
+    stable, amp = smisym.perfect_recovery(overlaps(1)).value
+    assert stable.alpha == pytest.approx(0.5)
+    assert amp.kind == "perfect_amp"
+    assert amp.alpha >= stable.alpha - 5 * amp.error
+
+
+def test_starts_are_different_questions() -> None:
+    omap = overlaps(1)
+    stays = smisym.state_evolution(omap, 0.3, start="uninformed")
+    assert np.array_equal(stays.value.Q, np.zeros((1, 1)))
+    assert not stays.value.stable.any()
+    leaves = smisym.state_evolution(omap, 0.3)
+    assert leaves.value.Q[0, 0] > 0.2
+    helped = smisym.state_evolution(omap, 0.3, side_information=0.5)
+    assert helped.value.Q[0, 0] > leaves.value.Q[0, 0]
+
+
+def test_a_warm_start_changes_nothing() -> None:
+    omap = overlaps(1)
+    below: FixedPoint = smisym.state_evolution(omap, 0.25).value
+    cold, warm = smisym.state_evolution(omap, 0.3), smisym.state_evolution(omap, 0.3, warm=below)
+    assert np.abs(cold.value.Q - warm.value.Q).max() < 1e-3
+
+
+def test_a_saved_map_is_the_map(tmp_path: Path) -> None:
+    omap = smisym.overlap_map(model(1), samples=64, scrambles=4)
+    Q = np.array([[0.4]])
+    before = omap.evaluate(Q)
+    omap.save(tmp_path / "map.npz")
+    loaded = smisym.OverlapMap.load(tmp_path / "map.npz", model(1))
+    for a, b in zip(before, loaded.evaluate(Q), strict=True):
+        assert np.array_equal(a.E, b.E)
+        assert np.array_equal(a.slope, b.slope)
+    with pytest.raises(smisym.InputError, match="architecture"):
+        smisym.OverlapMap.load(tmp_path / "map.npz", model(1, 3))
+
+
+def test_workers_do_not_change_bits() -> None:
+    Q = np.diag([0.1, 0.5])
+    one, two = (smisym.overlap_map(model(), samples=128, scrambles=4, workers=w).evaluate(Q) for w in (1, 2))
+    assert all(np.array_equal(a.E, b.E) for a, b in zip(one, two, strict=True))
+
+
+def test_the_first_stage_begins_at_the_threshold() -> None:
+    omap = overlaps(1)
+    coarse = branch.scout(omap)
+    traced = branch.trace(omap, 0, coarse)
+    estimate = omap.at(0, np.zeros((1, 1)))
+    assert traced.thresholds[0] == pytest.approx(1 / estimate.slope[0, 0, 0, 0], rel=1e-12)
+    assert np.array_equal(traced.overlaps(0.9 * traced.thresholds[0]), np.zeros(1))
+    assert 0 < traced.overlaps(1.2 * traced.thresholds[0])[0] < 1
+
+
+@pytest.mark.parametrize("alpha", [-1.0, float("nan"), float("inf")], ids=["negative", "nan", "infinite"])
+def test_bad_alphas_are_refused(alpha: float) -> None:
+    for solve in (smisym.state_evolution, lambda m, a: smisym.curve(m, [a])):
+        with pytest.raises(smisym.InputError, match="alpha"):
+            solve(model(1), alpha)
+
+
+class _Ring:
+    """A posterior on a thin ring, |r| = (|x| - 2)/width: no chart of ours, exact by symmetry and one quadrature."""
+
+    samples, residuals, branches = 1, 1, 1
+
+    def __init__(self, dim: int, width: float) -> None:
+        self.dim, self.width = dim, width
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        radius = np.sqrt((x**2).sum(axis=0))
+        return ((radius - 2.0) / self.width)[None, None], np.zeros(x.shape[1:])
+
+
+@pytest.mark.parametrize(("dim", "width"), [(2, 1.0), (2, 0.1), (2, 0.02), (3, 0.5)])
+def test_the_lattice_on_a_ring(dim: int, width: float) -> None:
+    radius = np.linspace(1e-9, 12, 400001)
+    density = radius ** (dim - 1) * np.exp(-(radius**2) / 2 - ((radius - 2) / width) ** 2 / 2)
+    area = {2: 2 * np.pi, 3: 4 * np.pi}[dim]
+    exact = np.log(area * density.sum() * (radius[1] - radius[0]))
+    second = (radius**2 * density).sum() / density.sum() / dim
+    found = quadrature.lattice(_Ring(dim, width), rtol=1e-5, cov=True)
+    assert found.converged.all()
+    # The kink of the radius at the origin carries no mass; symmetry makes the mean vanish.
+    assert found.log_norm[0] == pytest.approx(exact, abs=1e-4)
+    assert np.abs(found.mean[0, :dim]).max() < 1e-4
+    assert found.cov is not None
+    assert found.cov[0, 0, 0] == pytest.approx(second, rel=1e-3)
