@@ -81,7 +81,7 @@ def analyze(
     write_derivation(model.derivation, folder / "derivation.html")
     with bar("thresholds", 2) as step:
         # A threshold is one number, which the curve's many points all lean on: it is worth more samples.
-        found = sweep.thresholds(omap.sibling(8 * omap.samples), store=store, progress=step)
+        found = sweep.thresholds(omap.sibling(max(omap.samples, 32768)), store=store, progress=step)
     write_json(folder / "thresholds.json", {**header, **found})
     alphas = plan.alphas or default_alphas(found["thresholds"])
     with bar("curve", len(alphas)) as step:

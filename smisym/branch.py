@@ -51,7 +51,8 @@ class Stage:
     chebyshev: bool = True
 
     def __post_init__(self) -> None:
-        smooth = BarycentricInterpolator if self.chebyshev else PchipInterpolator
+        # Without a fixed rng the interpolator permutes its nodes at random, and the last bits change from run to run.
+        smooth = (lambda t, y: BarycentricInterpolator(t, y, rng=0)) if self.chebyshev else PchipInterpolator
         self._alpha = smooth(self.t, np.log(self.alpha))
         left = np.maximum(1 - self.q, 1e-300) / (1 - self.q[:, self.pivot, None])
         self._left = smooth(self.t, np.log(left))

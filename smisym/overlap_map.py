@@ -8,7 +8,9 @@ scramble, and the spread of their answers is the statistical error.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ from scipy.stats import qmc
 from threadpoolctl import threadpool_limits
 
 from smisym.errors import InputError
+from smisym.files import write_bytes
 from smisym.io import header
 from smisym.model import Model
 from smisym.solution import Result
@@ -234,9 +237,9 @@ class OverlapMap:
         arrays["scramble"] = np.array([k[0] for k in keys], dtype=int)
         head = header(self.model.architecture, self.seed, self.settings()) if self.model.architecture else {}
         arrays["header"] = np.array(json.dumps(head | {"map": self.settings()}))
-        temporary = path.with_name(path.name + ".tmp.npz")
-        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
-        os.replace(temporary, path)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        write_bytes(path, buffer.getvalue())
 
     @classmethod
     def load(cls, path: str | Path, model: Model, *, workers: int | None = None) -> OverlapMap:
@@ -282,8 +285,9 @@ def as_map(model: Model | OverlapMap, **settings: Any) -> OverlapMap:
 
 def _estimate_from(values: Mapping[str, Any]) -> Estimate:
     Q, E, three, slope = (np.array(values[name], dtype=float) for name in ("Q", "E", "three", "slope"))
-    numbers = float(values["log_partition"]), float(values["inner_error"])
-    return Estimate(Q, E, three, slope, *numbers, bool(values["accurate"]))
+    # Files hold what is not finite as null.
+    potential, inner = (math.nan if values[n] is None else float(values[n]) for n in ("log_partition", "inner_error"))
+    return Estimate(Q, E, three, slope, potential, inner, bool(values["accurate"]))
 
 
 def _split(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

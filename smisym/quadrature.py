@@ -347,7 +347,7 @@ class _LatticeState:
             mean = first[:, 1:] / first[:, :1]
             alias /= first[:, :1, None]
             gap = np.linalg.norm(alias[:, :, 1:] - alias[:, :, :1] * mean[:, None], axis=2) + np.abs(alias[:, :, 0])
-        error = sublattice_error(gap) + 10 * np.exp(-self.depth)
+        error = sublattice_error(gap, d) + 10 * np.exp(-self.depth)
         error = np.where(np.isfinite(error), error, np.inf)
         self.mean[who] = mean
         with np.errstate(divide="ignore"):
@@ -373,12 +373,14 @@ class _LatticeState:
         return keep, finished[active]
 
 
-def sublattice_error(gap: np.ndarray) -> np.ndarray:
+def sublattice_error(gap: np.ndarray, dim: int) -> np.ndarray:
     """Error of the full lattice from what its sublattices of half the density miss; gap (S, A).
 
     The trapezoid error is the integrand's spectrum at the dual lattice.  Keeping every second plane of nodes
     brings in dual vectors of half the length; there are 2^d - 1 ways, one for each direction that can be narrow.
-    A spectrum that decays exponentially is squared when the length doubles, a Gaussian one decays more;
-    the power 7/4 allows for slower decay.
+    A spectrum that decays exponentially is squared when the length doubles, a Gaussian one decays more; in one and two
+    dimensions the power 7/4 and the factor 2 allow for slower decay.  In more, where one more level costs eightfold or
+    more, the square is taken as it is: measured on two and three layers it is still above the true error.
     """
-    return 2.0 * np.where(gap < 1, gap**1.75, gap).sum(axis=1)
+    power, factor = (1.75, 2.0) if dim <= 2 else (2.0, 1.0)
+    return factor * np.where(gap < 1, gap**power, gap).sum(axis=1)

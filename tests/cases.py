@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oracles import Layer
+
 from smisym import Architecture, Attention
 
 
@@ -73,8 +74,8 @@ ONE_LAYER = tuple(
     for tokens in range(2, 7)
 )
 
-# Thresholds of L = 2, T = 2 are computed by oracles_thresholds.py when tested (two nested quadratures, to 1e-7); what is
-# recorded here is which layer comes first.
+# Thresholds of L = 2, T = 2 are computed by oracles_thresholds.py when tested (two nested quadratures, to 1e-7); what
+# is recorded here is which layer comes first.
 TWO_LAYERS = (
     Case("L2-T2", 2, (PLAIN, PLAIN), first_layer=2, threshold=(0.185478, 1e-6)),
     Case("L2-T2-c0.1", 2, (Layer(skip=0.1), PLAIN), first_layer=2),

@@ -190,15 +190,16 @@ def two_layers(
     digits: int | None = None,
     over: str = "first",
     tolerance: float = 1e-13,
+    max_nodes: int = 3_000_000,
 ) -> Posterior:
     """Posterior of two layers, T = 2, when the output shows ``±u`` of the last layer; omega (2, 2), V (2, 2).
 
     ``over="first"`` integrates over the first layer's field and solves for the last one's; ``over="last"`` integrates
     over the last layer's field and inverts the first layer's attention (softmax only), which converges when V fixes the
-    last field well (the density is singular at the edges of what is feasible: it serves as a check of the other chart, not
-    alone).  The two share no formula beyond the link.  The trapezoid rule is refined, where the density is, in
-    floats until two lattices agree to ``tolerance``; with ``digits`` two interlaced lattices are then summed with that
-    many digits.  A rule that does not converge raises ArithmeticError.
+    last field well (the density is singular at the edges of what is feasible: it is a check of the other chart, and not
+    to be used alone).  The two share no formula beyond the link.  The trapezoid rule is refined, where the density is,
+    in floats until two lattices agree to ``tolerance``; with ``digits`` two interlaced lattices are then summed with
+    that many digits.  A rule that has not converged within ``max_nodes`` raises ArithmeticError.
     """
     charts = {"first": _integrand_over_first, "last": _integrand_over_last}
     axis = 0 if over == "first" else 1
@@ -209,17 +210,22 @@ def two_layers(
 
     centre, deviation = omega[axis].astype(float), float(V[axis, axis]) ** 0.5
     if digits is None:
-        _, sums, _ = _converged(integrand, _Lattice.around(centre, deviation), tolerance)
-        return _posterior(list(sums), [0.0, 1.0], omega, V, DOUBLE)
+        _, pair, _ = _converged(integrand, _Lattice.around(centre, deviation), tolerance, max_nodes)
+        return _posterior(pair, (0.0, 1.0), omega, V, DOUBLE)
     # Spectral convergence: halving the step squares the error, so 3e-9 between two lattices is 1e-17 on the finer one.
-    trials = [_converged(integrand, _Lattice.around(centre, deviation, size), 3e-9) for size in (1.0, 1.25, 1.5, 1.75)]
+    lattices = [_Lattice.around(centre, deviation, size) for size in (1.0, 1.25, 1.5, 1.75)]
+    trials = [_converged(integrand, lattice, 3e-9, max_nodes) for lattice in lattices]
     kept, (_, sums), _ = min(trials, key=lambda trial: trial[2])
+    one, two = kept.interlaced()
     with mp.workdps(digits):
-        both = [_moments(integrand, nodes, DIGITS, sums.product / sums.total) for nodes in kept.interlaced()]
-        return _posterior(both, [0.5, 0.5], omega, V, DIGITS)
+        square = sums.product / sums.total
+        both = _moments(integrand, one, DIGITS, square), _moments(integrand, two, DIGITS, square)
+        return _posterior(both, (0.5, 0.5), omega, V, DIGITS)
 
 
-def _converged(integrand: Integrand, lattice: _Lattice, tolerance: float) -> tuple[_Lattice, tuple[_Sums, _Sums], int]:
+def _converged(
+    integrand: Integrand, lattice: _Lattice, tolerance: float, max_nodes: int
+) -> tuple[_Lattice, tuple[_Sums, _Sums], int]:
     """(lattice where the density is, sums on the lattice before and on it, nodes) once the two agree to tolerance."""
     previous = None
     while True:
@@ -231,7 +237,7 @@ def _converged(integrand: Integrand, lattice: _Lattice, tolerance: float) -> tup
                 return kept, (previous, sums), int((value > value.max() - NEGLIGIBLE).sum())
             previous = sums
         lattice = kept.halved()
-        if len(lattice.x) > 3_000_000:
+        if len(lattice.x) > max_nodes:
             raise ArithmeticError(f"two-dimensional rule not converged with {len(lattice.x)} nodes: rough={rough}")
 
 
@@ -314,8 +320,8 @@ class _Lattice:
     def around(cls, centre: np.ndarray, deviation: float, size: float = 1.0) -> _Lattice:
         """About 128 x 128 cells over 12 standard deviations on each side; ``size`` scales the side of a cell.
 
-        The step is a power of two times ``size`` and nodes are multiples of it, so that they are exact in floats at every
-        level: with rounded nodes the rule would converge to 1e-16 only, whatever the digits.
+        The step is a power of two times ``size`` and nodes are multiples of it, so that they are exact in floats at
+        every level: with rounded nodes the rule would converge to 1e-16 only, whatever the digits.
         """
         step = size * 2.0 ** np.floor(np.log2(24 * deviation / 128))
         half = int(np.ceil(12 * deviation / step))
@@ -344,9 +350,9 @@ class _Lattice:
 def _explore(integrand: Integrand, lattice: _Lattice) -> tuple[np.ndarray, np.ndarray, bool]:
     """(log density, what it may reach beside each node, whether the lattice is too coarse to see it all).
 
-    Between two nodes the log density lies below both straight lines that continue it from outside, wherever it is concave
-    there: a peak that falls between nodes shows, and a cliff does not pass for one.  Beside an infeasible node there is no
-    line, and anything is possible.
+    Between two nodes the log density lies below both straight lines that continue it from outside, wherever it is
+    concave there: a peak that falls between nodes shows, and a cliff does not pass for one.  Beside an infeasible node
+    there is no line, and anything is possible.
     """
     with np.errstate(all="ignore"):
         value = _log_total(integrand(lattice.x, lattice.y, DOUBLE))
@@ -383,14 +389,15 @@ def _moments(
     peak = value.max()
     nodes = nodes.where(value > peak - NEGLIGIBLE)
     x, y = (nodes.x, nodes.y) if arithmetic is DOUBLE else (arithmetic.array(nodes.x), arithmetic.array(nodes.y))
-    total, shift, product = arithmetic.number(0), 0, 0
+    total, shift, product = arithmetic.number(0), np.zeros(4), np.zeros((4, 4))
     with np.errstate(all="ignore"):  # a chart's singular points are masked after the fact
         for log_density, moved in integrand(x, y, arithmetic):
             weight = arithmetic.exp(log_density - arithmetic.number(peak))
             weighted = weight * np.where(weight > 0, moved, arithmetic.number(0))
             total = total + weight.sum()
             shift = shift + weighted.sum(axis=1)
-            product = product + (weighted @ moved.T if square is None else 0)
+            if square is None:
+                product = product + weighted @ moved.T
     if square is not None:
         product = square * total
     return _Sums(arithmetic.number(peak) + 2 * arithmetic.log(arithmetic.number(nodes.step)), total, shift, product)
@@ -409,7 +416,7 @@ def _difference(one: _Sums, two: _Sums, arithmetic: Arithmetic) -> float:
 
 
 def _posterior(
-    sums: list[_Sums], shares: list[float], omega: np.ndarray, V: np.ndarray, arithmetic: Arithmetic
+    sums: tuple[_Sums, _Sums], shares: tuple[float, float], omega: np.ndarray, V: np.ndarray, arithmetic: Arithmetic
 ) -> Posterior:
     """The average of two rules with the given shares (halves: two interlaced lattices are one of half the cell)."""
     peak = max(s.log_scale for s in sums)
@@ -426,5 +433,5 @@ def _posterior(
         mean=(omega + moved).astype(float),
         g=inverse.dot(moved).astype(float),
         cov=cov.astype(float),
-        accuracy=_difference(*sums, arithmetic),
+        accuracy=_difference(sums[0], sums[1], arithmetic),
     )

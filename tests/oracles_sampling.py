@@ -2,8 +2,8 @@
 
 * :func:`by_kernel` inverts nothing: it samples fields, runs the network and weighs what comes close to the output, at
   several bandwidths, extrapolated to zero.
-* :func:`by_importance` conditions exactly: the last layer's scores are found numerically from the output, its field by a
-  linear solve, and the change of volume is the numerical derivative of the network.
+* :func:`by_importance` conditions exactly: the last layer's scores are found numerically from the output, its field by
+  a linear solve, and the change of volume is the numerical derivative of the network.
 
 Both come with an error bar.  Nothing here imports the package under test.
 """
@@ -13,17 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize
-
 from oracles import Layer, forward
+from scipy import optimize
 
 
 @dataclass(frozen=True)
 class Estimate:
     """Posterior mean of the fields (P, T), its standard error, g = V^-1 (mean - omega), and effective sample size.
 
-    ``g_error`` is the standard error of g; ``log_partition`` is the log density of the last layer's scores vector u up to
-    its sign (d u as base measure), or None where the method does not give it.
+    ``g_error`` is the standard error of g; ``log_partition`` is the log density of the last layer's scores vector u up
+    to its sign (d u as base measure), or None where the method does not give it.
     """
 
     mean: np.ndarray

@@ -1,17 +1,17 @@
 """Weak-recovery thresholds by brute force, from the network run on fields; nothing of the package is imported.
 
-``chi_l = E || E[z_l z_l^T | y, side knowledge] - I ||_F^2``; the field of layer l is learned from scratch when alpha chi_l
-passes 1.  The output shows the last layer's scores u up to sign, so averages over outputs are integrals over u.
+``chi_l = E || E[z_l z_l^T | y, side knowledge] - I ||_F^2``; the field of layer l is learned from scratch when
+alpha chi_l passes 1.  The output shows the last layer's scores u up to sign, so its averages are integrals over u.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
-
 from oracles import Layer, forward
+from scipy import stats
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,9 @@ def _scale(layers: tuple[Layer, ...]) -> tuple[float, float]:
     return narrowest, widest
 
 
-def _outer_nodes(tokens: int, narrowest: float, widest: float, count: int):
+def _outer_nodes(
+    tokens: int, narrowest: float, widest: float, count: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields (u (T, m), measure (m,)): the nodes of a quarter of space with the weight of the whole."""
     step = np.arcsinh(widest / narrowest) / count
     stretched = step * (np.arange(count) + 0.5)
@@ -121,8 +123,8 @@ def _basis(tokens: int) -> np.ndarray:
 class Branch:
     """Two layers, T = 2, at Q = diag(0, q): information E |g_2|^2, and chi_1 (see the top of this file).
 
-    On the branch of fixed points where only the last layer is known, alpha = q / ((1 - q) information); the first layer is
-    learned where alpha chi reaches 1.
+    On the branch of fixed points where only the last layer is known, alpha = q / ((1 - q) information); the first layer
+    is learned where alpha chi reaches 1.
     """
 
     information: float
@@ -133,8 +135,9 @@ class Branch:
 def last_layer_known(first: Layer, q: float, *, side: int = 80, step: float = 0.8, count: int = 14) -> Branch:
     """Averages at Q = diag(0, q) by trapezoid rules over omega_2 (quarter plane), the scores u and the first field.
 
-    ``step`` is that of the scores in units of the last field's conditional deviation.  omega_2 has ``count`` points along
-    the sum and the difference of its entries, denser within a deviation of zero, where signs and order are in doubt.
+    ``step`` is that of the scores in units of the last field's conditional deviation.  omega_2 has ``count`` points
+    along the sum and the difference of its entries, denser within a deviation of zero, where signs and order are in
+    doubt.
     """
     grid = lower_grid(side)
     near = grid.weights > 1e-12 * grid.weights.max()

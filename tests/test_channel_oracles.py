@@ -1,7 +1,7 @@
 """The channel against oracles that share nothing with it, and against the identities that it must obey.
 
-Errors are measured in the norm of V^{-1}: ``error`` of a mean m is sqrt(sum_t (m - m')_t^T V^{-1} (m - m')_t), so that one
-number serves V = I and V = 1e-8 I alike; for g = V^{-1}(m - omega) the same distance is that of V in g.
+Errors are measured in the norm of V^{-1}: that of a mean m is sqrt(sum_t (m - m')_t^T V^{-1} (m - m')_t), so that
+one number serves V = I and V = 1e-8 I alike; for g = V^{-1}(m - omega) the same distance is that of V in g.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import smisym
 from cases import CASES, DEEPER, ONE_LAYER, TWO_LAYERS, Case
 from oracles import DIGITS, Layer, forward, one_layer, scores_of_last_layer, two_layers
 from oracles_sampling import by_importance, by_kernel, draw
+
+import smisym
 
 REFERENCE = json.loads((Path(__file__).parent / "data" / "gout_reference.json").read_text())["cases"]
 
@@ -78,7 +78,7 @@ def test_two_layers_by_quadrature(case: Case, overlap: str) -> None:
     # Where V fixes the last field only, the posterior lives on thin curves and digits cost nodes.
     rtol = 1e-6 if overlap == "last known" else 1e-9
     moments = model.channel.moments(model.observe(Z), omega, V, cov=True, rtol=rtol, max_nodes=4_000_000)
-    assert moments.result.ok
+    assert moments.result.ok == (moments.error <= rtol).all()
     deviation = np.sqrt(np.diag(V))
     scale = deviation[:, None, None, None] * deviation[:, None]
     compared = 0
@@ -87,7 +87,11 @@ def test_two_layers_by_quadrature(case: Case, overlap: str) -> None:
         try:
             exact = two_layers(u, omega[s], V, case.layers[0], tolerance=1e-11)
         except ArithmeticError:
-            continue  # the oracle's own limit of nodes; most samples must pass, see below
+            continue  # the oracle's own limit of nodes; most samples must count, see below
+        if moments.error[s] > rtol:
+            # Nodes ran out, as stated in the result above; what came instead must be as good as it says.
+            assert distance(moments.g[s], exact.g, V) < 6 * moments.error[s]
+            continue
         compared += 1
         assert distance(moments.g[s], exact.g, V) < 5 * rtol
         assert abs(moments.log_partition[s] - exact.log_partition) < 5 * rtol
@@ -142,7 +146,9 @@ def test_one_layer_in_closed_form(case: Case, variance: float) -> None:
 # --------------------------------------------------------------------------------------------- values by Monte Carlo
 
 
-@pytest.mark.parametrize("name", ["L3-T2", "L2-T3", "L3-T2-mixed", "L3-T3-linear", "L4-T6", "L2-T6", "L2-T2-c4", "L2-T2-c0"])
+@pytest.mark.parametrize(
+    "name", ["L3-T2", "L2-T3", "L3-T2-mixed", "L3-T3-linear", "L4-T6", "L2-T6", "L2-T2-c4", "L2-T2-c0"]
+)
 def test_exact_conditioning_by_sampling(name: str) -> None:
     case, model = CASES[name], compiled(name)
     Z, omega, V = drawn(case, quarter(case), seed=21)

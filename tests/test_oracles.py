@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from oracles import DIGITS, Layer, forward, network, one_layer, scores_from_output, scores_of_last_layer, two_layers
 from oracles_sampling import by_importance, by_kernel, draw, scores_roots
 from oracles_thresholds import last_layer_known, lower_grid, lower_sobol, susceptibilities
@@ -111,7 +110,7 @@ def test_two_charts_agree(V: np.ndarray, seed: int, first: Layer) -> None:
 
 
 def test_thin_curves_are_not_missed() -> None:
-    """A posterior on a thin curve: the value is that of a brute-force sum over 7e8 nodes of the plane, to its 9 digits."""
+    """A posterior on a thin curve: the values are those of a plain sum over 7e8 nodes of the plane."""
     Z = np.array([[0.38545156, 0.30787001], [0.51025323, 2.06374173]])
     omega = np.array([[0.0, 0.0], [0.50979035, 2.06560638]])
     found = two_layers(scores_of_last_layer(Z, (PLAIN, PLAIN)), omega, np.diag([1.0, 1e-6]), PLAIN)
@@ -123,7 +122,8 @@ def test_thin_curves_are_not_missed() -> None:
 def test_a_rule_that_cannot_converge_raises() -> None:
     Z, omega = drawn((PLAIN, PLAIN), 2, np.diag([0.5, 0.9]), 0)
     with pytest.raises(ArithmeticError):
-        two_layers(scores_of_last_layer(Z, (PLAIN, PLAIN)), omega, np.diag([0.5, 0.9]), PLAIN, over="last")
+        u = scores_of_last_layer(Z, (PLAIN, PLAIN))
+        two_layers(u, omega, np.diag([0.5, 0.9]), PLAIN, over="last", max_nodes=300_000)
 
 
 # ------------------------------------------------------------------------------------------------------- Monte Carlo
@@ -191,15 +191,15 @@ def test_susceptibility_of_a_sampled_posterior() -> None:
     """chi_L = E (z . z')^2 - T with z, z' two draws of one posterior: by brute force, L = 2, T = 2."""
     rng = np.random.default_rng(3)
     layers = (PLAIN, PLAIN)
-    truth = draw(np.zeros((2, 2)), np.eye(2), 400, rng)
+    truth = draw(np.zeros((2, 2)), np.eye(2), 150, rng)
     values = []
     for Z in np.moveaxis(truth, 2, 0):
         u = scores_of_last_layer(Z, layers)
         mean_square = two_layers(u, np.zeros((2, 2)), np.eye(2), PLAIN, tolerance=1e-6).cov[1, :, 1, :]
         values.append(((mean_square - np.eye(2)) ** 2).sum())
     exact = susceptibilities(layers, 2, lower_grid(120), outer=32)[1]
-    assert abs(np.mean(values) - exact) < 4 * np.std(values) / 20
-    assert np.std(values) / 20 < 0.2 * exact
+    assert abs(np.mean(values) - exact) < 4 * np.std(values) / np.sqrt(150)
+    assert np.std(values) / np.sqrt(150) < 0.3 * exact
 
 
 @pytest.mark.slow

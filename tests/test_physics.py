@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import smisym
 from cases import CASES, DEEPER, ONE_LAYER, TWO_LAYERS, Case, declare
 from oracles import Layer
 from oracles_sampling import draw
 from oracles_thresholds import last_layer_known, lower_grid, lower_sobol, susceptibilities
+
+import smisym
 
 FIRST_OF_TWO = 0.18547784  # susceptibilities of L = 2, T = 2, c = 1, converged to all digits shown
 SECOND_OF_TWO = 0.719635  # last_layer_known at q = 0.973649, where alpha chi_1 = 1; converged to 1e-5
@@ -267,7 +267,8 @@ def slope_of_phi(name: str, Q: np.ndarray, alpha: float, direction: np.ndarray, 
     """Derivative of Phi along ``direction`` by central differences with common random numbers, and its error."""
     values = []
     for seed in range(5):
-        ends = [smisym.free_entropy(overlap_map(name, seed, 2048), Q + s * direction, alpha).value for s in (step, -step)]
+        omap = overlap_map(name, seed, 2048)
+        ends = [smisym.free_entropy(omap, Q + s * direction, alpha).value for s in (step, -step)]
         values.append((ends[0] - ends[1]) / (2 * step))
     return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
@@ -277,8 +278,8 @@ def slope_of_phi(name: str, Q: np.ndarray, alpha: float, direction: np.ndarray, 
 def test_the_gradient_of_the_free_entropy(name: str, layer: int) -> None:
     """dPhi = 1/2 tr[(alpha E(Q) - Q_hat(Q)) dQ].
 
-    Phi = 1/2 tr Q + 1/2 log det(I - Q) + alpha E log Zout.  The first two terms give 1/2 (I - (I - Q)^{-1}) = -Q_hat / 2;
-    the last gives alpha E / 2, since d/dQ E log p(y | omega) = E[g g^T] / 2 (Stein's lemma on omega, and Nishimori).
+    Phi = 1/2 tr Q + 1/2 log det(I - Q) + alpha E log Zout.  The first two terms give (I - (I - Q)^{-1}) / 2 =
+    -Q_hat / 2; the last gives alpha E / 2, as d/dQ E log p(y | omega) = E[g g^T] / 2 (Stein on omega, and Nishimori).
     """
     depth = CASES[name].depth
     if layer > depth:
@@ -304,8 +305,9 @@ def test_fixed_points_are_stationary_points_of_the_free_entropy() -> None:
         slope, error = slope_of_phi("L2-T2", Q, alpha, direction, 0.01)
         assert abs(slope) < 4.5 * error + 0.01
     # Moving away from it costs free entropy on both sides.
+    maps = [overlap_map("L2-T2", seed, 2048) for seed in range(5)]
     phi = [
-        np.mean([smisym.free_entropy(overlap_map("L2-T2", s, 2048), Q + diagonal(0.0, d), alpha).value for s in range(5)])
+        np.mean([smisym.free_entropy(omap, Q + diagonal(0.0, d), alpha).value for omap in maps])
         for d in (-0.2, 0.0, 0.15)
     ]
     assert phi[1] > max(phi[0], phi[2])
