@@ -146,7 +146,7 @@ class Branch:
 _SCOUT = (0.0, 0.05, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.84, 0.89, 0.93, 0.96, 0.98, 0.99)
 _T_LAST = 1 - np.sqrt(LAST)
 # Points of one scramble of the map that scouts.
-_SCOUT_POINTS = 2048
+_SCOUT_POINTS = 1024
 
 
 def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:

@@ -51,6 +51,8 @@ Iterations = Annotated[int, typer.Option(help="Largest number of GAMP iterations
 Runs = Annotated[int, typer.Option(help="GAMP runs at each alpha, on independent data.", min=0)]
 Dim = Annotated[int, typer.Option(help="Dimension D of GAMP's data.", min=2)]
 DEMO = Path("smisym-demo")
+# As many as fit two minutes on two cores.
+DEMO_SAMPLES = 32768
 
 
 def main() -> None:
@@ -293,7 +295,7 @@ def demo(
     from smisym import analysis, shipped, sweep
     from smisym.overlap_map import overlap_map
 
-    plan = analysis.Plan(sweep.alpha_grid("0:1.6:49"), dim=500, runs=2, iterations=60)
-    settings = {**plan.settings(), **_accuracy(overlap_map, None, None)}
+    plan = analysis.Plan(sweep.alpha_grid("0:1.6:49"), dim=250, runs=2, iterations=40)
+    settings = {**plan.settings(), **_accuracy(overlap_map, DEMO_SAMPLES, None)}
     task = _begin("demo", shipped.TWO_LAYERS, seed, state, as_json, settings)
     task.analyze(output, plan, workers, shipped.published_two_layers())

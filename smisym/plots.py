@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ from smisym.plot_parts import (
 from smisym.render.files import write_atomically
 
 _DOTTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": (0, (1, 1.6))}
+# Runs of GAMP at one alpha and dimension from which on their mean is drawn, with its interval.
+FEW_RUNS = 4
 _PANELS = ("overlap", "errors", "free_entropy")
 _HEIGHTS = {"overlap": 3.0, "errors": 1.35, "free_entropy": 1.35}
 _FORMATS: dict[str, dict[str, Any]] = {
@@ -157,20 +160,24 @@ def gamp_figure(
 
 
 def gamp_points(runs: Sequence[Record]) -> list[dict[str, Any]]:
-    """The last overlaps of GAMP runs, averaged over the runs of one alpha, dimension and outcome.
+    """The last overlaps of GAMP runs, averaged over the runs of one alpha, dimension and outcome where they are many.
 
     Returns records with "alpha", "dim", "runs", "Q" (P, P), "Q_error" (standard error of the mean; infinite for a
-    single run), "degrees_of_freedom" and "result": runs that did not converge are averaged apart.
+    single run), "degrees_of_freedom" and "result": runs that did not converge are averaged apart.  Fewer than
+    FEW_RUNS runs are not averaged.
     """
-    groups: dict[tuple[float, int, str], list[np.ndarray]] = {}
-    for run in runs:
+    groups: dict[tuple[float, int, str, int], list[np.ndarray]] = {}
+    alike = Counter((float(run["alpha"]), int(run["dim"])) for run in runs)
+    for number, run in enumerate(runs):
         if run["iterations"]:
             last = run["iterations"][-1]
             overlap = last["overlap"] if last.get("overlap") is not None else last["Q"]
-            key = (float(run["alpha"]), int(run["dim"]), str(run["result"]))
+            # A mean over two or three runs says less than the runs: they are shown one by one.
+            alone = number if alike[float(run["alpha"]), int(run["dim"])] < FEW_RUNS else -1
+            key = (float(run["alpha"]), int(run["dim"]), str(run["result"]), alone)
             groups.setdefault(key, []).append(np.asarray(overlap, dtype=float))
     made = []
-    for (alpha, dim, result), overlaps in sorted(groups.items()):
+    for (alpha, dim, result, _), overlaps in sorted(groups.items()):
         stack = np.array(overlaps)
         count = len(stack)
         error = stack.std(axis=0, ddof=1) / math.sqrt(count) if count > 1 else np.full(stack.shape[1:], np.inf)

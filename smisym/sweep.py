@@ -191,6 +191,7 @@ def gamp_run(
     seed: int = 0,
     iterations: int = 100,
     damping: float = 0.0,
+    tol: float = 1e-5,
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> Record:
@@ -203,11 +204,12 @@ def gamp_run(
         for_data, for_start = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
         data = generate(model, dim, alpha, for_data)
         solution = gamp(
-            model, data.X, data.y, W=data.W, max_steps=iterations, damping=damping, seed=for_start, callback=progress
-        )
-        return {"alpha": alpha, "dim": dim, "seed": seed} | _gamp_record(solution)
+            model, data.X, data.y, W=data.W, max_steps=iterations, damping=damping, tol=tol, seed=for_start,
+            callback=progress,
+        )  # fmt: skip
+        return {"alpha": alpha, "dim": dim, "seed": seed, "tol": tol} | _gamp_record(solution)
 
-    return kept(store, f"gamp alpha={alpha!r} dim={dim} seed={seed}", make)
+    return kept(store, f"gamp alpha={alpha!r} dim={dim} seed={seed} tol={tol!r}", make)
 
 
 def gamp_on_data(

@@ -210,7 +210,9 @@ def _caption(points: Sequence[Record], gamp: Sequence[Record], published: Record
     parts = ["Overlap of every layer with the truth against the number of samples per dimension, from state evolution."]
     parts.append("Bands are 95 % intervals, dotted lines the thresholds of the table.")
     if gamp:
-        parts.append("Filled markers: GAMP on generated data, mean over runs with 95 % intervals.")
+        parts.append(
+            "Filled markers: GAMP on generated data: every run, or from four runs on their mean with a 95 % interval."
+        )
     if published:
         parts.append("Grey: published data.")
     if any(record["result"] != Result.SUCCESS.value for record in (*points, *gamp)):
