@@ -95,7 +95,7 @@ class OverlapMap:
         if not (isinstance(seed, (int, np.integer)) and seed >= 0):
             raise InputError("seed", seed, "a whole number >= 0", "leave it out for 0")
         self.model, self.samples, self.scrambles, self.seed = model, int(samples), int(scrambles), int(seed)
-        self.rtol = 1e-2 if rtol is None else float(rtol)
+        self.rtol = max(1e-3, model.channel.default_rtol()) if rtol is None else float(rtol)
         self.workers = workers or os.cpu_count() or 1
         self.store = store
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.

@@ -149,7 +149,7 @@ def test_first_threshold_of_two_layers(case: Case) -> None:
     assert found.layers == (case.first_layer,)
     assert int(exact.argmin()) + 1 == case.first_layer
     assert abs(found.alpha - exact.min()) < 5 * found.error + 1e-6
-    assert found.error <= 1e-4
+    assert found.error <= (1e-3 if case.layers[0].linear else 1e-4)
     assert found.alpha > case.floor - 5 * found.error
     np.testing.assert_allclose(abs(found.subspace), np.eye(2)[[case.first_layer - 1]], atol=1e-6)
     if case.threshold is not None:
@@ -388,16 +388,16 @@ def test_gamp_follows_state_evolution(name: str, alpha: float, lam: float) -> No
     assert theory[-1].max() > 2 * theory[0].max()
 
 
-@pytest.mark.slow
 def test_gamp_recovers_perfectly() -> None:
-    """alpha = 1.3 lies above P / K = 1: from a small random start GAMP finds both rows, up to sign and finite size."""
+    """alpha = 1.3 lies above P / K = 1: from a small random start GAMP finds both rows, up to sign."""
     model, dim = compiled("L2-T2"), 300
-    for seed in (0, 2):
-        data = smisym.generate(model, dim, 1.3, np.random.default_rng(seed))
-        solution = smisym.gamp(model, data.X, data.y, W=data.W, max_steps=90, seed=seed)
-        best = max(min(record["cosines"]) for record in solution.history)
-        assert solution.history[0]["cosines"].max() < 0.3
-        assert best > 0.9999
+    for seed in range(3):
+        # Data and start from different streams: from one stream the start would be the truth, scaled down.
+        data = smisym.generate(model, dim, 1.3, np.random.default_rng([seed, 1]))
+        solution = smisym.gamp(model, data.X, data.y, W=data.W, max_steps=60, seed=seed)
+        cosines = np.array([record["cosines"] for record in solution.history])
+        assert abs(cosines[0]).max() < 0.3
+        assert cosines[-1].min() > 0.9999
 
 
 def test_every_first_layer_is_a_layer() -> None:
