@@ -158,7 +158,7 @@ def _solve(
     else:
         Q = (1 - INFORMED) * eye if start == "informed" else np.zeros((P, P))
     run = _Run(Q, np.zeros((P, P)), Result.MAX_STEPS, False, [], 0.0)
-    gain, previous = 1.0, None
+    gain, previous, before = 1.0, None, np.zeros(len(symmetry.basis))
     for step in range(max_steps):
         estimate = omap.at(r, Q)
         if not np.isfinite(estimate.E).all():
@@ -183,8 +183,14 @@ def _solve(
         if float(np.linalg.eigvalsh(eye - target)[-1]) < PERFECT:
             run.Q, run.stable, run.result, run.potential = eye.copy(), True, Result.SUCCESS, math.nan
             return run
-        Q, gain = _next(symmetry.coordinates(Q), change, jacobian, symmetry, gain, previous)
-        previous = change
+        q = symmetry.coordinates(Q)
+        if previous is not None and float(previous @ change) < 0:
+            # Jumped over the solution (the slope of E is estimated with noise): it lies between, where the secant says.
+            share = float(previous @ previous) / float(previous @ previous - previous @ change)
+            Q, gain = symmetry.matrix(before + share * (q - before)), 1.0
+        else:
+            Q, gain = _next(q, change, jacobian, symmetry, gain, previous)
+        previous, before = change, q
     return run
 
 
