@@ -114,22 +114,25 @@ class Program:
         return "\n".join(f"{a.target.name} = {a.value}" for a in self.assigns)
 
 
-def generic_determinant(program: Program, expression: MatrixExpr, *, digits: int = 60) -> mpmath.mpf:
+def generic_determinant(program: Program, expression: MatrixExpr, *, digits: int = 400) -> mpmath.mpf:
     """|det| of a square matrix expression of the program at fixed generic fields, to many digits.
 
     Tells a matrix that is singular for all fields (zero to rounding at ``digits`` digits) from one that is small.
     """
     with mpmath.workdps(digits):
         known: dict[MatrixExpr, mpmath.matrix] = {}
-        for number, symbol in enumerate(program.inputs):
+        # Vectors count as generic too: behind an invertible matrix a generic field is a generic vector, and taking
+        # layers one at a time keeps products of small determinants from looking like zero.
+        vectors = [a.target for a in program.assigns if int(a.target.shape[1]) == 1]
+        for number, symbol in enumerate([*program.inputs, *vectors]):
             rows, columns = map(int, symbol.shape)
             known[symbol] = mpmath.matrix(rows, columns)
             for i in range(rows):
                 for j in range(columns):
-                    # Square roots of distinct integers: no accidental relations between the fields.
-                    known[symbol][i, j] = mpmath.sqrt(2 + 7 * number + 3 * i + j) - mpmath.mpf(2) * ((i + j) % 2)
+                    # Fractional parts of square roots: no accidental relations, and no scores that saturate a softmax.
+                    known[symbol][i, j] = (mpmath.sqrt(2 + 7 * number + 3 * i + j) % 1) - mpmath.mpf(1) / 2
         for assign in program.assigns:
-            if assign.target != program.output:
+            if assign.target != program.output and assign.target not in known:
                 known[assign.target] = _evaluate(assign.value, known)
         return abs(mpmath.det(_evaluate(expression, known)))
 
