@@ -129,8 +129,8 @@ def generic_determinant(program: Program, expression: MatrixExpr, *, digits: int
             known[symbol] = mpmath.matrix(rows, columns)
             for i in range(rows):
                 for j in range(columns):
-                    # Fractional parts of square roots: no accidental relations, and no scores that saturate a softmax.
-                    known[symbol][i, j] = (mpmath.sqrt(2 + 7 * number + 3 * i + j) % 1) - mpmath.mpf(1) / 2
+                    # Multiples of an irrational number modulo one: all distinct, and no scores that saturate a softmax.
+                    known[symbol][i, j] = (mpmath.sqrt(2) * (1 + 31 * number + 17 * i + j)) % 1 - mpmath.mpf(1) / 3
         for assign in program.assigns:
             if assign.target != program.output and assign.target not in known:
                 known[assign.target] = _evaluate(assign.value, known)

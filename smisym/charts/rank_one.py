@@ -163,10 +163,11 @@ def _factors(mixing: MatrixExpr, definitions: dict[sp.MatrixSymbol, MatrixExpr])
     """Square factors of the mixing matrix, from the left, following names that are products."""
     if isinstance(mixing, sp.Identity):
         return []
-    if isinstance(mixing, sp.MatMul):
+    if isinstance(mixing, sp.MatMul) and all(arg.shape == mixing.shape for arg in mixing.args):
         return [f for arg in mixing.args for f in _factors(arg, definitions)]
     inner = definitions.get(mixing)
-    if isinstance(inner, sp.MatMul) or (inner is not None and inner in definitions):
+    square = isinstance(inner, sp.MatMul) and all(arg.shape == inner.shape for arg in inner.args)
+    if square or (inner is not None and inner in definitions):
         return _factors(inner, definitions)
     return [mixing]
 
