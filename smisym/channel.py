@@ -16,8 +16,10 @@ from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation, check_fields
 from smisym.solution import Result
 
-# Samples integrated together: enough to amortise the interpreter, few enough for the cache.
-_BLOCK = 1024
+# Samples integrated together, by free dimensions: enough to amortise the interpreter, few enough for the cache, and so few
+# that the cells of all of them (10^5 each in four dimensions) fit in memory.
+_BLOCK = {3: 256, 4: 32}
+_BLOCK_ELSE = 1024
 # Largest number of free dimensions for which the adaptive lattice is tried before importance sampling.
 _LATTICE_DIM = 4
 
@@ -128,9 +130,10 @@ class Channel:
         max_nodes: int | None,
     ) -> Moments:
         S = len(omega)
+        block = _BLOCK.get(self.free_dimensions, _BLOCK_ELSE)
         parts = [
-            self._block(slice(i, min(i + _BLOCK, S)), u, omega, factor, cov, rtol, seed, max_nodes)
-            for i in range(0, S, _BLOCK)
+            self._block(slice(i, min(i + block, S)), u, omega, factor, cov, rtol, seed, max_nodes)
+            for i in range(0, S, block)
         ]
         return self._assemble(parts, omega, factor, ill, cov, rtol)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -89,15 +90,18 @@ class _Cells:
 
 @dataclass
 class _Sums:
-    """Facts of C cells, and sums over the nodes of the H heavy ones, relative to exp(top)."""
+    """Facts of C cells, and sums over the nodes of O runs of cells of one owner, relative to exp(top).
 
-    top: np.ndarray  # (C,)
+    Sums are kept for runs of cells, not for each cell: in four dimensions a posterior may have 10^5 cells.
+    """
+
     bound: np.ndarray  # (C,) upper bound of log f in the cell
     resolved: np.ndarray  # (C,)
-    heavy: np.ndarray  # (H,) cells whose mass may matter
-    first: np.ndarray  # (H, 1+D) sums of 1, zeta
-    alias: np.ndarray  # (H, A, 1+D) the same with the sign of each of the A = 2^d - 1 sublattices
-    second: np.ndarray | None  # (H, D, D)
+    owner: np.ndarray  # (O,) increasing, not strictly
+    top: np.ndarray  # (O,)
+    first: np.ndarray  # (O, 1+D) sums of 1, zeta
+    alias: np.ndarray  # (O, A, 1+D) the same with the sign of each of the A = 2^d - 1 sublattices
+    second: np.ndarray | None  # (O, D, D)
 
 
 def lattice(integrand: Integrand, *, rtol: float = 1e-6, cov: bool = False, max_nodes: int | None = None) -> Posterior:
@@ -110,6 +114,7 @@ def lattice(integrand: Integrand, *, rtol: float = 1e-6, cov: bool = False, max_
     """
     S, d = integrand.samples, integrand.dim
     depth = -np.log(rtol) + 6.0
+    keep_freed_memory()
     state = _LatticeState(integrand, rtol, cov, depth, max_nodes or _BUDGET[d])
     active = np.arange(S)
     cells = state.root_cells(active)
@@ -216,10 +221,8 @@ class _LatticeState:
             self._chunk(cells.owner[i : i + per_chunk], cells.corner[i : i + per_chunk])
             for i in range(0, len(cells.owner), per_chunk)
         ]
-        for i, part in enumerate(parts):
-            part.heavy += i * per_chunk
         second = np.concatenate([p.second for p in parts if p.second is not None]) if self.cov is not None else None
-        names = ("top", "bound", "resolved", "heavy", "first", "alias")
+        names = ("bound", "resolved", "owner", "top", "first", "alias")
         joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
         return _Sums(**joined, second=second)
 
@@ -236,10 +239,17 @@ class _LatticeState:
             heavy = np.arange(len(top))
         else:
             centre, h, r, logf = centre[:, heavy], h[heavy], r[..., heavy], logf[..., heavy]
+        runs = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
+        peak = np.maximum.reduceat(top, runs)
+        # Each cell relative to its own peak first: the arithmetic stays clear of slow denormal numbers.
         w = logf
         w -= np.where(np.isfinite(top[heavy]), top[heavy], 0.0)
         np.exp(w, out=w)
-        return _Sums(top, bound, resolved, heavy, *self._sum(centre, h, r, w))
+        reference = np.repeat(np.where(np.isfinite(peak), peak, 0.0), np.diff(np.r_[runs, len(owner)]))
+        scale = np.exp(np.where(np.isfinite(top[heavy]), top[heavy], -np.inf) - reference[heavy])
+        sums = self._sum(centre, h, r, w)
+        first, alias, *second = [add_runs(a, scale, owner[heavy], owner[runs]) for a in sums if a is not None]
+        return _Sums(bound, resolved, owner[runs], peak, first, alias, second[0] if second else None)
 
     def _bounds(
         self, centre: np.ndarray, h: np.ndarray, r: np.ndarray, log_weight: np.ndarray
@@ -328,21 +338,16 @@ class _LatticeState:
         S, d = self.integrand.samples, self.integrand.dim
         starts = np.flatnonzero(np.r_[True, cells.owner[1:] != cells.owner[:-1]])
         who = cells.owner[starts]
-        top = np.maximum.reduceat(sums.top, starts)
+        runs = np.flatnonzero(np.r_[True, sums.owner[1:] != sums.owner[:-1]])
+        top = np.maximum.reduceat(sums.top, runs)
         self.best[who] = np.maximum(self.best[who], top)
         count = np.diff(np.r_[starts, len(cells.owner)])
         self.nodes[who] += count * self.offsets.shape[1] * self.integrand.branches
         reference = np.zeros(S)
         reference[who] = np.where(np.isfinite(top), top, 0.0)
-        owner = cells.owner[sums.heavy]
-        scale = np.exp(np.where(np.isfinite(sums.top[sums.heavy]), sums.top[sums.heavy], -np.inf) - reference[owner])
-        # Every posterior has a heavy cell, unless a deeper maximum than any node is known: then the level is blurred.
-        empty = np.bincount(owner, minlength=S)[who] == 0
-        at = np.searchsorted(owner, who[~empty])
-        first = np.zeros((len(who), sums.first.shape[1]))
-        alias = np.zeros((len(who), *sums.alias.shape[1:]))
-        first[~empty] = np.add.reduceat(sums.first * scale[:, None], at) if len(at) else 0.0
-        alias[~empty] = np.add.reduceat(sums.alias * scale[:, None, None], at) if len(at) else 0.0
+        scale = np.exp(np.where(np.isfinite(sums.top), sums.top, -np.inf) - reference[sums.owner])
+        first = np.add.reduceat(sums.first * scale[:, None], runs)
+        alias = np.add.reduceat(sums.alias * scale[:, None, None], runs)
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = first[:, 1:] / first[:, :1]
             alias /= first[:, :1, None]
@@ -353,8 +358,7 @@ class _LatticeState:
         with np.errstate(divide="ignore"):
             self.log_norm[who] = reference[who] + np.log(first[:, 0]) + d * np.log(self.step(who))
         if self.cov is not None and sums.second is not None:
-            second = np.full((len(who), *sums.second.shape[1:]), np.nan)
-            second[~empty] = np.add.reduceat(sums.second * scale[:, None, None], at) if len(at) else np.nan
+            second = np.add.reduceat(sums.second * scale[:, None, None], runs)
             second /= first[:, 0, None, None]
             self.cov[who] = second - mean[:, :, None] * mean[:, None, :]
         keep = sums.bound > self.best[cells.owner] - self.depth
@@ -371,6 +375,26 @@ class _LatticeState:
         finished = np.zeros(S, dtype=bool)
         finished[who] = stop
         return keep, finished[active]
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Have the C library keep the memory of temporary arrays instead of asking the system for it each time.
+
+    glibc returns freed blocks of more than 128 kB to the system until it has seen a larger one (up to 32 MB) freed; page
+    faults then cost up to twice the arithmetic.  Elsewhere this does nothing.
+    """
+    np.empty(31 * 2**20, dtype=np.uint8)
+
+
+def add_runs(values: np.ndarray, scale: np.ndarray, owner: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Sums of scale * values (H, ...) over equal owners (H,), one row for each target; zero where there is none."""
+    out = np.zeros((len(targets), *values.shape[1:]))
+    if len(owner):
+        starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
+        values = values * scale.reshape(-1, *[1] * (values.ndim - 1))
+        out[np.searchsorted(targets, owner[starts])] = np.add.reduceat(values, starts)
+    return out
 
 
 def sublattice_error(gap: np.ndarray, dim: int) -> np.ndarray:
