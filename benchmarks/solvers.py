@@ -35,7 +35,7 @@ def curve(seed: int) -> None:
 def gamp(seed: int) -> None:
     model = two_layers()
     data = smisym.generate(model, 1000, 1.2, np.random.default_rng(seed))
-    solution = smisym.gamp(model, data.X, data.y, W=data.W, max_steps=50, tol=1e-12, seed=seed + 1)
+    solution = smisym.gamp(model, data.X, data.y, W=data.W, max_steps=50, tol=1e-12, seed=seed)
     print("steps", solution.value.steps, "overlap", np.diag(solution.value.overlap).round(4), solution.result.value)
 
 

@@ -20,8 +20,10 @@ from smisym.overlap_map import Estimate, OverlapMap
 
 # The last point of a stage leaves this much to learn: there E is homogeneous and alpha is at its limit.
 LAST = 1e-6
-# Chebyshev points of a stage, and points at which a curve is searched for its first crossing.
-NODES = 9
+# Chebyshev points of a stage and of the last one, where everything is learned and log alpha(t) is smoother (two layers:
+# 6 points leave 2e-3 of it there, 9 leave 6e-3 on the first stage, where it is steep), and points at which a curve
+# is searched for its first crossing.
+NODES, NODES_LAST = 9, 6
 _SCAN = 2001
 # Newton steps of one node at most, and the last step (relative to what is left to learn) after which it is solved.
 _STEPS = 8
@@ -143,7 +145,7 @@ class Branch:
 
 
 # Steps of the scouting pass in t, until the next direction is unstable.
-_SCOUT = (0.0, 0.05, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.84, 0.89, 0.93, 0.96, 0.98, 0.99)
+_SCOUT = (0.0, 0.05, 0.12, 0.22, 0.35, 0.48, 0.6, 0.7, 0.78, 0.84, 0.89, 0.93, 0.96, 0.98, 0.99)
 _T_LAST = 1 - np.sqrt(LAST)
 # Points of one scramble of the map that scouts.
 _SCOUT_POINTS = 1024
@@ -204,21 +206,22 @@ def _scouted_stage(
     return stage
 
 
-def trace(omap: OverlapMap, scramble: int, coarse: Branch, *, nodes: int = NODES) -> Branch:
+def trace(omap: OverlapMap, scramble: int, coarse: Branch) -> Branch:
     """The branch of one scramble of the full map, with the stages and starting points of ``coarse``."""
     branch = Branch(coarse.coordinates, [], [])
     for _ in coarse.stages:
-        if not extend(branch, omap, scramble, coarse, nodes=nodes):
+        if not extend(branch, omap, scramble, coarse):
             break
     return branch
 
 
-def extend(branch: Branch, omap: OverlapMap, scramble: int, coarse: Branch, *, nodes: int = NODES) -> bool:
+def extend(branch: Branch, omap: OverlapMap, scramble: int, coarse: Branch) -> bool:
     """Trace the next stage; False when the stage before it showed no crossing to start from."""
     i = len(branch.stages)
     if i and not branch.stages[-1].solved:
         return False
     guess, final = coarse.stages[i], i + 1 == len(coarse.stages)
+    nodes = NODES_LAST if final else NODES
     # A margin, because every scramble crosses at its own place.
     last = float(guess.t[-1]) if final else 1 - 0.85 * (1 - guess.end)
     t = 0.5 * (1 - np.cos(np.pi * np.arange(nodes) / (nodes - 1))) * last

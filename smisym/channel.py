@@ -16,8 +16,8 @@ from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation, check_fields
 from smisym.solution import Result
 
-# Samples integrated together, by free dimensions: enough to amortise the interpreter, few enough for the cache, and so few
-# that the cells of all of them (10^5 each in four dimensions) fit in memory.
+# Samples integrated together, by free dimensions: enough to amortise the interpreter, few enough for the cache and for
+# the cells of all of them (10^5 each in four dimensions) to fit in memory.
 _BLOCK = {3: 256, 4: 32}
 _BLOCK_ELSE = 1024
 # Largest number of free dimensions for which the adaptive lattice is tried before importance sampling.

@@ -34,6 +34,8 @@ BLOW_UP = 100.0  # mean square of the entries of W_hat; that of W is 1
 OVERCONFIDENT = 100.0  # ratio of squared errors to what C_hat allows, beyond any fluctuation
 SLACK = 100.0  # true error over the change of one step, at most, where convergence is believed
 
+_STREAM = (0x67A,)  # spawn key of the random start
+
 PERFECT_RECOVERY = "perfect recovery to rounding"
 
 
@@ -113,7 +115,7 @@ def gamp(
     callback
         Called with each step's record; what it returns is ignored.
     seed
-        Of the random start: an int or a Generator.
+        Of the random start: an int (whose stream no other use of the same int shares) or a Generator.
 
     Returns a Solution whose value is a :class:`Gamp` and whose history has one record per step, the start as step 0:
     step, overlap, cosines (P,) (None without W), Q, C_hat, change, surprise (largest ratio over directions of the mean
@@ -130,7 +132,9 @@ def gamp(
     rtol = max(RTOL, model.channel.default_rtol()) if rtol is None else rtol
     _check_options(max_steps, damping, tol, rtol, A)
     lam, S = _check_side_information(side_information, (P, D))
-    rng = np.random.default_rng(seed)
+    # A stream of its own: with the bare seed, a user who drew the data from the same seed would start at the truth.
+    own = seed if isinstance(seed, np.random.Generator) else np.random.SeedSequence(seed, spawn_key=_STREAM)
+    rng = np.random.default_rng(own)
     start = _start(initial, lam, S, (P, D), X.shape[:2], rng)
     step = _Step(model, flatten(X), y, damping, lam, S, rtol, A)
     settings = {

@@ -24,6 +24,7 @@ from matplotlib.patches import Patch
 from scipy import stats
 
 from smisym.errors import InputError
+from smisym.files import write_bytes
 from smisym.plot_parts import (
     GREY,
     INK,
@@ -48,7 +49,6 @@ from smisym.plot_parts import (
     row_marker,
     threshold_colour,
 )
-from smisym.render.files import write_atomically
 
 _DOTTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": (0, (1, 1.6))}
 # Runs of GAMP at one alpha and dimension from which on their mean is drawn, with its interval.
@@ -204,7 +204,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     options = _FORMATS.get(path.suffix.lower())
     if options is None:
         raise InputError("name of the figure", str(path), f"a name that ends in {', '.join(_FORMATS)}", "rename it")
-    write_atomically(path, render(figure, options))
+    write_bytes(path, render(figure, options))
     return path
 
 

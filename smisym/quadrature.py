@@ -381,8 +381,8 @@ class _LatticeState:
 def keep_freed_memory() -> None:
     """Have the C library keep the memory of temporary arrays instead of asking the system for it each time.
 
-    glibc returns freed blocks of more than 128 kB to the system until it has seen a larger one (up to 32 MB) freed; page
-    faults then cost up to twice the arithmetic.  Elsewhere this does nothing.
+    glibc returns freed blocks of more than 128 kB to the system until it has seen a larger one (up to 32 MB) freed;
+    page faults then cost up to twice the arithmetic.  Elsewhere this does nothing.
     """
     np.empty(31 * 2**20, dtype=np.uint8)
 

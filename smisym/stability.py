@@ -22,9 +22,14 @@ from smisym.solution import Result, Solution, mean_and_error
 
 # Points of one scramble of the map that follows the branch to perfect recovery.
 _ARRIVAL_POINTS = 256
-# Lattice over the coordinates of y: points a side, doubled until the first threshold moves less than the tolerance.
-_SIDES = (32, 64, 128)
-_SIDE_TOL = 1e-6
+# Lattice over the coordinates of y: points a side, raised until the first threshold moves less than the tolerance;
+# share of the mass below which a point of it is left out; tolerance of the inner integrals by free dimensions.
+_SIDES = {1: (24, 36, 54, 80, 120), 2: (24, 36, 54, 80, 120), 3: (16, 24, 36)}
+_SIDE_TOL = 3e-5
+_NEGLIGIBLE = 1e-12
+# The lattice reaches so far that its outer half carries less than this share of the rate, up to a largest reach.
+_TAIL, _FARTHEST = 1e-6, 100.0
+_INNER = {0: 1e-12, 1: 1e-7, 2: 1e-6}
 KINDS = ("trivial", "weak", "hard", "perfect_stable", "perfect_amp")
 
 
@@ -74,7 +79,7 @@ def weak_recovery(
         def solve(r: int, stage: Any = stage, previous: Any = previous) -> tuple[float, np.ndarray]:
             return _one(omap, r, stage.pivot, previous)
 
-        if previous is None and omap.model.level_set.dimension <= 2:
+        if previous is None and _by_quadrature(omap.model):
             first, change = first_threshold(omap.model, stage.pivot)
             found.append(_threshold(omap.model, "weak", stage.pivot, first, change, 0 * np.eye(omap.model.fields)))
             continue
@@ -89,33 +94,68 @@ def weak_recovery(
     return _solution(omap, found, Result.SUCCESS if accurate else Result.INTEGRATION)
 
 
+def _by_quadrature(model: Model) -> bool:
+    """Whether the first threshold is better integrated over y than sampled."""
+    return model.level_set.dimension in _SIDES and 0 < model.channel.free_dimensions <= 4
+
+
 def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
     """(alpha, error) of the first threshold along one invariant coordinate, by quadrature over y itself.
 
-    For outputs with at most two coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u
-    converges fast.  The error is the last change under refinement.  No random numbers enter the value.
+    For outputs with at most three coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u,
+    on axes stretched by a sinh because the law may have a narrow ridge and wide tails, converges fast.  The error is
+    twice the last change under refinement.  No random numbers enter the value.
     """
-    channel, B = model.channel, model.symmetry.basis[coordinate]
-    K, P, T = model.level_set.dimension, model.fields, model.tokens
-    rng = np.random.default_rng(0)
-    sample = model.level_set.coordinates(model.observe(rng.standard_normal((4096, P, T)))).values
-    factor = np.linalg.cholesky(np.cov(sample.T).reshape(K, K))
-    reach = 1.8 * np.abs(np.linalg.solve(factor, sample.T)).max()
-    values: list[float] = []
-    for side in _SIDES:
-        axis = (np.arange(side) + 0.5) / side * 2 * reach - reach
-        grid = np.stack(np.meshgrid(*[axis] * K, indexing="ij"), axis=-1).reshape(-1, K)
-        # u and -u give one output where the chart has both branches; halving is exact either way, as weights normalise.
-        u = grid[grid[:, 0] > 0] @ factor.T
-        moments = channel.moments_at(u, np.zeros((len(u), P, T)), np.eye(P), cov=True, rtol=1e-5)
-        weight = np.exp(moments.log_partition - moments.log_partition.max())
-        dg = np.asarray(moments.dg)
-        rate = np.einsum("pq,nptas,ab,nqtbs->n", B, dg, B, dg, optimize=True)
-        values.append(float(weight.sum() / (weight @ rate)))
-        if len(values) > 1 and abs(values[-1] - values[-2]) < _SIDE_TOL * values[-1]:
+    rtol = _INNER.get(model.channel.free_dimensions, 1e-2)
+    reach, values = 1.8, list[float]()
+    for side in _SIDES[model.level_set.dimension]:
+        value, tail = _first_at(model, coordinate, side, reach, rtol)
+        while tail > _TAIL and reach < _FARTHEST:
+            reach *= 2
+            value, tail = _first_at(model, coordinate, side, reach, rtol)
+        values.append(value)
+        if len(values) > 1 and abs(values[-1] - values[-2]) < max(_SIDE_TOL, 0.05 * rtol) * values[-1]:
             break
-    # The tails beyond the reach and the inner integrals leave about 1e-8.
-    return values[-1], max(abs(values[-1] - values[-2]), 1e-8 * values[-1])
+    # Ridges make the last digits converge slowly, hence the 2; the tails and the inner integrals leave about 1e-6.
+    return values[-1], max(2 * abs(values[-1] - values[-2]), 1e-6 * values[-1])
+
+
+def _first_at(model: Model, coordinate: int, side: int, reach: float, rtol: float) -> tuple[float, float]:
+    """The first threshold on one lattice, and the share of the rate that its outer half (in u) carries."""
+    channel, B = model.channel, model.symmetry.basis[coordinate]
+    u, measure, outer = _outputs(model, side, reach)
+    still, eye = np.zeros((len(u), model.fields, model.tokens)), np.eye(model.fields)
+    # A look at the density first: most of the lattice carries no mass.
+    seen = channel.moments_at(u, still, eye, rtol=0.1).log_partition + measure
+    kept = seen > seen.max() + np.log(_NEGLIGIBLE)
+    moments = channel.moments_at(u[kept], still[kept], eye, cov=True, rtol=rtol)
+    log_weight = moments.log_partition + measure[kept]
+    weight = np.exp(log_weight - log_weight.max())
+    dg = np.asarray(moments.dg)
+    rate = weight * np.einsum("pq,nptas,ab,nqtbs->n", B, dg, B, dg, optimize=True)
+    return float(weight.sum() / rate.sum()), float(rate[outer[kept]].sum() / rate.sum())
+
+
+def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lattice over half of the space of u: points (n, K), the log of their measure (n,) and which lie far out (n,).
+
+    ``side`` (even) points an axis, to ``reach`` times the largest of some thousand random outputs.  u and -u give one
+    output where the chart has both branches; halving is exact either way, as weights normalise.
+    """
+    K, P, T = model.level_set.dimension, model.fields, model.tokens
+    fields = np.random.default_rng(0).standard_normal((2048, P, T))
+    # Tokens are exchangeable: with every exchange in the sample, its principal axes lie exactly along narrow ridges.
+    exchanged = np.concatenate([fields[:, :, list(order)] for order in itertools.permutations(range(T))])
+    sample = model.level_set.coordinates(model.observe(exchanged)).values
+    principal = np.linalg.eigh(sample.T @ sample)[1]
+    along = np.abs(sample @ principal)
+    narrow, wide = np.quantile(along, 0.25, axis=0), reach * along.max(axis=0)
+    step = 2 * np.arcsinh(wide / narrow) / side
+    axis = np.arange(side) + 0.5 - side / 2
+    grid = np.stack(np.meshgrid(*[axis] * K, indexing="ij"), axis=-1).reshape(-1, K)
+    grid = grid[grid[:, 0] > 0] * step
+    u = narrow * np.sinh(grid)
+    return u @ principal.T, np.log(np.cosh(grid)).sum(axis=1), (np.abs(u) > 0.5 * wide).any(axis=1)
 
 
 def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers: int | None = None) -> Solution:
@@ -162,16 +202,25 @@ def counting(model: Model) -> tuple[tuple[int, ...], float]:
 
 
 def _trivial(omap: OverlapMap) -> list[Threshold]:
-    """Directions in which g_out(y, 0, I) does not vanish: learned at any alpha."""
-    P = omap.model.fields
+    """Directions in which g_out(y, 0, I) does not vanish: learned at any alpha.
+
+    A row that some symmetry flips has g_out = 0 there exactly; no estimate is asked.
+    """
+    P, symmetry = omap.model.fields, omap.model.symmetry
+    rows = np.flatnonzero((symmetry.signs == 1).all(axis=0))
+    if not rows.size:
+        return []
     estimates = omap.sibling(64 * omap.scrambles).evaluate(np.zeros((P, P)))
-    mean, error = mean_and_error(np.array([e.three[0] for e in estimates]))
+    mean, error = mean_and_error(np.array([e.three[0][np.ix_(rows, rows)] for e in estimates]))
+    inner = float(np.mean([e.inner_error for e in estimates]))
     values, vectors = np.linalg.eigh(mean)
     found = []
-    for value, vector in zip(values[::-1], vectors.T[::-1], strict=True):
-        if value > max(8 * float(np.abs(error).max()), 1e-8):
-            rows = np.flatnonzero(np.abs(vector) > 1e-6)
-            layers = tuple(sorted({omap.model.row_layers[r] for r in rows}))
+    for value, part in zip(values[::-1], vectors.T[::-1], strict=True):
+        if value > max(8 * float(np.abs(error).max()), inner, 1e-8):
+            vector = np.zeros(P)
+            vector[rows] = part
+            used = np.flatnonzero(np.abs(vector) > 1e-6)
+            layers = tuple(sorted({omap.model.row_layers[r] for r in used}))
             found.append(Threshold("trivial", layers, vector[None], 0.0, 0.0, np.zeros((P, P))))
     return found
 

@@ -380,9 +380,7 @@ class _Sums:
     product: np.ndarray
 
 
-def _moments(
-    integrand: Integrand, nodes: _Lattice, arithmetic: Arithmetic, square: np.ndarray | None = None
-) -> _Sums:
+def _moments(integrand: Integrand, nodes: _Lattice, arithmetic: Arithmetic, square: np.ndarray | None = None) -> _Sums:
     """Sums over the nodes; second moments (4, 4) are summed too unless their known values ``square`` are given."""
     with np.errstate(all="ignore"):
         value = _log_total(integrand(nodes.x, nodes.y, DOUBLE))

@@ -88,9 +88,7 @@ def _scale(layers: tuple[Layer, ...]) -> tuple[float, float]:
     return narrowest, widest
 
 
-def _outer_nodes(
-    tokens: int, narrowest: float, widest: float, count: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _outer_nodes(tokens: int, narrowest: float, widest: float, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields (u (T, m), measure (m,)): the nodes of a quarter of space with the weight of the whole."""
     step = np.arcsinh(widest / narrowest) / count
     stretched = step * (np.arange(count) + 0.5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smisym.render.files import write_atomically, write_derivation
+from smisym.render.files import write_derivation
 from smisym.render.html import derivation_page
 from smisym.render.latex import derivation_document
 from smisym.render.markdown import derivation_text
@@ -15,6 +15,5 @@ __all__ = [
     "derivation_text",
     "format_with_error",
     "report_page",
-    "write_atomically",
     "write_derivation",
 ]
