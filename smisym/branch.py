@@ -8,7 +8,7 @@ A stage ends where the next direction becomes unstable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,15 +85,6 @@ class Stage:
         """Smallest t with alpha(t) >= alpha, or None: where state evolution comes to rest on its way up."""
         return _first_crossing(lambda t: self._alpha(t) - np.log(max(alpha, 1e-300)), self.end)
 
-    def top(self) -> float:
-        """Largest alpha up to the end of the stage: above it nothing on the stage stops state evolution."""
-        return float(np.exp(np.max(self._alpha(np.linspace(0.0, self.end, _SCAN)))))
-
-    def where_top(self) -> float:
-        """The t at which alpha is largest."""
-        grid = np.linspace(0.0, self.end, _SCAN)
-        return float(grid[int(np.argmax(self._alpha(grid)))])
-
     def interpolation_error(self) -> float:
         """Size of the last two Chebyshev coefficients of log alpha(t)."""
         x = 2 * (self.t - self.t[0]) / (self.t[-1] - self.t[0]) - 1
@@ -111,6 +102,17 @@ def _first_crossing(curve: Callable[[Any], Any], end: float) -> float | None:
     if first == 0:
         return 0.0
     return float(brentq(lambda t: float(curve(t)), grid[first - 1], grid[first], xtol=1e-14))
+
+
+def highest(stages: Sequence[Stage]) -> tuple[float, np.ndarray]:
+    """(t, alphas (R,)) where alpha averaged over the scrambles is largest: above it nothing stops state evolution.
+
+    The largest of the mean: the mean of the largest would count the noise of every scramble.
+    """
+    grid = np.linspace(0.0, min(stage.end for stage in stages), _SCAN)
+    alphas = np.exp([stage._alpha(grid) for stage in stages])
+    top = int(alphas.mean(axis=0).argmax())
+    return float(grid[top]), alphas[:, top]
 
 
 @dataclass
@@ -147,8 +149,9 @@ class Branch:
 # Steps of the scouting pass in t, until the next direction is unstable.
 _SCOUT = (0.0, 0.05, 0.12, 0.22, 0.35, 0.48, 0.6, 0.7, 0.78, 0.84, 0.89, 0.93, 0.96, 0.98, 0.99)
 _T_LAST = 1 - np.sqrt(LAST)
-# Points of one scramble of the map that scouts.
-_SCOUT_POINTS = 1024
+# Points of one scramble of the map that scouts, by free dimensions: posteriors in more of them cost a hundred times more.
+_SCOUT_POINTS = {3: 512, 4: 256}
+_SCOUT_POINTS_ELSE = 1024
 
 
 def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
@@ -157,7 +160,7 @@ def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
     The nodes that it chooses serve every scramble of the full map, and its solutions are where they start.
     Without ``last_stage`` only the first node of a stage on which everything is learned is solved.
     """
-    small = omap.sibling(2 * _SCOUT_POINTS, 2)
+    small = omap.sibling(2 * _SCOUT_POINTS.get(omap.model.channel.free_dimensions, _SCOUT_POINTS_ELSE), 2)
     k = len(omap.model.symmetry.basis)
     active = np.zeros(k, dtype=bool)
     base, alpha = np.zeros(k), 1.0

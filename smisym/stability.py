@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from smisym.branch import Branch, growth_at_zero, refine_crossing, scout, trace
+from smisym.branch import Branch, growth_at_zero, highest, refine_crossing, scout, trace
 from smisym.errors import InputError
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap
@@ -178,9 +178,9 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
         arrival = Threshold("perfect_amp", tuple(sorted(set(target.row_layers))), eye, math.inf, 0.0, 0 * eye)
         return _solution(omap, [stable, arrival], Result.SUCCESS)
     branches: list[Branch] = small.each(lambda r: trace(small, r, coarse))
-    tops = np.array([max(b.thresholds[-1], b.stages[-1].top()) for b in branches])
-    value, error = mean_and_error(tops)
-    Q = target.symmetry.matrix(np.mean([b.stages[-1].overlaps_at(b.stages[-1].where_top()) for b in branches], axis=0))
+    top, alphas = highest([b.stages[-1] for b in branches])
+    value, error = mean_and_error(alphas)
+    Q = target.symmetry.matrix(np.mean([b.stages[-1].overlaps_at(top) for b in branches], axis=0))
     arrival = Threshold(
         "perfect_amp", tuple(sorted({target.row_layers[r] for r in every})), eye, float(value), float(error), Q
     )
