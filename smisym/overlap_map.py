@@ -29,7 +29,6 @@ from smisym.io import header
 from smisym.model import Model
 from smisym.solution import Result
 
-
 # Parts of the points of one scramble that take their control coefficients from each other.
 _FOLDS = 4
 
