@@ -19,7 +19,7 @@ import smisym
 
 # name: (layers, tokens, skip, diagonal of Q, tolerance asked for, tolerance of the reference, samples)
 CASES = {
-    "L2-T2": (2, 2, 1.0, (0.3, 0.9), 3e-5, 1e-10, 4096),
+    "L2-T2": (2, 2, 1.0, (0.3, 0.9), 2e-5, 1e-10, 4096),
     "L2-T2-c0.7": (2, 2, 0.7, (0.3, 0.9), 3e-5, 1e-10, 4096),
     "L2-T2-loose": (2, 2, 1.0, (0.3, 0.9), 1e-2, 1e-10, 4096),
     "L2-T3": (2, 3, 1.0, (0.3, 0.9), 1e-2, 1e-5, 256),

@@ -149,7 +149,7 @@ class Branch:
 # Steps of the scouting pass in t, until the next direction is unstable.
 _SCOUT = (0.0, 0.05, 0.12, 0.22, 0.35, 0.48, 0.6, 0.7, 0.78, 0.84, 0.89, 0.93, 0.96, 0.98, 0.99)
 _T_LAST = 1 - np.sqrt(LAST)
-# Points of one scramble of the map that scouts, by free dimensions: posteriors in more of them cost a hundred times more.
+# Points of one scramble of the map that scouts, by free dimensions: more of them cost up to a hundred times more.
 _SCOUT_POINTS = {3: 512, 4: 256}
 _SCOUT_POINTS_ELSE = 1024
 

@@ -69,7 +69,7 @@ def discrete(integrand: Integrand, *, cov: bool = False) -> Posterior:
 # Nodes a side of one cell, step of the first level (tight and loose tolerance), and cells a side of the first
 # level at most, by dimension.
 _CELL = {1: 8, 2: 4, 3: 4, 4: 2}
-_STEP = {1: (0.4, 0.5), 2: (0.42, 0.6), 3: (0.5, 0.65), 4: (0.6, 0.75)}
+_STEP = {1: (0.4, 0.5), 2: (0.4, 0.6), 3: (0.5, 0.65), 4: (0.6, 0.75)}
 _LOOSE = 3e-3
 _ROOT = {1: 64, 2: 12, 3: 8, 4: 12}
 # Largest change of a residual, in standard deviations, between neighbouring nodes of a resolved cell.
