@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from smisym.branch import Branch, growth_at_zero, highest, refine_crossing, scout, trace
+from smisym.branch import LAST, Branch, growth_at_zero, highest, refine_crossing, scout, trace
 from smisym.errors import InputError
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap
@@ -96,7 +96,7 @@ def weak_recovery(
 
 def _by_quadrature(model: Model) -> bool:
     """Whether the first threshold is better integrated over y than sampled."""
-    return model.level_set.dimension in _SIDES and 0 < model.channel.free_dimensions <= 4
+    return model.level_set.dimension in _SIDES and model.channel.free_dimensions <= 4
 
 
 def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
@@ -180,6 +180,8 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     branches: list[Branch] = small.each(lambda r: trace(small, r, coarse))
     top, alphas = highest([b.stages[-1] for b in branches])
     value, error = mean_and_error(alphas)
+    # The branch is followed to within LAST of Q = I, and alpha to within as much of its limit there.
+    error = max(float(error), LAST * float(value))
     Q = target.symmetry.matrix(np.mean([b.stages[-1].overlaps_at(top) for b in branches], axis=0))
     arrival = Threshold(
         "perfect_amp", tuple(sorted({target.row_layers[r] for r in every})), eye, float(value), float(error), Q

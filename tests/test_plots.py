@@ -365,7 +365,7 @@ def test_saving_refuses_other_formats_and_missing_folders(tmp_path) -> None:
     figure = plots.curve_figure(fake_results.points()[:3])
     with pytest.raises(InputError, match=r"\.svg, \.pdf, \.png"):
         plots.save(figure, tmp_path / "figure.gif")
-    with pytest.raises(InputError, match="existing folder"):
+    with pytest.raises(InputError, match="folder that exists"):
         plots.save(figure, tmp_path / "missing" / "figure.svg")
     assert list(tmp_path.iterdir()) == []
 

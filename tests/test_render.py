@@ -217,7 +217,7 @@ def test_other_suffixes_and_other_folders_are_refused(tmp_path) -> None:
     with pytest.raises(InputError, match=r"\.html, \.md, \.tex"):
         write_derivation(fake_results.derivation(), tmp_path / "trail.pdf")
     for path in (tmp_path / "missing" / "trail.md", tmp_path / "null\0.md"):
-        with pytest.raises(InputError, match="existing folder"):
+        with pytest.raises(InputError, match="folder that exists"):
             write_derivation(fake_results.derivation(), path)
     assert list(tmp_path.iterdir()) == []
 
