@@ -181,10 +181,10 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     top, alphas = highest([b.stages[-1] for b in branches])
     value, error = mean_and_error(alphas)
     # The branch is followed to within LAST of Q = I, and alpha to within as much of its limit there.
-    error = max(float(error), LAST * float(value))
+    resolved = max(float(error), LAST * float(value))
     Q = target.symmetry.matrix(np.mean([b.stages[-1].overlaps_at(top) for b in branches], axis=0))
     arrival = Threshold(
-        "perfect_amp", tuple(sorted({target.row_layers[r] for r in every})), eye, float(value), float(error), Q
+        "perfect_amp", tuple(sorted({target.row_layers[r] for r in every})), eye, float(value), resolved, Q
     )
     solved = all(s.solved for b in branches for s in b.stages)
     return _solution(omap, [stable, arrival], Result.SUCCESS if solved else Result.INTEGRATION)
