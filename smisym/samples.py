@@ -57,10 +57,12 @@ class Data:
     W: np.ndarray
 
 
-def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generator) -> Data:
+def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generator, *, normalised: bool = False) -> Data:
     """Draw a truth and data: W (P, D) and X (N, T, D) i.i.d. N(0, 1), y from the channel at W X^T / sqrt(D).
 
     dim is D >= 2; N = round(alpha D) >= 1.  Raises InputError otherwise.
+    normalised: scale each row of W to the norm sqrt(D) that it has on average, so that overlaps end at one at any D;
+    their fluctuation is then that of the estimate, not of the length of the truth.
     """
     check_dimension(dim)
     if not (math.isfinite(alpha) and alpha > 0):
@@ -71,6 +73,8 @@ def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generato
             "alpha", alpha, f"more than {0.5 / dim:g} at D = {dim}, so that N = round(alpha D) >= 1", "raise alpha or D"
         )
     W = rng.standard_normal((model.fields, dim))
+    if normalised:
+        W *= math.sqrt(dim) / np.linalg.norm(W, axis=1, keepdims=True)
     X = rng.standard_normal((count, model.tokens, dim))
     return Data(X, model.channel.sample(project(W, flatten(X), model.tokens), rng), W)
 

@@ -197,12 +197,13 @@ def gamp_run(
 ) -> Record:
     """GAMP on data drawn from the model: alpha, dim, seed, iterations (step, overlap, Q, ...) and result.
 
-    Overlaps are with the truth, modulo the symmetries.  Seeds of the data and of the start are independent.
+    Overlaps are with the truth, whose rows have norm sqrt(D) exactly, modulo the symmetries.  Seeds of the data and of
+    the start are independent.
     """
 
     def make() -> Record:
         for_data, for_start = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
-        data = generate(model, dim, alpha, for_data)
+        data = generate(model, dim, alpha, for_data, normalised=True)
         solution = gamp(
             model, data.X, data.y, W=data.W, max_steps=iterations, damping=damping, tol=tol, seed=for_start,
             callback=progress,

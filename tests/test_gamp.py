@@ -389,7 +389,7 @@ def test_outputs_that_no_field_gives_are_refused(two_layers: Model) -> None:
 
 def overlap_trajectory(model: Model, alpha: float, Q: np.ndarray, steps: int) -> np.ndarray:
     """Diagonals of the overlap under state evolution, with E(Q) from the overlap map."""
-    omap = OverlapMap(model, samples=16384)
+    omap = OverlapMap(model, samples=8192)
     diagonals = [np.diag(Q)]
     for _ in range(steps):
         conjugate = alpha * omap(Q)[0]
@@ -408,13 +408,10 @@ def test_two_layers_follow_state_evolution_step_by_step(two_layers: Model) -> No
         overlaps = []
         for seed in range(seeds):
             rng = np.random.default_rng([seed, dim])
-            # Rows of exact norm sqrt(D): the overlap then fluctuates by what GAMP does, not by the length of the truth.
-            W = rng.standard_normal((2, dim))
-            W *= math.sqrt(dim) / np.linalg.norm(W, axis=1, keepdims=True)
-            X = rng.standard_normal((round(alpha * dim), 2, dim))
-            y = two_layers.observe(np.einsum("pd,ntd->npt", W, X) / math.sqrt(dim))
-            start = Q @ W + np.sqrt(Q - Q @ Q) @ rng.standard_normal(W.shape)
-            history = gamp(two_layers, X, y, W=W, initial=start, max_steps=steps).history
+            data = generate(two_layers, dim, alpha, rng, normalised=True)
+            np.testing.assert_allclose((data.W**2).sum(axis=1), dim)
+            start = Q @ data.W + np.sqrt(Q - Q @ Q) @ rng.standard_normal(data.W.shape)
+            history = gamp(two_layers, data.X, data.y, W=data.W, initial=start, max_steps=steps).history
             overlaps.append([np.diag(record["overlap"]) for record in history])
         gaps.append(np.mean(overlaps, axis=0) - predicted)
         errors.append(np.std(overlaps, axis=0, ddof=1) / math.sqrt(seeds))
