@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from smisym import plots, sweep
 from smisym.files import make_folder, write_text
 from smisym.io import Store, write_json
-from smisym.overlap_map import OverlapMap
+from smisym.overlap_map import OverlapMap, affordable
 from smisym.render import report_page, write_derivation
 
 Record = dict[str, Any]
@@ -83,7 +83,7 @@ def analyze(
     write_derivation(model.derivation, folder / "derivation.html")
     with bar("thresholds", 2) as step:
         # A threshold is one number, which the curve's many points all lean on: it is worth more samples.
-        found = sweep.thresholds(omap.sibling(max(omap.samples, 32768)), store=store, progress=step)
+        found = sweep.thresholds(omap.sibling(max(omap.samples, affordable(model, 32768))), store=store, progress=step)
     write_json(folder / "thresholds.json", {**header, **found})
     alphas = plan.alphas or default_alphas(found["thresholds"])
     with bar("curve", len(alphas)) as step:

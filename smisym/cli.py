@@ -12,7 +12,6 @@ import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -20,7 +19,6 @@ import typer
 
 if TYPE_CHECKING:
     from smisym.analysis import Plan
-    from smisym.architecture import Architecture
     from smisym.io import Store
     from smisym.model import Model
     from smisym.overlap_map import OverlapMap
@@ -96,22 +94,17 @@ def _fail(message: str, code: int) -> NoReturn:
 class _Task:
     """One command on one network: what every result of it says, and where its parts are kept."""
 
-    architecture: Architecture
+    model: Model
     header: dict[str, Any]
     store: Store | None
     as_json: bool
-
-    def model(self) -> Model:
-        from smisym.model import compile
-
-        return compile(self.architecture)
 
     def overlap_map(self, workers: int | None) -> OverlapMap:
         from smisym.overlap_map import overlap_map
 
         settings = self.header["settings"]
         accuracy = {name: settings[name] for name in ("samples", "scrambles", "rtol") if name in settings}
-        return overlap_map(self.model(), seed=self.header["seed"], workers=workers, store=self.store, **accuracy)
+        return overlap_map(self.model, seed=self.header["seed"], workers=workers, store=self.store, **accuracy)
 
     def analyze(self, folder: Path, plan: Plan, workers: int | None, published: dict[str, Any] | None) -> None:
         from smisym import analysis, terminal
@@ -139,19 +132,30 @@ class _Task:
             _fail(f"smisym: {bad} of {len(results)} results are no success: {result.message}", NOT_CONVERGED)
 
 
-def _begin(command: str, file: Path, seed: int, state: Path | None, as_json: bool, settings: dict[str, Any]) -> _Task:
+def _begin(
+    command: str,
+    file: Path,
+    seed: int,
+    state: Path | None,
+    as_json: bool,
+    settings: dict[str, Any],
+    accuracy: tuple[int, int | None, int | None] | None = None,
+) -> _Task:
+    """``accuracy``: samples that one evaluation is worth, then --samples and --scrambles as given."""
     from smisym.io import Store, header, load
+    from smisym.model import compile
+    from smisym.overlap_map import SCRAMBLES, affordable
 
     architecture = load(file)
+    model = compile(architecture)
+    if accuracy is not None:
+        worth, samples, scrambles = accuracy
+        settings = settings | {
+            "samples": affordable(model, worth) if samples is None else samples,
+            "scrambles": SCRAMBLES if scrambles is None else scrambles,
+        }
     head = {"command": command, **header(architecture, seed, settings)}
-    return _Task(architecture, head, None if state is None else Store(state, head), as_json)
-
-
-def _accuracy(solve: Callable[..., object], samples: int | None, scrambles: int | None) -> dict[str, int]:
-    """The accuracy asked for, or else the solver's own."""
-    parameters = signature(solve).parameters
-    asked = {"samples": samples, "scrambles": scrambles}
-    return {name: parameters[name].default if value is None else value for name, value in asked.items()}
+    return _Task(model, head, None if state is None else Store(state, head), as_json)
 
 
 @app.command()
@@ -167,9 +171,9 @@ def thresholds(
 ) -> None:
     """The thresholds of the network, in the order in which they are met."""
     from smisym import sweep, terminal
-    from smisym.stability import weak_recovery
+    from smisym.overlap_map import THRESHOLD_SAMPLES
 
-    task = _begin("thresholds", file, seed, state, as_json, _accuracy(weak_recovery, samples, scrambles))
+    task = _begin("thresholds", file, seed, state, as_json, {}, (THRESHOLD_SAMPLES, samples, scrambles))
     with terminal.progress("thresholds", 2) as step:
         record = sweep.thresholds(task.overlap_map(workers), store=task.store, progress=step)
     task.finish(record, [record["result"]], terminal.print_thresholds)
@@ -190,11 +194,11 @@ def curve(
 ) -> None:
     """Overlaps, prediction errors and free entropy against alpha = N / D."""
     from smisym import sweep, terminal
-    from smisym.overlap_map import overlap_map
+    from smisym.overlap_map import SAMPLES
 
     alphas = sweep.alpha_grid(alpha)
-    settings = {"alphas": alphas, "start": start, **_accuracy(overlap_map, samples, scrambles)}
-    task = _begin("curve", file, seed, state, as_json, settings)
+    settings = {"alphas": alphas, "start": start}
+    task = _begin("curve", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
     with terminal.progress("curve", len(alphas)) as step:
         points = sweep.curve(task.overlap_map(workers), alphas, start=start, store=task.store, progress=step)
     task.finish({"points": points}, [point["result"] for point in points], terminal.print_curve)
@@ -235,7 +239,7 @@ def gamp(
         raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
     task = _begin("gamp", file, seed, state, as_json, settings)
     with terminal.progress("gamp", iterations) as step:
-        record = run(task.model(), seed=seed, iterations=iterations, damping=damping, store=task.store, progress=step)
+        record = run(task.model, seed=seed, iterations=iterations, damping=damping, store=task.store, progress=step)
     task.finish(record, [record["result"]], terminal.print_gamp)
 
 
@@ -253,7 +257,7 @@ def derive(
     from smisym.render import write_derivation
 
     task = _begin("derive", file, seed, state, as_json, {})
-    write_derivation(task.model().derivation, output)
+    write_derivation(task.model.derivation, output)
     task.finish({"folder": str(output.parent), "files": [output.name]}, [], terminal.print_files)
 
 
@@ -277,11 +281,10 @@ def analyze(
 ) -> None:
     """Everything at once: derivation, thresholds, curve, GAMP, a figure and one self-contained report.html."""
     from smisym import analysis, sweep
-    from smisym.overlap_map import overlap_map
+    from smisym.overlap_map import SAMPLES
 
     plan = analysis.Plan(None if alpha is None else sweep.alpha_grid(alpha), dim, runs, iterations)
-    settings = {**plan.settings(), **_accuracy(overlap_map, samples, scrambles)}
-    task = _begin("analyze", file, seed, state, as_json, settings)
+    task = _begin("analyze", file, seed, state, as_json, plan.settings(), (SAMPLES, samples, scrambles))
     task.analyze(output, plan, workers, None)
 
 
@@ -296,9 +299,8 @@ def demo(
 ) -> None:
     """The shipped example, two layers on two tokens: everything at once, drawn over published data."""
     from smisym import analysis, shipped, sweep
-    from smisym.overlap_map import overlap_map
 
     plan = analysis.Plan(sweep.alpha_grid("0:1.6:49"), dim=250, runs=2, iterations=40)
-    settings = {**plan.settings(), **_accuracy(overlap_map, DEMO_SAMPLES, None), "rtol": DEMO_RTOL}
-    task = _begin("demo", shipped.TWO_LAYERS, seed, state, as_json, settings)
+    settings = {**plan.settings(), "rtol": DEMO_RTOL}
+    task = _begin("demo", shipped.TWO_LAYERS, seed, state, as_json, settings, (DEMO_SAMPLES, None, None))
     task.analyze(output, plan, workers, shipped.published_two_layers())

@@ -29,6 +29,12 @@ from smisym.io import header
 from smisym.model import Model
 from smisym.solution import Result
 
+# Samples where none are asked for: of one evaluation of the map, and (see smisym.stability) of one threshold.
+SAMPLES = 8192
+THRESHOLD_SAMPLES = 65536
+SCRAMBLES = 8
+# The same are divided by this in more than two free dimensions, where posteriors cost 10 to 300 times as much.
+_DEARER = {3: 4, 4: 8}
 # Parts of the points of one scramble that take their control coefficients from each other.
 _FOLDS = 4
 
@@ -69,7 +75,8 @@ class Estimate:
 class OverlapMap:
     """E(Q) of one model, evaluated on demand and remembered.
 
-    samples: Sobol points of one evaluation over all scrambles; samples / scrambles is a power of two.
+    samples: Sobol points of one evaluation over all scrambles; samples / scrambles is a power of two.  None: 8192, and
+    less where there are more than two free dimensions (:func:`affordable`).
     rtol: tolerance of the inner integrals, sample by sample; the estimated errors are far above the true ones and do
     not add up, so that 1e-2 leaves less than 1e-4 in E (measured for two layers).
     workers: threads; results do not depend on it.
@@ -80,13 +87,14 @@ class OverlapMap:
         self,
         model: Model,
         *,
-        samples: int = 8192,
-        scrambles: int = 8,
+        samples: int | None = None,
+        scrambles: int = SCRAMBLES,
         seed: int = 0,
         rtol: float | None = None,
         workers: int | None = None,
         store: Keeper | None = None,
     ) -> None:
+        samples = affordable(model, SAMPLES) if samples is None else samples
         points, left = divmod(int(samples), int(scrambles)) if scrambles else (0, 1)
         if scrambles < 2 or left or points < 2 or points & (points - 1):
             raise InputError(
@@ -280,8 +288,8 @@ class OverlapMap:
 def overlap_map(
     model: Model,
     *,
-    samples: int = 8192,
-    scrambles: int = 8,
+    samples: int | None = None,
+    scrambles: int = SCRAMBLES,
     seed: int = 0,
     rtol: float | None = None,
     workers: int | None = None,
@@ -289,6 +297,12 @@ def overlap_map(
 ) -> OverlapMap:
     """The overlap map of a model; see :class:`OverlapMap`."""
     return OverlapMap(model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers, store=store)
+
+
+def affordable(model: Model, samples: int) -> int:
+    """``samples``, or as many as cost about the same patience where posteriors have more than two free dimensions."""
+    dimensions = getattr(model.channel, "free_dimensions", 0)
+    return samples // _DEARER.get(dimensions, 1 if dimensions < 3 else max(_DEARER.values()))
 
 
 def as_map(model: Model | OverlapMap, **settings: Any) -> OverlapMap:

@@ -17,7 +17,7 @@ import numpy as np
 from smisym.branch import LAST, Branch, growth_at_zero, highest, refine_crossing, scout, trace
 from smisym.errors import InputError
 from smisym.model import Model
-from smisym.overlap_map import OverlapMap
+from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, affordable
 from smisym.solution import Result, Solution, mean_and_error
 
 # Points of one scramble of the map that follows the branch to perfect recovery.
@@ -53,19 +53,23 @@ class Threshold:
 def weak_recovery(
     model: Model | OverlapMap,
     *,
-    samples: int = 65536,
-    scrambles: int = 8,
+    samples: int | None = None,
+    scrambles: int = SCRAMBLES,
     seed: int = 0,
     rtol: float | None = None,
     workers: int | None = None,
 ) -> Solution:
-    """All trivial, weak and hard directions, in the order in which they are met; value: a tuple of Threshold."""
+    """All trivial, weak and hard directions, in the order in which they are met; value: a tuple of Threshold.
+
+    samples: of the overlap map when ``model`` is a Model; None: 65536, less in more than two free dimensions.
+    """
     omap = model if isinstance(model, OverlapMap) else None
     if omap is None:
         if not isinstance(model, Model):
             raise InputError(
                 "model", type(model).__name__, "a Model or an OverlapMap", "use smisym.compile(architecture)"
             )
+        samples = affordable(model, THRESHOLD_SAMPLES) if samples is None else samples
         omap = OverlapMap(model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
     trivial = _trivial(omap)
     if trivial:
@@ -172,7 +176,7 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     eye = np.eye(target.fields)
     layers = tuple(sorted({target.row_layers[r] for r in rows}))
     stable = Threshold("perfect_stable", layers, eye[list(rows)], alpha, 0.0, eye)
-    small = omap.sibling(_ARRIVAL_POINTS * omap.scrambles)
+    small = omap.sibling(affordable(target, _ARRIVAL_POINTS * omap.scrambles))
     coarse = scout(small)
     if not coarse.stages or not coarse.stages[-1].active.all():
         arrival = Threshold("perfect_amp", tuple(sorted(set(target.row_layers))), eye, math.inf, 0.0, 0 * eye)
