@@ -70,7 +70,7 @@ def _point(omap: OverlapMap, branches: list[Branch], alpha: float) -> Solution:
         potentials.append(stage.potential_at(t))
         wrong.append(_interpolated(stage, t))
         if not stage.solved:
-            result = Result.MAX_STEPS
+            result = Result.NOISY
     q = np.array(overlaps)
     stacked = symmetry.matrix(q)
     Q, error = mean_and_error(stacked)

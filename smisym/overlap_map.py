@@ -35,6 +35,9 @@ THRESHOLD_SAMPLES = 65536
 SCRAMBLES = 8
 # The same are divided by this in more than two free dimensions, where posteriors cost 10 to 300 times as much.
 _DEARER = {3: 4, 4: 8}
+# Tolerance of the inner integrals by free dimensions: for two layers on two tokens, 1e-2 leaves 1e-4 in E.
+_RTOL = {0: 1e-3, 1: 1e-3, 2: 1e-2}
+_RTOL_ELSE = 3e-2
 # Parts of the points of one scramble that take their control coefficients from each other.
 _FOLDS = 4
 
@@ -78,7 +81,7 @@ class OverlapMap:
     samples: Sobol points of one evaluation over all scrambles; samples / scrambles is a power of two.  None: 8192, and
     less where there are more than two free dimensions (:func:`affordable`).
     rtol: tolerance of the inner integrals, sample by sample; the estimated errors are far above the true ones and do
-    not add up, so that 1e-2 leaves less than 1e-4 in E (measured for two layers).
+    not add up, so that 1e-2 leaves 1e-4 in E (measured for two layers).  None: 1e-2, more beyond two free dimensions.
     workers: threads; results do not depend on it.
     store: keeps every evaluation as soon as it is made, so that a run that was killed resumes with the same bits.
     """
@@ -106,7 +109,7 @@ class OverlapMap:
         if not (isinstance(seed, (int, np.integer)) and seed >= 0):
             raise InputError("seed", seed, "a whole number >= 0", "leave it out for 0")
         self.model, self.samples, self.scrambles, self.seed = model, int(samples), int(scrambles), int(seed)
-        self.rtol = max(1e-3, model.channel.default_rtol()) if rtol is None else float(rtol)
+        self.rtol = _RTOL.get(_free(model), _RTOL_ELSE) if rtol is None else float(rtol)
         self.workers = workers or os.cpu_count() or 1
         self.store = store
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
@@ -301,8 +304,11 @@ def overlap_map(
 
 def affordable(model: Model, samples: int) -> int:
     """``samples``, or as many as cost about the same patience where posteriors have more than two free dimensions."""
-    dimensions = getattr(model.channel, "free_dimensions", 0)
-    return samples // _DEARER.get(dimensions, 1 if dimensions < 3 else max(_DEARER.values()))
+    return samples // _DEARER.get(_free(model), 1 if _free(model) < 3 else max(_DEARER.values()))
+
+
+def _free(model: Model) -> int:
+    return int(getattr(model.channel, "free_dimensions", 0))
 
 
 def as_map(model: Model | OverlapMap, **settings: Any) -> OverlapMap:

@@ -21,7 +21,7 @@ from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, afforda
 from smisym.solution import Result, Solution, mean_and_error
 
 # Points of one scramble of the map that follows the branch to perfect recovery.
-_ARRIVAL_POINTS = 256
+_ARRIVAL_POINTS, _FEWEST_POINTS = 256, 128
 # Lattice over the coordinates of y: points a side, raised until the first threshold moves less than the tolerance;
 # share of the mass below which a point of it is left out; tolerance of the inner integrals by free dimensions.
 _SIDES = {1: (24, 36, 54, 80, 120), 2: (24, 36, 54, 80, 120), 3: (16, 24, 36)}
@@ -76,7 +76,8 @@ def weak_recovery(
         return _solution(omap, trivial, Result.SUCCESS)
     coarse = scout(omap, last_stage=False)
     found: list[Threshold] = []
-    accurate = all(stage.solved for stage in coarse.stages)
+    # Of the last stage only its beginning is used.
+    solved = all(stage.solved for stage in coarse.stages[:-1])
     for i, stage in enumerate(coarse.stages):
         previous = coarse.stages[i - 1] if i else None
 
@@ -95,7 +96,7 @@ def weak_recovery(
     for pivot in np.flatnonzero(~learned):
         Q = omap.model.symmetry.matrix(coarse.stages[-1].q[-1]) if coarse.stages else np.zeros((omap.model.fields,) * 2)
         found.append(_threshold(omap.model, "hard", int(pivot), math.inf, 0.0, Q))
-    return _solution(omap, found, Result.SUCCESS if accurate else Result.INTEGRATION)
+    return _solution(omap, found, Result.SUCCESS if solved else Result.NOISY)
 
 
 def _by_quadrature(model: Model) -> bool:
@@ -176,22 +177,26 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     eye = np.eye(target.fields)
     layers = tuple(sorted({target.row_layers[r] for r in rows}))
     stable = Threshold("perfect_stable", layers, eye[list(rows)], alpha, 0.0, eye)
-    small = omap.sibling(affordable(target, _ARRIVAL_POINTS * omap.scrambles))
+    small = omap.sibling(max(affordable(target, _ARRIVAL_POINTS), _FEWEST_POINTS) * omap.scrambles)
     coarse = scout(small)
     if not coarse.stages or not coarse.stages[-1].active.all():
         arrival = Threshold("perfect_amp", tuple(sorted(set(target.row_layers))), eye, math.inf, 0.0, 0 * eye)
         return _solution(omap, [stable, arrival], Result.SUCCESS)
-    branches: list[Branch] = small.each(lambda r: trace(small, r, coarse))
+    traced: list[Branch] = small.each(lambda r: trace(small, r, coarse))
+    branches = [b for b in traced if len(b.stages) == len(coarse.stages)]
+    if len(branches) < 2:
+        # Too few points for these scrambles to show every stage; what the scouting saw, without an error bar.
+        branches = [coarse]
     top, alphas = highest([b.stages[-1] for b in branches])
-    value, error = mean_and_error(alphas)
+    value, error = mean_and_error(alphas) if len(branches) > 1 else (float(alphas[0]), math.inf)
     # The branch is followed to within LAST of Q = I, and alpha to within as much of its limit there.
     resolved = max(float(error), LAST * float(value))
     Q = target.symmetry.matrix(np.mean([b.stages[-1].overlaps_at(top) for b in branches], axis=0))
     arrival = Threshold(
         "perfect_amp", tuple(sorted({target.row_layers[r] for r in every})), eye, float(value), resolved, Q
     )
-    solved = all(s.solved for b in branches for s in b.stages)
-    return _solution(omap, [stable, arrival], Result.SUCCESS if solved else Result.INTEGRATION)
+    solved = len(branches) == len(traced) and all(s.solved for b in branches for s in b.stages)
+    return _solution(omap, [stable, arrival], Result.SUCCESS if solved else Result.NOISY)
 
 
 def counting(model: Model) -> tuple[tuple[int, ...], float]:
