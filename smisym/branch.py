@@ -336,6 +336,7 @@ def _solve_node(
     symmetry = omap.model.symmetry
     others = np.flatnonzero(active)
     others = others[others != pivot]
+    before: tuple[np.ndarray, np.ndarray] | None = None
     for _ in range(_STEPS):
         estimate = omap.at(scramble, symmetry.matrix(q))
         V = np.eye(len(estimate.Q)) - estimate.Q
@@ -352,7 +353,13 @@ def _solve_node(
         for i in others:
             B = symmetry.basis[i]
             columns.append(coordinates(alpha * estimate.derivative(B) - inverse @ B @ inverse))
-        step = -np.linalg.lstsq(np.array(columns).T, residual, rcond=None)[0]
+        jacobian, at = np.array(columns).T, np.array([alpha, *q[others]])
+        if before is not None and others.size:
+            # The derivative is an estimate with noise of its own: correct it along the step that was just made.
+            moved, seen = at - before[0], residual - before[1]
+            jacobian += np.outer(seen - jacobian @ moved, moved) / (moved @ moved)
+        before = at, residual
+        step = -np.linalg.lstsq(jacobian, residual, rcond=None)[0]
         change = np.abs(step[1:]) / (1 - q[others]) if others.size else np.zeros(1)
         # Half of what is left to learn is the farthest a derivative can be trusted.
         scale = min(1.0, 0.5 / max(float(change.max()), 1e-300))
