@@ -142,10 +142,10 @@ def _first_at(model: Model, coordinate: int, side: int, reach: float, rtol: floa
 
 
 def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lattice over half of the space of u: points (n, K), the log of their measure (n,) and which lie far out (n,).
+    """Lattice over the space of u: points (n, K), the log of their measure (n,) and which lie far out (n,).
 
-    ``side`` (even) points an axis, to ``reach`` times the largest of some thousand random outputs.  u and -u give one
-    output where the chart has both branches; halving is exact either way, as weights normalise.
+    ``side`` (even) points an axis, to ``reach`` times the largest of some thousand random outputs.  Where the chart is
+    even, half of the lattice stands for the whole.
     """
     K, P, T = model.level_set.dimension, model.fields, model.tokens
     fields = np.random.default_rng(0).standard_normal((2048, P, T))
@@ -158,9 +158,20 @@ def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndar
     step = 2 * np.arcsinh(wide / narrow) / side
     axis = np.arange(side) + 0.5 - side / 2
     grid = np.stack(np.meshgrid(*[axis] * K, indexing="ij"), axis=-1).reshape(-1, K)
-    grid = grid[grid[:, 0] > 0] * step
+    grid = (grid[grid[:, 0] > 0] if _even(model) else grid) * step
     u = narrow * np.sinh(grid)
     return u @ principal.T, np.log(np.cosh(grid)).sum(axis=1), (np.abs(u) > 0.5 * wide).any(axis=1)
+
+
+def _even(model: Model) -> bool:
+    """Whether u and -u have one level set: solved fields are odd in u, and every branch comes with its negative."""
+    chart, rng = model.level_set, np.random.default_rng(0)
+    free = list(rng.standard_normal((len(chart.free_rows) * model.tokens, 16)))
+    u = rng.standard_normal((chart.dimension, 16))
+    (there, weight), (back, other) = chart.solve(free, list(u)), chart.solve(free, list(-u))
+    odd = all(np.array_equal(a, -b) for a, b in zip(there, back, strict=True)) and np.array_equal(weight, other)
+    signs = {tuple(branch) for branch in chart.branches.tolist()}
+    return odd and all(tuple(-s for s in branch) in signs for branch in signs)
 
 
 def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers: int | None = None) -> Solution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import smisym
-from smisym import branch, quadrature
+from smisym import branch, quadrature, stability
 from smisym.state_evolution import FixedPoint
 
 
@@ -56,6 +57,16 @@ def test_a_single_layer_recovers_at_its_counting_bound() -> None:
     assert stable.alpha == pytest.approx(0.5)
     assert amp.kind == "perfect_amp"
     assert amp.alpha >= stable.alpha - 5 * amp.error
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_half_of_an_even_lattice_stands_for_the_whole(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = stability._first_at(model(depth), 0, 16, 3.6, 1e-8)
+    one_branch = dataclasses.replace(model(depth).level_set, branches=np.array([[1.0]]))
+    assert stability._even(model(depth))
+    assert not stability._even(dataclasses.replace(model(depth), level_set=one_branch))
+    monkeypatch.setattr(stability, "_even", lambda _: False)
+    assert stability._first_at(model(depth), 0, 16, 3.6, 1e-8) == pytest.approx(half, rel=1e-9)
 
 
 def test_starts_are_different_questions() -> None:
