@@ -13,7 +13,7 @@ import fake_results
 import pytest
 import sympy as sp
 
-from smisym import plots
+from smisym import plots, shipped
 from smisym.derivation import Derivation, Formula, Step
 from smisym.errors import InputError
 from smisym.render import (
@@ -211,6 +211,14 @@ def test_the_writer_follows_the_suffix(suffix, tmp_path) -> None:
     path = write_derivation(derivation, tmp_path / f"trail{suffix.upper()}")
     assert path.read_text(encoding="utf-8") == WRITERS[suffix](derivation)
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_notes_on_the_shipped_data_are_read_as_sentences() -> None:
+    results = fake_results.results() | {"published": shipped.published_two_layers()}
+    page = report_page(results)
+    assert len(results["published"]["notes"]) == 2
+    for note in results["published"]["notes"]:
+        assert f"<li>{note}</li>" in page
 
 
 def test_other_suffixes_and_other_folders_are_refused(tmp_path) -> None:

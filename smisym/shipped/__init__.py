@@ -13,11 +13,11 @@ _SOURCE = (
     "Fundamental limits of learning in sequence multi-index models and deep attention networks (arXiv 2502.00901), "
     "data of the code repository SPOC-group/SequenceIndexModels"
 )
-_NOTES = (
+_NOTES = [
     "The published curve carries a regulariser of 1e-3 in its covariances, which keeps it from perfect recovery above "
-    "alpha = 1, and it was stopped before it converged just above a threshold. It is shown as published; nothing here "
-    "is fitted to it."
-)
+    "alpha = 1, and it was stopped before it converged just above a threshold.",
+    "It is shown as published; nothing here is fitted to it.",
+]
 
 
 def published_two_layers() -> dict[str, Any]:
