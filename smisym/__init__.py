@@ -4,6 +4,7 @@ Declare an :class:`Architecture`, :func:`compile` it into a :class:`Model`, and 
 """
 
 from smisym.architecture import Architecture, Attention
+from smisym.charts import LevelSet, Refusal, Sheets, register_chart
 from smisym.curve import curve
 from smisym.errors import InputError, NoChartError, NotConverged, SmisymError
 from smisym.free_entropy import free_entropy
@@ -15,22 +16,27 @@ from smisym.overlap_map import OverlapMap, overlap_map
 from smisym.prediction import prediction_errors
 from smisym.program import Program
 from smisym.samples import generate
+from smisym.smi import SMI
 from smisym.solution import Result, Solution
 from smisym.stability import Threshold, perfect_recovery, weak_recovery
 from smisym.state_evolution import FixedPoint, state_evolution
 
 __all__ = [
+    "SMI",
     "Architecture",
     "Attention",
     "FixedPoint",
     "InputError",
+    "LevelSet",
     "Model",
     "NoChartError",
     "NotConverged",
     "Observation",
     "OverlapMap",
     "Program",
+    "Refusal",
     "Result",
+    "Sheets",
     "SmisymError",
     "Solution",
     "Threshold",
@@ -43,6 +49,7 @@ __all__ = [
     "overlap_map",
     "perfect_recovery",
     "prediction_errors",
+    "register_chart",
     "save",
     "state_evolution",
     "weak_recovery",

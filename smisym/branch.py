@@ -17,6 +17,7 @@ from scipy.interpolate import BarycentricInterpolator, PchipInterpolator
 from scipy.optimize import brentq
 
 from smisym.overlap_map import Estimate, OverlapMap
+from smisym.solution import mean_and_error
 
 # The last point of a stage leaves this much to learn: there E is homogeneous and alpha is at its limit.
 LAST = 1e-6
@@ -39,6 +40,7 @@ class Stage:
     coordinate's unstable direction (0 for active ones), potential (n,): E log Zout.
     end: t at which the next direction becomes unstable, or the last t.  solved: every node met its equations.
     chebyshev: whether the nodes are Chebyshev points (polynomials) or not (monotone cubics).
+    trivial: whether the stage begins at alpha = 0, in proportion to the overlap; its first node is then close to 0.
     """
 
     pivot: int
@@ -51,11 +53,13 @@ class Stage:
     solved: bool
     end: float = 1.0
     chebyshev: bool = True
+    trivial: bool = False
 
     def __post_init__(self) -> None:
         # Without a fixed rng the interpolator permutes its nodes at random, and the last bits change from run to run.
         smooth = (lambda t, y: BarycentricInterpolator(t, y, rng=0)) if self.chebyshev else PchipInterpolator
-        self._alpha = smooth(self.t, np.log(self.alpha))
+        ratio = smooth(self.t, np.log(self.alpha) - (np.log(_learned(self.t)) if self.trivial else 0.0))
+        self._alpha = (lambda t: ratio(t) + np.log(_learned(t))) if self.trivial else ratio
         left = np.maximum(1 - self.q, 1e-300) / (1 - self.q[:, self.pivot, None])
         self._left = smooth(self.t, np.log(left))
         self._growth = smooth(self.t, np.log(np.maximum(self.growth, 1e-300)))
@@ -88,8 +92,14 @@ class Stage:
     def interpolation_error(self) -> float:
         """Size of the last two Chebyshev coefficients of log alpha(t)."""
         x = 2 * (self.t - self.t[0]) / (self.t[-1] - self.t[0]) - 1
-        coefficients = np.polynomial.chebyshev.chebfit(x, np.log(self.alpha), len(self.t) - 1)
+        values = np.log(self.alpha) - (np.log(_learned(self.t)) if self.trivial else 0.0)
+        coefficients = np.polynomial.chebyshev.chebfit(x, values, len(self.t) - 1)
         return float(np.abs(coefficients[-2:]).max())
+
+
+def _learned(t: Any) -> Any:
+    """The pivot's overlap s = 1 - (1 - t)^2."""
+    return np.maximum(t * (2 - t), 1e-300)
 
 
 def _first_crossing(curve: Callable[[Any], Any], end: float) -> float | None:
@@ -149,6 +159,12 @@ class Branch:
 # Steps of the scouting pass in t, until the next direction is unstable.
 _SCOUT = (0.0, 0.05, 0.12, 0.22, 0.35, 0.48, 0.6, 0.7, 0.78, 0.84, 0.89, 0.93, 0.96, 0.98, 0.99)
 _T_LAST = 1 - np.sqrt(LAST)
+# Where a stage that begins at alpha = 0 has its first node.
+_T_FIRST = 1e-3
+# Points of one scramble, and scrambles, of the look at Q = 0 that tells trivial directions.
+_TRIVIAL_POINTS, _TRIVIAL_SCRAMBLES = 64, 8
+# Standard errors (over the scrambles) above which E(0) shows a trivial direction, and least share of the largest.
+_SHOWN, _LEAST = 8.0, 1e-8
 # Points of one scramble of the map that scouts, by free dimensions: more of them cost up to a hundred times more.
 _SCOUT_POINTS = {3: 512, 4: 256}
 _SCOUT_POINTS_ELSE = 1024
@@ -164,16 +180,28 @@ def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
     k = len(omap.model.symmetry.basis)
     active = np.zeros(k, dtype=bool)
     base, alpha = np.zeros(k), 1.0
-    growth = _growth(small, small.at(0, small.model.symmetry.matrix(base)), 1.0, active)
+    still = small.at(0, small.model.symmetry.matrix(base))
+    growth = _growth(small, still, 1.0, active)
     branch = Branch(k, [], [])
-    while not active.all() and growth.max() > 0:
-        pivot = int(growth.argmax())
+    trivial = trivial_coordinates(small)
+    while not active.all() and (growth.max() > 0 or trivial.any()):
         active = active.copy()
-        active[pivot] = True
-        alpha = alpha if branch.stages else 1.0 / growth[pivot]
-        stage = _scouted_stage(small, pivot, active, base, alpha, last_stage)
+        if trivial.any():
+            # Learned from the first sample on, together, in proportion to what one look shows of each.
+            shown = np.where(trivial, small.model.symmetry.coordinates(still.three[0]), 0.0)
+            pivot = int(shown.argmax())
+            active |= trivial
+            base = _learned(_T_FIRST) * shown / shown[pivot]
+            alpha = _learned(_T_FIRST) / shown[pivot]
+        else:
+            pivot = int(growth.argmax())
+            active[pivot] = True
+            alpha = alpha if branch.stages else 1.0 / growth[pivot]
+            active = excited(small, pivot, active, base)
+        stage = _scouted_stage(small, pivot, active, base, alpha, last_stage, trivial=bool(trivial.any()))
+        trivial = np.zeros(k, dtype=bool)
         branch.stages.append(stage)
-        branch.thresholds.append(float(stage.alpha[0]))
+        branch.thresholds.append(0.0 if stage.trivial else float(stage.alpha[0]))
         if active.all() or stage.end >= stage.t[-1]:
             break
         base, alpha = stage.overlaps_at(stage.end), stage.alpha_at(stage.end)
@@ -182,11 +210,20 @@ def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
 
 
 def _scouted_stage(
-    small: OverlapMap, pivot: int, active: np.ndarray, base: np.ndarray, alpha: float, last_stage: bool
+    small: OverlapMap,
+    pivot: int,
+    active: np.ndarray,
+    base: np.ndarray,
+    alpha: float,
+    last_stage: bool,
+    *,
+    trivial: bool = False,
 ) -> Stage:
     """One stage in coarse steps, cut soon after another direction becomes unstable."""
     rows: list[Any] = []
     steps = np.array(_SCOUT if not active.all() else (*_SCOUT, _T_LAST))
+    if trivial:
+        steps[0] = _T_FIRST
     if active.all() and not last_stage:
         steps = steps[:2]
     q, solved, passed = base.copy(), True, 0
@@ -199,7 +236,7 @@ def _scouted_stage(
         passed += bool(growth.max() > 1)
         if passed == 2:
             break
-    stage = _gather(pivot, active, steps[: len(rows)], rows, solved, chebyshev=False)
+    stage = _gather(pivot, active, steps[: len(rows)], rows, solved, chebyshev=False, trivial=trivial)
     idle = ~active
     if idle.any():
         crossing = _first_crossing(lambda t: np.log(stage.growth_at(t)[..., idle]).max(axis=-1), float(stage.t[-1]))
@@ -207,6 +244,55 @@ def _scouted_stage(
     else:
         stage.end = float(stage.t[-1])
     return stage
+
+
+def trivial_coordinates(omap: OverlapMap) -> np.ndarray:
+    """Which blocks of rows have g_out(y, 0, I) other than 0: (k,) booleans.
+
+    A block that some symmetry flips has g_out = 0 there exactly; no estimate is asked.
+    """
+    symmetry = omap.model.symmetry
+    found = np.zeros(len(symmetry.basis), dtype=bool)
+    fixed = np.array([_fixed(symmetry, B) for B in symmetry.basis], dtype=bool)
+    if not fixed.any():
+        return found
+    estimates = omap.sibling(_TRIVIAL_POINTS * _TRIVIAL_SCRAMBLES, _TRIVIAL_SCRAMBLES).evaluate(
+        np.zeros((omap.model.fields,) * 2)
+    )
+    shown = np.array([symmetry.coordinates(e.three[0]) for e in estimates])
+    mean, error = mean_and_error(shown)
+    inner = float(np.mean([e.inner_error for e in estimates]))
+    found[fixed] = (np.asarray(mean) > np.maximum(_SHOWN * np.asarray(error), max(inner, _LEAST)))[fixed]
+    return found
+
+
+def excited(small: OverlapMap, pivot: int, active: np.ndarray, base: np.ndarray) -> np.ndarray:
+    """``active`` and the blocks that are learned with it at once, because g_out does not vanish there any more.
+
+    Only blocks that no symmetry flips while it leaves the active rows where they are can be.
+    """
+    symmetry = small.model.symmetry
+    may = np.array([_fixed(symmetry, B, active) for B in symmetry.basis]) & ~active
+    if not may.any():
+        return active
+    q = base.copy()
+    q[pivot] = max(q[pivot], 0.3)
+    shown = symmetry.coordinates(small.at(0, symmetry.matrix(q)).three[0])
+    return active | (may & (shown > 1e-6 * shown[pivot]))
+
+
+def _fixed(symmetry: Any, B: np.ndarray, active: np.ndarray | None = None) -> bool:
+    """Whether the part of the group that leaves active rows where they are leaves some vector in the range of B too."""
+    elements, rotations = symmetry.elements, symmetry.rotations
+    if active is not None and active.any():
+        known = symmetry.basis[active].sum(axis=0)
+        elements = elements[np.abs(elements @ known - known).max(axis=(1, 2)) < 1e-9]
+        touched = np.abs(known).max(axis=0) > 1e-9
+        rotations = [group for group in rotations if not any(touched[row] for rows in group for row in rows)]
+    average = elements.mean(axis=0)
+    turned = [row for group in rotations for rows in group for row in rows]
+    average[turned] = 0.0
+    return bool(np.abs(average @ B).max() > 1e-9)
 
 
 def trace(omap: OverlapMap, scramble: int, coarse: Branch) -> Branch:
@@ -227,19 +313,22 @@ def extend(branch: Branch, omap: OverlapMap, scramble: int, coarse: Branch) -> b
     nodes = NODES_LAST if final else NODES
     # A margin, because every scramble crosses at its own place.
     last = float(guess.t[-1]) if final else 1 - 0.85 * (1 - guess.end)
-    t = 0.5 * (1 - np.cos(np.pi * np.arange(nodes) / (nodes - 1))) * last
-    estimate, q, alpha = _start_node(omap, scramble, guess.pivot, branch)
-    rows: list[Any] = [(alpha, q, _growth(omap, estimate, alpha, guess.active), estimate.log_partition)]
+    first = _T_FIRST if guess.trivial else 0.0
+    t = first + 0.5 * (1 - np.cos(np.pi * np.arange(nodes) / (nodes - 1))) * (last - first)
+    rows: list[Any] = []
+    if not guess.trivial:
+        estimate, q, alpha = _start_node(omap, scramble, guess.pivot, branch)
+        rows.append((alpha, q, _growth(omap, estimate, alpha, guess.active), estimate.log_partition))
     solved = True
-    for j in range(1, nodes):
+    for j in range(len(rows), nodes):
         q, alpha = guess.overlaps_at(t[j]), guess.alpha_at(t[j])
         estimate, q, alpha, met = _solve_node(omap, scramble, guess.pivot, guess.active, q, alpha)
         solved &= met
         rows.append((alpha, q, _growth(omap, estimate, alpha, guess.active), estimate.log_partition))
-    stage = _gather(guess.pivot, guess.active, t, rows, solved)
+    stage = _gather(guess.pivot, guess.active, t, rows, solved, trivial=guess.trivial)
     stage.end = last
     branch.stages.append(stage)
-    branch.thresholds.append(float(stage.alpha[0]))
+    branch.thresholds.append(0.0 if guess.trivial else float(stage.alpha[0]))
     if not final:
         following = coarse.stages[i + 1].pivot
         crossing = _first_crossing(lambda t: np.log(stage.growth_at(t)[..., following]), last)
@@ -249,11 +338,27 @@ def extend(branch: Branch, omap: OverlapMap, scramble: int, coarse: Branch) -> b
 
 
 def _gather(
-    pivot: int, active: np.ndarray, t: np.ndarray, rows: list[Any], solved: bool, *, chebyshev: bool = True
+    pivot: int,
+    active: np.ndarray,
+    t: np.ndarray,
+    rows: list[Any],
+    solved: bool,
+    *,
+    chebyshev: bool = True,
+    trivial: bool = False,
 ) -> Stage:
     alphas, overlaps, growth, potential = (np.array(column) for column in zip(*rows, strict=True))
     return Stage(
-        pivot, active, np.asarray(t, dtype=float), alphas, overlaps, growth, potential, solved, chebyshev=chebyshev
+        pivot,
+        active,
+        np.asarray(t, dtype=float),
+        alphas,
+        overlaps,
+        growth,
+        potential,
+        solved,
+        chebyshev=chebyshev,
+        trivial=trivial,
     )
 
 
@@ -378,9 +483,9 @@ def _growth(omap: OverlapMap, estimate: Estimate, alpha: float, active: np.ndarr
     """alpha times the rate at which a small overlap along each idle coordinate reproduces itself."""
     idle = np.flatnonzero(~active)
     out = np.zeros(len(active))
-    basis = omap.model.symmetry.basis
+    symmetry = omap.model.symmetry
     for i in idle:
-        out[i] = alpha * float(np.sum(basis[i] * estimate.derivative(basis[i])))
+        out[i] = alpha * float(np.sum(symmetry.dual[i] * estimate.derivative(symmetry.basis[i])))
     return out
 
 

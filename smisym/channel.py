@@ -1,19 +1,20 @@
-"""LevelSet into Channel: posterior moments of the fields given (y, omega, V).
+"""Channel: posterior moments of the fields given (y, omega, V), over whatever measure the output leaves.
 
-The cavity Gaussian is whitened with the free rows first, Z = omega + L zeta with V = L L^T, so that the
-solvers get moments of zeta: g_out = L^{-T} E[zeta] loses no digits as V vanishes, and nothing is added to V.
+The cavity Gaussian is whitened, Z = omega + L zeta with V = L L^T, so that the solvers get moments of zeta:
+g_out = L^{-T} E[zeta] loses no digits as V vanishes, and nothing is added to V.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from smisym import importance, quadrature
-from smisym.charts import LevelSet
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation, check_fields
+from smisym.measure import Measure
 from smisym.solution import Result
 
 # Samples integrated together, by free dimensions: enough to amortise the interpreter, few enough for the cache and for
@@ -49,18 +50,25 @@ class Moments:
     statistical: np.ndarray
     result: Result
 
+    def take(self, index: np.ndarray) -> Moments:
+        """The same for chosen samples, which may repeat."""
+        arrays: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "result"}
+        chosen: dict[str, Any] = {n: None if a is None else a[index] for n, a in arrays.items()}
+        return Moments(**chosen, result=self.result)
+
 
 class Channel:
-    """The output channel of a noiseless model with a chart.
+    """The output channel of a model.
 
-    ``y`` is an array (S, T, T) or an :class:`~smisym.link.Observation`; ``omega`` (S, P, T); ``V`` (P, P) or (S, P, P),
+    ``y`` is an array (S, ...) of outputs or an :class:`~smisym.link.Observation`; ``omega`` (S, P, T); ``V`` (P, P)
+    or (S, P, P),
     positive definite.  Errors: InputError for shapes, NaN, a V that is not positive definite, y outside the image.
     """
 
-    def __init__(self, link: LinkFunction, level_set: LevelSet) -> None:
-        self.link, self.level_set = link, level_set
+    def __init__(self, link: LinkFunction, measure: Measure) -> None:
+        self.link, self.measure = link, measure
         self.fields, self.tokens = link.fields, link.tokens
-        self.free_dimensions = len(level_set.free_rows) * self.tokens
+        self.free_dimensions = measure.dim
 
     def moments(
         self,
@@ -88,7 +96,7 @@ class Channel:
         rtol = self.default_rtol() if rtol is None else rtol
         if not (np.isfinite(rtol) and rtol > 0):
             raise InputError("rtol", rtol, "a positive number", "use 1e-6, or 1e-3 in many dimensions")
-        coordinates = self.level_set.coordinates(observation)
+        coordinates = self.measure.coordinates(observation)
         return self._integrate(
             coordinates.values, coordinates.relative_error, omega, factor, cov, rtol, seed, max_nodes
         )
@@ -107,13 +115,8 @@ class Channel:
         """Like :meth:`moments`, at coordinates u (S, K) of the output in the chart instead of outputs."""
         omega = check_fields(omega, self.fields, self.tokens)
         u = np.asarray(u, dtype=float)
-        if u.shape != (len(omega), self.level_set.dimension) or not np.isfinite(u).all():
-            raise InputError(
-                "coordinates u",
-                u.shape,
-                f"finite, of shape ({len(omega)}, {self.level_set.dimension})",
-                "one row a sample",
-            )
+        if u.ndim != 2 or len(u) != len(omega) or not np.isfinite(u).all():
+            raise InputError("coordinates u", u.shape, f"finite, of shape ({len(omega)}, n)", "one row a sample")
         factor = self._factor(V, len(omega))
         rtol = self.default_rtol() if rtol is None else rtol
         return self._integrate(u, np.zeros(len(u)), omega, factor, cov, rtol, seed, max_nodes)
@@ -130,6 +133,12 @@ class Channel:
         max_nodes: int | None,
     ) -> Moments:
         S = len(omega)
+        if S > 1 and not omega.any() and (factor == factor[0]).all():
+            first, where = np.unique(u, axis=0, return_index=True, return_inverse=True)[1:]
+            if 2 * len(first) < S:
+                # Outputs that repeat, as discrete ones do: one integral for all of a kind.
+                one = self._integrate(u[first], ill[first], omega[first], factor[first], cov, rtol, seed, max_nodes)
+                return one.take(where.reshape(-1))
         block = _BLOCK.get(self.free_dimensions, _BLOCK_ELSE)
         parts = [
             self._block(slice(i, min(i + block, S)), u, omega, factor, cov, rtol, seed, max_nodes)
@@ -157,14 +166,30 @@ class Channel:
 
     def sample(self, Z: np.ndarray, rng: np.random.Generator) -> Observation:
         """Outputs at the given fields (S, P, T); a noiseless channel draws nothing from ``rng``."""
-        return self.link.observe(Z)
+        return self.draw(Z, rng.standard_normal((len(Z), self.noise_dimensions)))
+
+    @property
+    def noise_dimensions(self) -> int:
+        """How many standard normal numbers one output takes."""
+        return int(np.prod(self.link.output_shape)) if self.link.noise else 0
+
+    def draw(self, Z: np.ndarray, normals: np.ndarray) -> Observation:
+        """Outputs at the given fields (S, P, T) with noise from standard normals (S, noise_dimensions)."""
+        observed = self.link.observe(Z)
+        if not self.link.noise:
+            return observed
+        return Observation(observed.y + np.sqrt(self.link.noise) * normals.reshape(observed.y.shape), None)
 
     def default_rtol(self) -> float:
         """What the integration reaches at a reasonable cost in this number of free dimensions."""
+        if not self.measure.smooth:
+            return 1e-2
         return {0: 1e-12, 1: 1e-8, 2: 1e-6, 3: 1e-5, 4: 1e-3}.get(self.free_dimensions, 1e-2)
 
     def _fine(self, rtol: float | None) -> float:
         """Single evaluations asked for by name are worth more nodes than the average of many."""
+        if rtol is None and not self.measure.smooth:
+            return self.default_rtol()
         return rtol if rtol is not None else {2: 1e-10, 3: 1e-7}.get(self.free_dimensions, self.default_rtol())
 
     # ---- edge ----------------------------------------------------------------------------------
@@ -184,7 +209,7 @@ class Channel:
             )
         if not np.isfinite(V).all() or (np.abs(V - np.swapaxes(V, -1, -2)) > 1e-12 * np.abs(V).max()).any():
             raise InputError("V", V, "a finite symmetric matrix", "symmetrise V and remove NaN")
-        order = [*self.level_set.free_rows, *self.level_set.solved_rows]
+        order = list(self.measure.order)
         V = V[..., order, :][..., :, order]
         try:
             factor = np.linalg.cholesky(V)
@@ -212,13 +237,13 @@ class Channel:
         max_nodes: int | None,
     ) -> tuple[quadrature.Posterior, np.ndarray]:
         """Posterior of one block of samples, and which of them were sampled rather than integrated."""
-        integrand = Whitened(self.level_set, self.tokens, u[where], omega[where], factor[where])
+        integrand = self.measure.integrand(u[where], omega[where], factor[where])
         dim, S = integrand.dim, integrand.samples
         nothing = np.zeros(S, dtype=bool)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
             if dim == 0:
                 return quadrature.discrete(integrand, cov=cov), nothing
-            if dim > _LATTICE_DIM:
+            if dim > _LATTICE_DIM or not self.measure.smooth:
                 rng = np.random.default_rng([seed, where.start])
                 return importance.mixture(integrand, rtol=rtol, cov=cov, rng=rng, max_nodes=max_nodes), ~nothing
             posterior = quadrature.lattice(integrand, rtol=rtol, cov=cov, max_nodes=max_nodes)
@@ -240,23 +265,22 @@ class Channel:
         rtol: float,
     ) -> Moments:
         S, P, T = omega.shape
-        order = [*self.level_set.free_rows, *self.level_set.solved_rows]
-        n_free = len(self.level_set.free_rows)
+        order = list(self.measure.order)
 
         def join(name: str) -> np.ndarray:
             return np.concatenate([getattr(p, name) for p, _ in parts]) if parts else np.empty(0)
 
-        mean = join("mean").reshape(S, P, T)
+        fields_of_zeta = self.measure.fields_of_zeta
+        mean = join("mean")[:, fields_of_zeta].reshape(S, P, T)
         inverse = np.linalg.inv(factor)
-        g, fields = np.empty_like(omega), np.empty_like(omega)
+        g, inside = np.empty_like(omega), np.empty_like(omega)
         g[:, order] = np.swapaxes(inverse, 1, 2) @ mean
-        fields[:, order] = factor @ mean
-        fields += omega
-        diagonal = np.log(np.einsum("sii->si", factor))[:, n_free:].sum(axis=1)
-        log_partition = join("log_norm") - 0.5 * P * T * np.log(2 * np.pi) - T * diagonal
+        inside[:, order] = factor @ mean
+        inside += omega
+        log_partition = join("log_norm") - 0.5 * P * T * np.log(2 * np.pi) + self.measure.log_constant(factor)
         spread = dg = None
         if cov:
-            zeta = join("cov").reshape(S, P, T, P, T)
+            zeta = join("cov")[:, fields_of_zeta][:, :, fields_of_zeta].reshape(S, P, T, P, T)
             spread, dg = np.empty_like(zeta), np.empty_like(zeta)
             grid = np.ix_(range(S), order, range(T), order, range(T))
             spread[grid] = np.einsum("spi,sitju,sqj->sptqu", factor, zeta, factor, optimize=True)
@@ -268,90 +292,42 @@ class Channel:
         elif not join("converged").all():
             result = Result.INTEGRATION
         statistical = np.concatenate([s for _, s in parts]) if parts else np.empty(0, dtype=bool)
-        return Moments(log_partition, fields, spread, g, dg, join("error"), join("nodes"), statistical, result)
-
-
-class Whitened:
-    """The posterior of one block of samples over zeta = (x, r): an integrand for :mod:`smisym.quadrature`."""
-
-    def __init__(self, level_set: LevelSet, tokens: int, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
-        self.level_set, self.tokens = level_set, tokens
-        self.u, self.omega, self.factor = u, omega, factor
-        self.n_free, self.n_solved = len(level_set.free_rows), len(level_set.solved_rows)
-        self.samples = len(u)
-        self.dim = self.n_free * tokens
-        self.residuals = self.n_solved * tokens
-        self.branches = len(level_set.branches)
-        # Which entries of the factor below the diagonal are used at all: most V are diagonal.
-        self._linked = np.any(factor != 0.0, axis=0)
-
-    def take(self, index: np.ndarray) -> Whitened:
-        """The same for some of the samples."""
-        return Whitened(self.level_set, self.tokens, self.u[index], self.omega[index], self.factor[index])
-
-    def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Residuals (branches, m, n, C) and log-weight (n, C) at x (d, n, C)."""
-        omega, L = self.omega[index], self.factor[index]
-        solved, log_weight = self.level_set.solve(self._free(x, omega, L), list(self.u[index].T))
-        shape = x.shape[1:]
-        r = np.empty((self.branches, self.residuals, *shape))
-        T, F = self.tokens, self.n_free
-        for s, row in enumerate(self.level_set.solved_rows):
-            scale = 1.0 / L[:, F + s, F + s]
-            for t in range(T):
-                shift = omega[:, row, t] * scale
-                for q in np.flatnonzero(self._linked[F + s, :F]):
-                    shift = shift + x[q * T + t] * (L[:, F + s, q] * scale)
-                value = solved[s * T + t] * scale
-                for b, sign in enumerate(self.level_set.branches[:, s]):
-                    out = r[b, s * T + t]
-                    np.multiply(value, sign, out=out)
-                    out -= shift
-                    for q in np.flatnonzero(self._linked[F + s, F : F + s]):
-                        out -= r[b, q * T + t] * (L[:, F + s, F + q] * scale)
-        return r, np.broadcast_to(log_weight, shape)
-
-    def _free(self, x: np.ndarray, omega: np.ndarray, L: np.ndarray) -> list[np.ndarray]:
-        """The free fields at x, row by row and token by token."""
-        T = self.tokens
-        free = []
-        for p, row in enumerate(self.level_set.free_rows):
-            for t in range(T):
-                value = x[p * T + t] * L[:, p, p]
-                for q in np.flatnonzero(self._linked[p, :p]):
-                    value += x[q * T + t] * L[:, p, q]
-                value += omega[:, row, t]
-                free.append(value)
-        return free
+        return Moments(log_partition, inside, spread, g, dg, join("error"), join("nodes"), statistical, result)
 
 
 def observation_from_array(y: np.ndarray, link: LinkFunction) -> Observation:
-    """An Observation from a float output (S, T, T), checked to be an output of the right kind."""
+    """An Observation from float outputs (S, ...), checked to be outputs of the right kind."""
     y = np.asarray(y, dtype=float)
-    T = link.tokens
-    if y.ndim != 3 or y.shape[1:] != (T, T):
-        raise InputError("shape of y", y.shape, f"(S, {T}, {T})", "stack samples along axis 0")
+    shape = link.output_shape
+    if y.ndim != 1 + len(shape) or y.shape[1:] != shape:
+        raise InputError("shape of y", y.shape, f"(S, {', '.join(map(str, shape))})", "stack samples along axis 0")
     if not np.isfinite(y).all():
         raise InputError("y", "an array with NaN or infinity", "finite numbers", "remove the bad samples")
-    if not link.output_is_softmax:
+    if link.noise or not link.output_is_softmax:
         return Observation(y, None, exact=False)
-    off = np.abs(y.sum(axis=2) - 1).max(axis=1)
+    T = link.tokens
+    inner = link.core_values(y)
+    off = np.abs(inner.sum(axis=-1) - 1).reshape(len(y), -1).max(axis=1)
     rounding = 64 * T * np.finfo(float).eps
     if (off > rounding).any():
         sample = int(off.argmax())
         raise InputError(
             f"y of sample {sample}",
-            f"rows that sum to {y[sample].sum(axis=1).tolist()}",
+            f"rows that sum to {inner[sample].sum(axis=-1).tolist()}",
             "an attention matrix: every row sums to 1 to double precision",
             "normalise the rows in float64 before passing y",
         )
-    if (y <= 0).any():
-        sample = int(np.argwhere(y <= 0)[0, 0])
+    attended = link.attended
+    if (inner[:, attended] <= 0).any():
+        sample = int(np.flatnonzero((inner[:, attended] <= 0).any(axis=1))[0])
         raise InputError(
             f"y of sample {sample}",
-            f"smallest entry {y[sample].min():.3g}",
+            f"smallest entry {inner[sample][attended].min():.3g}",
             "positive entries, as a softmax gives",
             "zeros are underflow: pass the Observation of model.observe(Z), which keeps the log-ratios",
         )
-    logs = np.log(y)
-    return Observation(y, logs - np.einsum("sii->si", logs)[:, :, None], exact=False)
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.where(attended, inner, 0.0))
+    first = np.where(np.einsum("...ii->...i", attended), np.arange(T), attended.argmax(axis=-1))
+    base = np.take_along_axis(logs, np.broadcast_to(first, logs.shape[:-1])[..., None], axis=-1)
+    return Observation(y, logs - base, exact=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from smisym.branch import Branch, Stage, extend, scout
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
 from smisym.solution import Result, Solution, mean_and_error
-from smisym.state_evolution import FixedPoint, check_alpha
+from smisym.state_evolution import FixedPoint, check_alpha, state_evolution
 
 
 def curve(
@@ -30,6 +30,8 @@ def curve(
     for alpha in alphas:
         check_alpha(alpha)
     omap = as_map(model, **settings)
+    if not omap.model.symmetry.projectors:
+        return _one_by_one(omap, alphas, on_point)
     coarse = scout(omap)
     branches = [Branch(coarse.coordinates, [], []) for _ in range(omap.scrambles)]
     waiting = sorted(float(a) for a in alphas)
@@ -43,6 +45,18 @@ def curve(
                 on_point(done[-1])
         if not final:
             omap.each(lambda r: extend(branches[r], omap, r, coarse))
+    return done
+
+
+def _one_by_one(
+    omap: OverlapMap, alphas: Iterable[float], on_point: Callable[[Solution], object] | None
+) -> list[Solution]:
+    """Where overlaps are coupled: a fixed point at each alpha, continued from the one before."""
+    done: list[Solution] = []
+    for alpha in sorted(float(a) for a in alphas):
+        done.append(state_evolution(omap, alpha, warm=done[-1].value if done else None))
+        if on_point is not None:
+            on_point(done[-1])
     return done
 
 

@@ -28,8 +28,9 @@ class NoChartError(SmisymError, NotImplementedError):
         self.refusals = refusals
         reasons = "; ".join(f"{rule}: {reason}" for rule, reason in refusals)
         super().__init__(
-            f"no rule found a closed chart of the level set ({reasons}). To fix: declare an "
-            "architecture that one of these rules covers, or add a rule to smisym/charts that matches this program."
+            f"no rule found a closed chart of the level set ({reasons}). To fix: declare noise > 0, which needs no "
+            "chart, or supply one with smisym.register_chart: free fields, the others solved for as functions of these "
+            "and of y, and the log of the Jacobian."
         )
 
 

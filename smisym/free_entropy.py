@@ -31,7 +31,7 @@ def free_entropy(model: Model | OverlapMap, Q: np.ndarray, alpha: float, **setti
         raise InputError("alpha", alpha, "a finite number >= 0", "give the number of samples per dimension, N / D")
     if np.linalg.eigvalsh(Q)[-1] >= 1:
         return Solution(perfect_value(omap.model, alpha), Result.SUCCESS, settings={"alpha": alpha})
-    prior = prior_terms(Q)
+    prior = prior_terms(Q) / omap.model.slices
     estimates = omap.evaluate(Q)
     value, error = mean_and_error(np.array([prior + alpha * e.log_partition for e in estimates]))
     accurate = all(e.accurate for e in estimates)
@@ -52,7 +52,7 @@ def prior_terms(Q: np.ndarray) -> float:
 def perfect_value(model: Model, alpha: float) -> float:
     """The limit of Phi as Q -> I: its sign is that of alpha K - P, K the rank of df/dZ."""
     K = model.jacobian_rank(tuple(range(model.fields)), np.random.default_rng(0))
-    return math.inf if alpha * K > model.fields else -math.inf
+    return math.inf if alpha * K * model.slices > model.fields else -math.inf
 
 
 def check_overlap(Q: np.ndarray, fields: int) -> np.ndarray:

@@ -24,7 +24,16 @@ import numpy as np
 from scipy import linalg
 
 from smisym.errors import InputError
-from smisym.samples import Outputs, SampleModel, back_project, check_array, check_data, flatten, project
+from smisym.samples import (
+    Outputs,
+    SampleModel,
+    back_project,
+    check_array,
+    check_data,
+    flatten,
+    project,
+    slice_dimension,
+)
 from smisym.solution import Result, Solution
 
 RTOL = 1e-3  # of one sample's mean, in posterior standard deviations
@@ -128,7 +137,7 @@ def gamp(
     Source: arXiv 2502.00901, appendix B.
     """
     X, y, W = check_data(model, X, y, W)
-    P, D = model.fields, X.shape[2]
+    P, D = model.fields, slice_dimension(model, X.shape[2])
     rtol = max(RTOL, model.channel.default_rtol()) if rtol is None else rtol
     _check_options(max_steps, damping, tol, rtol, A)
     lam, S = _check_side_information(side_information, (P, D))
@@ -138,7 +147,8 @@ def gamp(
     start = _start(initial, lam, S, (P, D), X.shape[:2], rng)
     step = _Step(model, flatten(X), y, damping, lam, S, rtol, A)
     settings = {
-        "samples": X.shape[0], "dim": D, "alpha": X.shape[0] / D, "max_steps": max_steps, "damping": damping,
+        "samples": X.shape[0], "dim": X.shape[2], "alpha": X.shape[0] / X.shape[2], "max_steps": max_steps,
+        "damping": damping,
         "tol": tol, "rtol": rtol, "A": A, "side_information": lam, "initial": _describe(initial, lam),
         "seed": seed if isinstance(seed, int) else "generator",
     }  # fmt: skip
@@ -186,15 +196,16 @@ class _Step:
     A: str
 
     def __call__(self, state: _State) -> _State:
-        V, D = state.C_hat, self.X.shape[1]
-        omega = project(state.W_hat, self.X, self.model.tokens) - V @ state.g
+        V, D = state.C_hat, state.W_hat.shape[1]
+        slices = self.model.row_slices
+        omega = project(state.W_hat, self.X, self.model.tokens, slices) - V @ state.g
         moments = self.model.channel.moments(self.y, omega, V, cov=self.A == "hessian", rtol=self.rtol)
         g = moments.g
         if not np.isfinite(g).all():
             raise _Diverged("the channel's means are not finite")
         outer = _outer(g, D)
         A = outer if self.A == "outer" else _hessian(moments.dg, D)
-        b = back_project(g, self.X) + A @ state.W_hat
+        b = back_project(g, self.X, slices) + A @ state.W_hat
         if self.S is not None:
             b += math.sqrt(self.lam) * self.S
         C_hat = _inverse(A + (1.0 + self.lam) * np.eye(len(A)))

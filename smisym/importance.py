@@ -52,6 +52,7 @@ class _Draw:
     x: np.ndarray
     r: np.ndarray
     log_w: np.ndarray
+    along: np.ndarray | None
 
 
 def mixture(
@@ -209,10 +210,10 @@ def _draw(
     mean, factor = part.mean[take, component], part.factor[take, component]  # (n, S, d), (n, S, d, d)
     x = np.moveaxis(mean + np.einsum("nsij,jns->nsi", factor, z, optimize=True), 2, 0)
     log_q = np.logaddexp.reduce(_component_logs(part, x), axis=0)
-    r, log_weight = integrand.evaluate(index, x)
+    r, log_weight, along = integrand.evaluate(index, x)
     log_f = log_weight - 0.5 * (x**2).sum(axis=0) - 0.5 * (r**2).sum(axis=1)
     log_f = np.where(np.isfinite(log_f), log_f, -np.inf)
-    return _Draw(x, np.where(np.isfinite(r), r, 0.0), log_f - log_q)
+    return _Draw(x, np.where(np.isfinite(r), r, 0.0), log_f - log_q, along)
 
 
 def _estimate(
@@ -251,6 +252,12 @@ def _estimate(
             for j in range(i, len(zeta)):
                 value = (wa * zeta[j]).sum(axis=(0, 1, 2)) / total - mean[i] * mean[j]
                 result.cov[index, i, j] = result.cov[index, j, i] = value
+        if draw.along is not None:
+            along = np.where(np.isfinite(draw.along), draw.along, 0.0)
+            weight = w.reshape(len(w), -1, S) / total
+            inside = np.arange(d, len(zeta))
+            block = np.ix_(index, inside, inside)
+            result.cov[block] += np.einsum("bns,bijns,bikns->sjk", weight, along, along, optimize=True)
     error = np.where(np.isfinite(error) & (ess >= 20), error, np.inf)
     result.error[index] = error
     result.nodes[index] += n * _REPLICATES * integrand.branches

@@ -1,4 +1,4 @@
-"""Files: architectures (TOML), results (JSON), data (NPZ) and the store that makes long runs resumable.
+"""Files: declarations (TOML), results (JSON), data (NPZ) and the store that makes long runs resumable.
 
 Every write is atomic (:mod:`smisym.files`).  Every fault of a file is an :class:`~smisym.errors.InputError` that
 names it.
@@ -30,27 +30,49 @@ import tomli_w
 from smisym.architecture import Architecture, Attention
 from smisym.errors import InputError
 from smisym.files import make_folder, reason, write_text
+from smisym.smi import SMI
 
 SCHEMA = 1
 MAX_DECLARATION_BYTES = 1 << 20
 
 _ARCHITECTURE_KEYS = tuple(f.name for f in dataclasses.fields(Architecture))
 _LAYER_KEYS = tuple(f.name for f in dataclasses.fields(Attention))
+_SMI_KEYS = tuple(f.name for f in dataclasses.fields(SMI))
+_KINDS = ("attention", "smi")
 _EXAMPLE = 'begin with "tokens = 2", then write one [[layers]] line for every layer'
 
 
-# --- architectures -------------------------------------------------------------------------------
+# --- declarations --------------------------------------------------------------------------------
 
 
-def load(path: str | os.PathLike[str]) -> Architecture:
-    """The architecture declared in a TOML file.
+def load(path: str | os.PathLike[str]) -> Architecture | SMI:
+    """The architecture, or the model by expressions, declared in a TOML file.
 
-    ``tokens``, ``output`` and ``noise`` at the top, then one ``[[layers]]`` table per layer with the
-    names of :class:`~smisym.architecture.Attention`; whatever is left out has its default.
+    An architecture has the names of :class:`~smisym.architecture.Architecture` at the top, then one ``[[layers]]``
+    table per layer with the names of :class:`~smisym.architecture.Attention`.  With ``kind = "smi"`` the names are
+    those of :class:`~smisym.smi.SMI`.  Whatever is left out has its default.
     Raises :class:`~smisym.errors.InputError`.
     """
     where = f"architecture file {path}"
     table = _parse(_read(path, where, MAX_DECLARATION_BYTES), where)
+    kind = table.pop("kind", "attention")
+    if kind not in _KINDS:
+        allowed = " or ".join(f'"{name}"' for name in _KINDS)
+        raise InputError(f"kind in {where}", kind, allowed, "choose one of these, or leave kind out for attention")
+    return _load_smi(table, where) if kind == "smi" else _load_architecture(table, where)
+
+
+def _load_smi(table: dict[str, Any], where: str) -> SMI:
+    _check_keys(table, ("kind", *_SMI_KEYS), where)
+    for key in ("fields", "expressions"):
+        if key not in table:
+            fix = 'write, for example, fields = ["z1", "z2"] and expressions = ["z1 * z2"]'
+            raise InputError(where, sorted(table), f'a file with the key "{key}"', fix)
+    made: SMI = _make(SMI, table, where)
+    return made
+
+
+def _load_architecture(table: dict[str, Any], where: str) -> Architecture:
     _check_keys(table, _ARCHITECTURE_KEYS, where)
     for key in ("tokens", "layers"):
         if key not in table:
@@ -65,14 +87,24 @@ def load(path: str | os.PathLike[str]) -> Architecture:
         place = f"layer {number} in {where}"
         _check_keys(layer, _LAYER_KEYS, place)
         made.append(_make(Attention, layer, place))
-    return _make(Architecture, table | {"layers": tuple(made)}, where)
+    architecture: Architecture = _make(Architecture, table | {"layers": tuple(made)}, where)
+    return architecture
 
 
-def save(architecture: Architecture, path: str | os.PathLike[str]) -> None:
-    """Write the TOML file that :func:`load` reads back as an equal architecture; defaults are written out."""
-    if not isinstance(architecture, Architecture):
-        raise InputError("architecture to save", architecture, "an Architecture", "pass Architecture(...)")
-    write_text(path, tomli_w.dumps(architecture.canonical()))
+def save(architecture: Architecture | SMI, path: str | os.PathLike[str]) -> None:
+    """Write the TOML file that :func:`load` reads back as an equal declaration; defaults are written out."""
+    if not isinstance(architecture, Architecture | SMI):
+        raise InputError(
+            "declaration to save", architecture, "an Architecture or an SMI", "pass Architecture(...) or SMI(...)"
+        )
+    write_text(path, tomli_w.dumps(_without_none(architecture.canonical())))
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: what is None is left out, and so has its default when it is read."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _read(path: str | os.PathLike[str], where: str, limit: int) -> bytes:
@@ -145,7 +177,7 @@ def plain(value: object) -> Any:
         return float(value) if math.isfinite(value) else None
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
-    if isinstance(value, Architecture):
+    if isinstance(value, Architecture | SMI):
         return value.canonical()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
@@ -159,8 +191,8 @@ def plain(value: object) -> Any:
 # --- what every result file begins with ----------------------------------------------------------
 
 
-def header(architecture: Architecture, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What reproduces a result: schema, versions, architecture, seed and every setting, as plain JSON types."""
+def header(architecture: Architecture | SMI, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What reproduces a result: schema, versions, declaration, seed and every setting, as plain JSON types."""
     return {
         "schema": SCHEMA,
         "package": "smisym",

@@ -1,27 +1,22 @@
-"""Architecture into LinkFunction: the mixing recursion of tied and untied attention.
-
-    U_l = B_{l-1} h_l^T,    A_l = c I + sigma(beta U_l U_l^T),    B_l = A_l B_{l-1},    B_0 = I
-
-(arXiv 2502.00901, eqs 2-7 and appendix A; tokens are rows).  Mixing commutes with the
-projection on weights, X_l w = B_l (X_0 w), which is why fields of the *input* suffice.
-"""
+"""Program into LinkFunction: fields in, output out, in numpy, with the digits that a float output loses."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import sympy as sp
-from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from smisym import symbols
-from smisym.architecture import Architecture, Attention
+from smisym.architecture import Architecture
+from smisym.core import Core, core_of
 from smisym.derivation import Derivation, Formula, Step
 from smisym.errors import InputError
-from smisym.program import MAX_TOKENS, Assign, Program, RowSoftmax, Unroller
-
-PAPER = "arXiv 2502.00901, eqs 2-7 and appendix A"
+from smisym.network import Row, build_program, record_architecture
+from smisym.program import Assign, Program
+from smisym.smi import SMI
+from smisym.unroll import Unroller
 
 
 @dataclass(frozen=True)
@@ -29,10 +24,12 @@ class Observation:
     """Outputs of a batch of samples, with the digits that a float ``y`` loses.
 
     y
-        (S, T, T), the output.
+        (S, ...), the outputs: (T, T) each for one attention or mixing matrix, (H, T, T) for those of H heads, (K,)
+        for a model of K expressions.
     log_ratios
-        (S, T, T) ``log y_ij - log y_ii`` where the output is a row softmax, else None.  Exact where y underflows
-        or where nearly equal scores leave no digits in y.
+        Like y, ``log y_ij - log y_ik`` where the output is a row softmax (k = i, or the first attended column where i
+        is masked; -inf at masked entries), else None.  Exact where y underflows or where nearly equal scores leave no
+        digits in y.
     exact
         False when the log-ratios were taken from a rounded y.
     """
@@ -54,60 +51,134 @@ class LinkFunction:
     """The exact link ``y = f(Z)`` as a program.
 
     program
-        Fields to output; inputs in the order of the rows of Z (layer, then query before key, then rank).
-    row_inputs
-        For each row of Z, the index of its input in the program.
-    row_layers
-        For each row of Z, its layer, counted from 1.
-    labels
-        For each row of Z, its name in plain text.
+        Fields to output; inputs in the order of the rows of Z (layer, head, query before key, rank).
+    rows
+        What each row of Z is.
+    slices
+        Into how many slices the embedding is cut: 1, or the heads of a split layout.
+    noise
+        Variance of the Gaussian noise on every entry of the output.
+    cores
+        The attention matrix that each output is an affine map of, or None where one is not.
     """
 
     program: Program
-    row_inputs: tuple[int, ...]
-    row_layers: tuple[int, ...]
-    labels: tuple[str, ...]
+    rows: tuple[Row, ...]
+    slices: int
+    noise: float
+    cores: tuple[Core, ...] | None
     _numeric: Callable[..., list[np.ndarray]]
 
     @property
     def fields(self) -> int:
-        return len(self.row_inputs)
+        return len(self.rows)
 
     @property
     def tokens(self) -> int:
         return self.program.tokens
 
     @property
+    def row_inputs(self) -> tuple[int, ...]:
+        """For each row of Z, the index of its input in the program."""
+        return tuple(row.input for row in self.rows)
+
+    @property
+    def row_layers(self) -> tuple[int, ...]:
+        """For each row of Z, its layer, counted from 1."""
+        return tuple(row.layer for row in self.rows)
+
+    @property
+    def row_slices(self) -> tuple[int, ...]:
+        """For each row of Z, the slice of the embedding that it lives on."""
+        return tuple(row.slice for row in self.rows)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """For each row of Z, its name in plain text."""
+        return tuple(row.label for row in self.rows)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the output of one sample."""
+        outputs = self.program.outputs
+        rows, columns = map(int, outputs[0].shape)
+        one = (rows,) if columns == 1 else (rows, columns)
+        return one if len(outputs) == 1 else (len(outputs), *one)
+
+    @property
     def output_is_softmax(self) -> bool:
-        return isinstance(self.program.definitions[self.program.output], RowSoftmax)
+        """Whether every output shows the row softmax of some scores, whose log-ratios are then kept."""
+        return self.cores is not None and all(core.softmax for core in self.cores)
+
+    @property
+    def attended(self) -> np.ndarray:
+        """Which entries of the output are not masked, (...,) booleans of the output's shape."""
+        masks = [getattr(core.expression, "mask", None) for core in self.cores or ()]
+        size = (self.tokens, self.tokens)
+        if not masks:
+            return np.ones(self.output_shape, bool)
+        table = [np.ones(size, bool) if m is None else np.array(m.tolist(), dtype=float) != 0 for m in masks]
+        return np.array(table).reshape(self.output_shape)
 
     def raw(self, Z: np.ndarray) -> np.ndarray:
-        """(S, T, T) log-ratios of a softmax output, or the output itself; Z (S, P, T), complex allowed.
+        """Log-ratios of a softmax output (0 where masked), or the output itself; Z (S, P, T), complex allowed.
 
         The log-ratios are an analytic function of Z: complex steps give exact derivatives.
         """
-        size = self.tokens
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             values = self._numeric(*np.moveaxis(Z.reshape(Z.shape[0], -1), 1, 0))
         shape = (Z.shape[0],)
-        return np.stack([np.broadcast_to(v, shape) for v in values], axis=1).reshape(-1, size, size)
+        return np.stack([np.broadcast_to(v, shape) for v in values], axis=1).reshape(-1, *self.output_shape)
+
+    def entries(self, fields: list[np.ndarray]) -> list[np.ndarray]:
+        """Entries of the output from entries of the fields, row by row, that broadcast; for integrators."""
+        values = self._numeric(*fields)
+        if not self.output_is_softmax:
+            return values
+        shape = np.broadcast_shapes(*[np.shape(v) for v in values])
+        raw = np.stack([np.broadcast_to(v, shape) for v in values]).reshape(*self.output_shape, *shape)
+        raw[~self.attended] = -np.inf
+        weights = np.exp(raw - raw.max(axis=len(self.output_shape) - 1, keepdims=True))
+        weights /= weights.sum(axis=len(self.output_shape) - 1, keepdims=True)
+        several = weights.reshape(len(self.program.outputs), -1, *shape)
+        cores = self.cores or ()
+        return [
+            core.constant.ravel()[k] + core.coefficient * several[i, k]
+            for i, core in enumerate(cores)
+            for k in range(several.shape[1])
+        ]
 
     def observe(self, Z: np.ndarray) -> Observation:
-        """The output with its log-ratios; Z (S, P, T)."""
+        """The noiseless output with its log-ratios; Z (S, P, T)."""
         Z = check_fields(Z, self.fields, self.tokens)
         raw = self.raw(Z)
         if not self.output_is_softmax:
             return Observation(raw, None)
-        return Observation(_softmax_of_ratios(raw), raw)
+        raw[:, ~self.attended] = -np.inf
+        return Observation(self._around(softmax_of_ratios(raw)), raw)
+
+    def _around(self, value: np.ndarray) -> np.ndarray:
+        """The output whose cores have this value."""
+        cores = self.cores or ()
+        if len(cores) == 1:
+            return cores[0].apply(value)
+        return np.stack([core.apply(value[:, i]) for i, core in enumerate(cores)], axis=1)
+
+    def core_values(self, y: np.ndarray) -> np.ndarray:
+        """The attention matrices that outputs y (S, ...) are affine maps of."""
+        cores = self.cores or ()
+        if len(cores) == 1:
+            return cores[0].undo(y)
+        return np.stack([core.undo(y[:, i]) for i, core in enumerate(cores)], axis=1)
 
     def __call__(self, Z: np.ndarray) -> np.ndarray:
-        """The output y (S, T, T) at fields Z (S, P, T)."""
+        """The noiseless output y (S, ...) at fields Z (S, P, T)."""
         return self.observe(Z).y
 
 
-def _softmax_of_ratios(ratios: np.ndarray) -> np.ndarray:
+def softmax_of_ratios(ratios: np.ndarray) -> np.ndarray:
     weights = np.exp(ratios - ratios.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
 def check_fields(Z: np.ndarray, fields: int, tokens: int) -> np.ndarray:
@@ -120,145 +191,86 @@ def check_fields(Z: np.ndarray, fields: int, tokens: int) -> np.ndarray:
     return Z
 
 
-def link_function(architecture: Architecture, derivation: Derivation) -> LinkFunction:
-    """Architecture -> LinkFunction, by the mixing recursion; records its steps."""
-    program, rows = build_program(architecture)
-    _record(architecture, program, derivation)
-    return LinkFunction(program, *rows, compile_program(program))
+def link_function(declared: Architecture | SMI | Program, derivation: Derivation) -> LinkFunction:
+    """Declaration -> LinkFunction; records its steps."""
+    if isinstance(declared, Program):
+        return _link(declared, _rows_of(declared), 1, 0.0)
+    if isinstance(declared, SMI):
+        program = smi_program(declared)
+        _record_smi(program, derivation)
+        return _link(program, _rows_of(program), 1, declared.noise)
+    program, rows = build_program(declared)
+    record_architecture(declared, program, derivation)
+    return _link(program, rows, 1 + max(row.slice for row in rows), declared.noise)
 
 
-def link_from_program(program: Program) -> LinkFunction:
-    """A LinkFunction for a program handed over as such: every input is its own group of rows."""
-    ranks = [int(symbol.shape[0]) for symbol in program.inputs]
-    row_inputs = tuple(i for i, rank in enumerate(ranks) for _ in range(rank))
-    labels = tuple(
-        s.name if r == 1 else f"{s.name}[{k + 1}]" for s, r in zip(program.inputs, ranks, strict=True) for k in range(r)
-    )
-    return LinkFunction(program, row_inputs, tuple(i + 1 for i in row_inputs), labels, compile_program(program))
+def _link(program: Program, rows: tuple[Row, ...], slices: int, noise: float) -> LinkFunction:
+    cores = tuple(core for core in (core_of(program, o) for o in program.outputs) if core is not None)
+    complete = cores if len(cores) == len(program.outputs) else None
+    return LinkFunction(program, rows, slices, noise, complete, compile_program(program, complete))
 
 
-def build_program(
-    architecture: Architecture,
-) -> tuple[Program, tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]]:
-    """The program of an architecture and (row_inputs, row_layers, labels) of its fields."""
-    tokens = architecture.tokens
-    if tokens > MAX_TOKENS:
-        raise InputError(
-            "tokens", tokens, f"at most {MAX_TOKENS} for a compiled link", "use fewer tokens, or raise MAX_TOKENS"
-        )
-    mixing: MatrixExpr = sp.Identity(tokens)
-    inputs: list[sp.MatrixSymbol] = []
-    assigns: list[Assign] = []
-    rows: list[tuple[int, int, str]] = []
-    last = len(architecture.layers)
-    for number, layer in enumerate(architecture.layers, start=1):
-        scores, fields = _scores(layer, number, tokens, mixing, assigns)
-        for symbol, role in fields:
-            rows += [(len(inputs), number, _label(number, role, k, layer)) for k in range(layer.rank)]
-            inputs.append(symbol)
-        attention = RowSoftmax(scores) if layer.activation == "softmax" else scores
-        if number == last and architecture.output == "attention":
-            assigns.append(Assign(symbols.output(tokens), attention))
-            break
-        own = symbols.layer_matrix(number, tokens)
-        assigns.append(Assign(own, exact(layer.skip) * sp.Identity(tokens) + attention))
-        target = symbols.output(tokens) if number == last else symbols.mixing(number, tokens)
-        assigns.append(Assign(target, (own * mixing).doit()))
-        mixing = target
-    row_inputs, row_layers, labels = zip(*rows, strict=True)
-    return Program(tuple(inputs), tuple(assigns), symbols.output(tokens)), (row_inputs, row_layers, labels)
+def _rows_of(program: Program) -> tuple[Row, ...]:
+    """Rows of a program handed over as such: every input is its own group, and its own layer."""
+    rows = []
+    for number, symbol in enumerate(program.inputs):
+        rank = int(symbol.shape[0])
+        for k in range(rank):
+            rows.append(Row(number, number + 1, 1, 0, symbol.name if rank == 1 else f"{symbol.name}[{k + 1}]"))
+    return tuple(rows)
 
 
-def _scores(
-    layer: Attention, number: int, tokens: int, mixing: MatrixExpr, assigns: list[Assign]
-) -> tuple[MatrixExpr, list[tuple[sp.MatrixSymbol, str]]]:
-    """Scores of one layer, ``beta U U^T`` or ``beta U^q U^kT``, and its fields with their roles."""
-    if layer.heads != 1:
-        raise InputError("heads", layer.heads, "1 in this version", "declare one head a layer")
-    fields = []
-    mixed = []
-    for role in ("",) if layer.tied else ("q", "k"):
-        symbol = symbols.field(number, layer.rank, tokens, role)
-        vector = symbols.scores_vector(number, layer.rank, tokens, role)
-        assigns.append(Assign(vector, (mixing * symbol.T).doit()))
-        fields.append((symbol, role))
-        mixed.append(vector)
-    return exact(layer.beta) * mixed[0] * mixed[-1].T, fields
+def smi_program(model: SMI) -> Program:
+    """The program of a model given by expressions: one input a field, one explicit column of outputs."""
+    inputs = tuple(sp.MatrixSymbol(name, 1, model.tokens) for name in model.fields)
+    swap = {
+        scalar: field[0, t]
+        for field, scalars in zip(inputs, model.symbols(), strict=True)
+        for t, scalar in enumerate(scalars)
+    }
+    values = [expression.xreplace(swap) for expression in model.parsed()]
+    output = sp.MatrixSymbol("y", len(values), 1)
+    return Program(inputs, (Assign(output, sp.ImmutableDenseMatrix(values)),), output)
 
 
-def exact(value: float) -> sp.Expr:
-    """A number of a declaration as sympy reads it best: integers and short decimals exactly."""
-    return sp.Integer(int(value)) if value == int(value) else sp.Float(value, 17)
-
-
-def _label(number: int, role: str, k: int, layer: Attention) -> str:
-    name = f"layer {number}" + {"": "", "q": " query", "k": " key"}[role]
-    return name if layer.rank == 1 else f"{name}, rank index {k + 1}"
-
-
-def compile_program(program: Program) -> Callable[..., list[np.ndarray]]:
+def compile_program(program: Program, cores: tuple[Core, ...] | None = None) -> Callable[..., list[np.ndarray]]:
     """Numpy code of the program: entries of the fields in, log-ratios (or output entries) out."""
+    if cores is None:
+        found = [core_of(program, output) for output in program.outputs]
+        cores = tuple(core for core in found if core is not None) if None not in found else None
+    ratios = {}
+    if cores is not None and all(core.softmax for core in cores):
+        ratios = {output: core.expression for output, core in zip(program.outputs, cores, strict=True)}
     unroll = Unroller()
     arguments = [entry for symbol in program.inputs for entry in unroll.bind(symbol)]
+    entries: dict[sp.MatrixSymbol, list[sp.Expr]] = {}
     for assign in program.assigns:
-        if assign.target == program.output:
-            value = assign.value
-            matrix = unroll.log_ratios(value.arg) if isinstance(value, RowSoftmax) else unroll.entries(value)
-            return unroll.compile(arguments, list(matrix))
-        unroll.assign(assign.target, assign.value)
-    raise ValueError("the program never assigns its output")
+        if assign.target in program.outputs:
+            softmax = ratios.get(assign.target)
+            entries[assign.target] = list(
+                unroll.entries(assign.value) if softmax is None else unroll.log_ratios(softmax)
+            )
+        else:
+            unroll.assign(assign.target, assign.value)
+    if set(entries) != set(program.outputs):
+        raise ValueError("the program never assigns its output")
+    return unroll.compile(arguments, [e for output in program.outputs for e in entries[output]])
 
 
-def _record(architecture: Architecture, program: Program, derivation: Derivation) -> None:
-    tokens = architecture.tokens
-    derivation.add(
-        Step(
-            "architecture",
-            "What was declared",
-            f"An attention network on sequences of $T = {tokens}$ tokens, with {len(architecture.layers)} "
-            f"layer(s); what is observed is the {architecture.output} output. Tokens are rows: $X$ is $(T, D)$ with "
-            "independent standard normal entries, and the weights $W$ have independent standard normal rows.",
-            (Formula("Z", r"W X^{\top} / \sqrt{D}", "the fields: one row an index, one column a token"),),
-            source=PAPER,
-        )
-    )
+def _record_smi(program: Program, derivation: Derivation) -> None:
+    tokens = program.tokens
+    K = math.prod(map(int, program.output.shape))
     derivation.add(
         Step(
             "link",
-            "From attention to a sequence multi-index model",
-            "Every layer multiplies the tokens from the left, so that $X_l = B_l X$ exactly, and the scores of a layer "
-            "depend on the input only through $X w = \\sqrt{D}\\, h^{\\top}$. The network is therefore a function of "
-            "the fields alone, given by the recursion below; it is exact at every $D$.",
-            tuple(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
-            source=PAPER,
+            "What was declared",
+            f"A sequence multi-index model with {len(program.inputs)} field(s) on $T = {tokens}$ token(s) and {K} "
+            "output(s), given by expressions. Tokens are rows: $X$ is $(T, D)$ with independent standard normal "
+            "entries, and the weights $W$ have independent standard normal rows.",
+            (
+                Formula("Z", r"W X^{\top} / \sqrt{D}", "the fields: one row an index, one column a token"),
+                *(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
+            ),
+            source="declared by the user",
         )
     )
-    if tokens == 2:
-        derivation.add(_explicit_step(program))
-
-
-def _explicit_step(program: Program) -> Step:
-    """The same recursion entry by entry; only for T = 2, where it is readable."""
-    formulas = []
-    for assign in program.assigns:
-        value = assign.value
-        if isinstance(value, RowSoftmax):
-            entries = explicit_softmax(value)
-        else:
-            entries = (
-                value.xreplace({s: explicit_softmax(s) for s in value.atoms(RowSoftmax)}).as_explicit()
-                if value.has(RowSoftmax)
-                else value.as_explicit()
-            )
-        formulas.append(Formula(assign.target, entries))
-    return Step(
-        "link", "Entry by entry", "For two tokens a row softmax is one logistic function a row.", tuple(formulas)
-    )
-
-
-def explicit_softmax(expression: RowSoftmax) -> sp.ImmutableDenseMatrix:
-    """Entries of a 2 x 2 row softmax as logistic functions of score differences."""
-    scores = expression.arg.as_explicit()
-    a = 1 / (1 + sp.exp(sp.factor(scores[0, 0] - scores[0, 1])))
-    b = 1 / (1 + sp.exp(sp.factor(scores[1, 1] - scores[1, 0])))
-    return sp.ImmutableDenseMatrix([[1 - a, a], [b, 1 - b]])

@@ -8,12 +8,14 @@ import numpy as np
 
 from smisym.architecture import Architecture
 from smisym.channel import Channel
-from smisym.charts import LevelSet, find_level_set
+from smisym.charts import LevelSet, find_level_set, record_refusals
 from smisym.derivation import Derivation, Formula, Step
-from smisym.errors import InputError
-from smisym.link import LinkFunction, Observation, link_from_program, link_function
+from smisym.errors import NoChartError
+from smisym.link import LinkFunction, Observation, link_function
+from smisym.measure import OnAllFields, OnLevelSet
 from smisym.program import Program
-from smisym.symmetry import Symmetry, jacobian_rank, sign_symmetry
+from smisym.smi import SMI
+from smisym.symmetry import Symmetry, find_symmetry, jacobian_rank
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,10 @@ class Model:
     ``architecture`` is None for a model compiled from an anonymous program.
     """
 
-    architecture: Architecture | None
+    architecture: Architecture | SMI | None
     link: LinkFunction
     symmetry: Symmetry
-    level_set: LevelSet
+    level_set: LevelSet | None
     channel: Channel
     derivation: Derivation
 
@@ -39,6 +41,16 @@ class Model:
     def tokens(self) -> int:
         """T, the number of columns of Z."""
         return self.link.tokens
+
+    @property
+    def slices(self) -> int:
+        """Into how many slices the embedding is cut; each has slices * alpha samples per dimension."""
+        return self.link.slices
+
+    @property
+    def row_slices(self) -> tuple[int, ...]:
+        """The slice of the embedding that each row of Z lives on."""
+        return self.link.row_slices
 
     @property
     def row_layers(self) -> tuple[int, ...]:
@@ -59,44 +71,62 @@ class Model:
         return jacobian_rank(self.link, rows, rng)
 
 
-def compile(architecture: Architecture | Program) -> Model:
+def compile(architecture: Architecture | SMI | Program) -> Model:
     """Derive a Model from a declaration (or from a bare :class:`~smisym.program.Program`).
 
     Raises InputError for a declaration that no pass covers, NoChartError when no rule finds a chart.
     """
     derivation = Derivation(title="From the declaration to the denoiser")
     # The recursion comes first: everything else reads the program, never the architecture.
-    if isinstance(architecture, Program):
-        link = link_from_program(architecture)
-        declared = None
-    else:
-        _refuse_uncovered(architecture)
-        link = link_function(architecture, derivation)
-        declared = architecture
-    symmetry = sign_symmetry(link, derivation)
-    level_set = find_level_set(link, derivation)
-    channel = Channel(link, level_set)
-    _record(channel, derivation)
+    link = link_function(architecture, derivation)
+    declared = None if isinstance(architecture, Program) else architecture
+    symmetry = find_symmetry(link, derivation)
+    level_set = _level_set(link, derivation)
+    measure = OnAllFields(link) if level_set is None else OnLevelSet(level_set, link.tokens)
+    channel = Channel(link, measure)
+    _record(channel, level_set, derivation)
     return Model(declared, link, symmetry, level_set, channel, derivation)
 
 
-def _refuse_uncovered(architecture: Architecture) -> None:
-    if architecture.noise != 0.0:
-        raise InputError("noise", architecture.noise, "0 in this version", "declare a noiseless output")
+def _level_set(link: LinkFunction, derivation: Derivation) -> LevelSet | None:
+    """The chart, or None where the posterior lives on all fields: under noise, or a discrete output without a chart."""
+    if link.noise:
+        return None
+    try:
+        return find_level_set(link, derivation)
+    except NoChartError as error:
+        rank = jacobian_rank(link, tuple(range(link.fields)), np.random.default_rng(0))
+        if rank > 0:
+            raise
+        record_refusals(error.refusals, derivation)
+        return None
 
 
-def _record(channel: Channel, derivation: Derivation) -> None:
+def _record(channel: Channel, level_set: LevelSet | None, derivation: Derivation) -> None:
     d = channel.free_dimensions
     how = {0: "a finite sum over the branches"}.get(
-        d, "an adaptive lattice" if d <= 2 else "an adaptive lattice or importance sampling"
+        d,
+        "an adaptive lattice"
+        if d <= 2
+        else "an adaptive lattice or importance sampling"
+        if d <= 4
+        else "importance sampling",
     )
+    if level_set is None and not channel.link.noise:
+        how = "importance sampling"
+        where = f"the output is discrete, so that the posterior is the Gaussian of all {d} fields cut to a cell"
+    elif level_set is None:
+        where = (
+            f"the output has noise of variance {channel.link.noise:g}, so that the posterior lives on all {d} fields"
+        )
+    else:
+        where = f"the posterior lives on the level set: {d} free dimension(s) and {level_set.branches} branches"
     derivation.add(
         Step(
             "channel",
             "Posterior moments and the denoiser",
-            f"Given one output and the cavity Gaussian of its fields, the posterior lives on the level set: {d} free "
-            f"dimension(s) and {len(channel.level_set.branches)} branches, integrated by {how}. All that the solvers "
-            "need follows from its first two moments; no derivative is taken numerically.",
+            f"Given one output and the cavity Gaussian of its fields, {where}, integrated by {how}. All that the "
+            "solvers need follows from its first two moments; no derivative is taken numerically.",
             (
                 Formula(r"Z", r"\omega + L\zeta, \qquad V = L L^{\top}", "whitened, free rows first"),
                 Formula(r"g_{\mathrm{out}}", r"V^{-1}(\mathbb{E}[Z \mid y] - \omega) = L^{-\top}\,\mathbb{E}[\zeta]"),

@@ -3,7 +3,10 @@
 An integrand is a posterior over a whitened vector zeta = (x, r): x in R^d standard normal a priori,
 r = r_b(x) in R^m a residual that depends on x and on a branch b, with density proportional to
 
-    sum_b exp(-|x|^2/2 - |r_b(x)|^2/2 + log_weight(x)).
+    sum_b exp(-|x|^2/2 - |r_b(x)|^2/2 + log_weight_b(x)).
+
+Along some directions of r the posterior may be Gaussian with unit variance (integrated in closed form): r is then its
+mean, and the directions are handed over as orthonormal vectors, the "spread".
 
 Nothing here knows where x, r or the branches come from.
 """
@@ -26,7 +29,8 @@ class Integrand(Protocol):
     """A batch of S posteriors.
 
     ``evaluate(index, x)``: ``index`` (C,) which posterior, ``x`` (d, n, C) points, n for each;
-    returns residuals (branches, m, n, C) and log_weight (n, C).
+    returns residuals (branches, m, n, C), log_weight (branches or 1, n, C) and the spread (branches, k, m, n, C) or
+    None.
     """
 
     samples: int
@@ -34,7 +38,7 @@ class Integrand(Protocol):
     residuals: int
     branches: int
 
-    def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]: ...
 
 
 def log_density(x: np.ndarray, r: np.ndarray, log_weight: np.ndarray) -> np.ndarray:
@@ -42,14 +46,16 @@ def log_density(x: np.ndarray, r: np.ndarray, log_weight: np.ndarray) -> np.ndar
     base = log_weight.copy()
     for row in x:
         base -= 0.5 * row * row
-    out = np.empty((r.shape[0], *base.shape))
+    out = np.empty((r.shape[0], *base.shape[1:]))
     for b in range(r.shape[0]):
+        out[b] = base[b if len(base) > 1 else 0]
+        if not r.shape[1]:
+            continue
         square = r[b, 0] * r[b, 0]
         for j in range(1, r.shape[1]):
             square += r[b, j] * r[b, j]
         square *= -0.5
-        square += base
-        out[b] = square
+        out[b] += square
     bad = ~np.isfinite(out)
     if bad.any():
         out[bad] = -np.inf
@@ -65,9 +71,9 @@ def probe(integrand: Integrand, index: np.ndarray) -> tuple[np.ndarray, np.ndarr
     for i in range(0, len(index), per):
         owner = index[i : i + per]
         x = np.broadcast_to(points[:, :, None], (integrand.dim, points.shape[1], len(owner)))
-        r, log_weight = integrand.evaluate(owner, x)
+        r, log_weight, _ = integrand.evaluate(owner, x)
         best[i : i + per] = log_density(x, r, log_weight).max(axis=(0, 1))
-        weight[i : i + per] = np.where(np.isfinite(log_weight), log_weight, -np.inf).max(axis=0)
+        weight[i : i + per] = np.where(np.isfinite(log_weight), log_weight, -np.inf).max(axis=(0, 1))
     return best, weight
 
 
@@ -89,7 +95,12 @@ class Modes:
     jacobian: np.ndarray  # (S, K, m, d) of the residual
 
 
-def find_modes(integrand: Integrand, index: np.ndarray, *, starts: int = MODE_STARTS, steps: int = 30) -> Modes:
+def starts(dim: int) -> int:
+    """From how many probe points local maxima are sought."""
+    return min(MODE_STARTS, _probe_points(dim).shape[1])
+
+
+def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> Modes:
     """Levenberg-Marquardt on |x|^2 + |r_b(x)|^2 from the best of the probe points, every branch.
 
     Derivatives by forward differences: they only place nodes and never enter a result.
@@ -98,9 +109,9 @@ def find_modes(integrand: Integrand, index: np.ndarray, *, starts: int = MODE_ST
     points = _probe_points(d)
     S = len(index)
     x0 = np.broadcast_to(points[:, :, None], (d, points.shape[1], S))
-    r, log_weight = integrand.evaluate(index, x0)
+    r, log_weight, _ = integrand.evaluate(index, x0)
     density = np.swapaxes(log_density(x0, r, log_weight), 1, 2)  # (nb, S, n)
-    K = min(starts, points.shape[1])
+    K = starts(d)
     order = np.argsort(-density, axis=2)[:, :, :K]
     x = points.T[order]  # (nb, S, K, d)
     x = np.moveaxis(x, 3, 0).reshape(d, nb, S * K)
@@ -151,11 +162,12 @@ def _levenberg(
 
 
 def _residual(integrand: Integrand, owner: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """r (nb, m, N) where branch b is evaluated at its own point x[:, b], and log-weight (nb, N)."""
+    """r (nb, m, N) where branch b is evaluated at its own point x[:, b], and its log-weight (nb, N)."""
     nb = x.shape[1]
-    r, log_weight = integrand.evaluate(owner, x)  # (nb, m, nb, N), (nb, N)
+    r, log_weight, _ = integrand.evaluate(owner, x)  # (nb, m, nb, N), (nb or 1, nb, N)
     own = np.stack([r[b, :, b] for b in range(nb)])
-    return np.where(np.isfinite(own), own, 1e150), log_weight
+    weight = np.stack([log_weight[b if len(log_weight) > 1 else 0, b] for b in range(nb)])
+    return np.where(np.isfinite(own), own, 1e150), weight
 
 
 def _jacobian(integrand: Integrand, owner: np.ndarray, x: np.ndarray, r: np.ndarray) -> np.ndarray:

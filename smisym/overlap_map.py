@@ -54,7 +54,8 @@ class Keeper(Protocol):
 class Estimate:
     """One scramble's estimates at one overlap.
 
-    E (P, P): E[g g^T], the combination of three estimators of least variance.
+    E (P, P): E[g g^T], times the number of slices of the embedding (1 but for split heads), the combination of three
+    estimators of least variance.
     three (3, P, P): the three, equal by Nishimori: E[g g^T], -E[dg] and E[g g*^T] with g* = V^{-1}(Z* - omega).
     slope (P, P, P, P): dE[M]_pq = sum_ab slope[p,a,q,b] M_ab, from E[(dg) M (dg)^T] (theory: the Ito derivative of E).
     log_partition: E log Zout.
@@ -114,7 +115,7 @@ class OverlapMap:
         self.store = store
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
         self._family: dict[tuple[int, int], OverlapMap] = {(self.samples, self.scrambles): self}
-        self._points: dict[int, np.ndarray] = {}
+        self._points: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._known: dict[tuple[int, bytes], Estimate] = {}
 
     def sibling(self, samples: int, scrambles: int | None = None) -> OverlapMap:
@@ -178,25 +179,27 @@ class OverlapMap:
             )
         return _estimate_from(stored)
 
-    def _normals(self, scramble: int) -> np.ndarray:
-        """(n, 2, P, T) standard normals of one scramble: the fields, then the part of omega independent of them."""
+    def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
+        """Standard normals of one scramble: (n, 2, P, T) for the fields and the part of omega independent of them, then
+        (n, K) for the noise."""
         if scramble not in self._points:
-            P, T = self.model.fields, self.model.tokens
+            P, T, K = self.model.fields, self.model.tokens, self.model.channel.noise_dimensions
             seed = np.random.SeedSequence(self.seed, spawn_key=(scramble,))
-            engine = qmc.Sobol(2 * P * T, scramble=True, bits=53, rng=np.random.default_rng(seed))
+            engine = qmc.Sobol(2 * P * T + K, scramble=True, bits=53, rng=np.random.default_rng(seed))
             uniform = np.maximum(engine.random(self.samples // self.scrambles), 2.0**-54)
+            normals, noise = np.split(ndtri(uniform), [2 * P * T], axis=1)
             # The first Sobol coordinates are the best: they go to the last rows, which the output shows most directly.
-            self._points[scramble] = ndtri(uniform).reshape(-1, 2, P, T)[:, :, ::-1]
+            self._points[scramble] = normals.reshape(-1, 2, P, T)[:, :, ::-1], noise
         return self._points[scramble]
 
     def _estimate(self, scramble: int, Q: np.ndarray) -> Estimate:
         root, V = _split(Q)
-        normals = self._normals(scramble)
+        normals, noise = self._normals(scramble)
         Z = normals[:, 0]
         # omega given Z: mean Q Z, covariance Q V; the same joint law as omega = Q^{1/2} xi, Z = omega + V^{1/2} u.
         omega = Q @ Z + root @ normals[:, 1]
         moments = self.model.channel.moments(
-            self.model.observe(Z), omega, V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble
+            self.model.channel.draw(Z, noise), omega, V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble
         )
         if moments.dg is None:
             raise TypeError("the channel returned no covariance")
@@ -211,7 +214,9 @@ class OverlapMap:
         )
         flat = dg.transpose(1, 3, 0, 2, 4).reshape(dg.shape[1] * dg.shape[3], -1)
         P = len(Q)
-        slope = (flat @ flat.T / n).reshape(P, P, P, P)
+        # A slice of the embedding has as many times more samples per dimension as there are slices.
+        slope = self.model.slices * (flat @ flat.T / n).reshape(P, P, P, P)
+        products = self.model.slices * products
         whitened = np.einsum("npt,pq,nqt->n", g, V, g)
         inner = np.mean(2 * np.sqrt(whitened) * moments.error + moments.error**2)
         return Estimate(
@@ -220,7 +225,7 @@ class OverlapMap:
             self.model.symmetry.project(products.mean(axis=1)),
             slope,
             float(moments.log_partition.mean()),
-            float(inner),
+            float(inner) * self.model.slices,
             moments.result is not Result.INTEGRATION,
         )
 

@@ -2,52 +2,125 @@
 
 A :class:`Program` is a list of assignments ``name = matrix expression`` over matrix symbols.
 Two readers use it.  Proofs substitute the assignments into one another (:meth:`Program.expand`).
-Numbers come from :func:`lambdify_program`, which unrolls every assignment into scalar entries and
+Numbers come from :mod:`smisym.unroll`, which unrolls every assignment into scalar entries and
 hands the straight line to ``sympy.lambdify`` as its common subexpressions, so that nothing
 is expanded: an inverse stays an elimination, a softmax stays a softmax.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mpmath
-import numpy as np
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from smisym import symbols
 
 
-class RowSoftmax(MatrixExpr):
-    """Softmax of every row of a square matrix expression."""
+class Activation(MatrixExpr):
+    """A function of a square matrix of scores, with an optional mask (1 where attended, 0 elsewhere).
 
-    def __new__(cls, argument: MatrixExpr) -> RowSoftmax:
-        return super().__new__(cls, sp.sympify(argument))
+    Masked entries are zero, and functions of a row run over the others.
+    """
+
+    _symbol: ClassVar[str]
+
+    def __new__(cls, argument: MatrixExpr, mask: sp.ImmutableDenseMatrix | None = None) -> Activation:
+        return super().__new__(cls, sp.sympify(argument), *([] if mask is None else [mask]))
 
     @property
     def arg(self) -> MatrixExpr:
         return self.args[0]
 
     @property
+    def mask(self) -> sp.ImmutableDenseMatrix | None:
+        return self.args[1] if len(self.args) > 1 else None
+
+    @property
+    def shape(self) -> tuple[Any, Any]:
+        return self.arg.shape
+
+    def attended(self, row: int) -> list[int]:
+        """Columns that a row attends to."""
+        return [j for j in range(int(self.shape[1])) if self.mask is None or self.mask[row, j]]
+
+    def _entry(self, i: int, j: int, **kwargs: Any) -> sp.Expr:
+        raise TypeError(f"{type(self).__name__} has no closed entry")
+
+    def doit(self, **hints: Any) -> MatrixExpr:
+        return self.func(self.arg.doit(**hints), *self.args[1:]) if hints.get("deep", True) else self
+
+    def _latex(self, printer: Any) -> str:
+        masked = "" if self.mask is None else r"_{\mathrm{masked}}"
+        return rf"\operatorname{{{self._symbol}}}{masked}\left({printer._print(self.arg)}\right)"
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"{self._symbol}{'' if self.mask is None else '_masked'}({printer._print(self.arg)})"
+
+
+class RowSoftmax(Activation):
+    """Softmax of every row of a square matrix expression."""
+
+    _symbol = "softmax"
+
+    def _entry(self, i: int, j: int, **kwargs: Any) -> sp.Expr:
+        if self.mask is None:
+            # Indices may be symbols: sympy sums over them when it multiplies matrices.
+            terms = [sp.exp(self.arg[i, k]) for k in range(int(self.shape[1]))]
+            return sp.exp(self.arg[i, j]) / sp.Add(*terms)
+        terms = [sp.exp(self.arg[i, k]) for k in self.attended(int(i))]
+        return sp.exp(self.arg[i, j]) / sp.Add(*terms) if self.mask[i, j] else sp.Integer(0)
+
+
+class RowHardmax(Activation):
+    """One at the largest entry of every row, zero elsewhere; the first of equal entries."""
+
+    _symbol = "hardmax"
+
+
+class Elementwise(MatrixExpr):
+    """An expression in the score ``s`` applied to every entry; args (scores, expression, mask or nothing)."""
+
+    def __new__(
+        cls, argument: MatrixExpr, expression: sp.Expr, mask: sp.ImmutableDenseMatrix | None = None
+    ) -> Elementwise:
+        return super().__new__(cls, sp.sympify(argument), expression, *([] if mask is None else [mask]))
+
+    @property
+    def arg(self) -> MatrixExpr:
+        return self.args[0]
+
+    @property
+    def expression(self) -> sp.Expr:
+        return self.args[1]
+
+    @property
+    def mask(self) -> sp.ImmutableDenseMatrix | None:
+        return self.args[2] if len(self.args) > 2 else None
+
+    @property
     def shape(self) -> tuple[Any, Any]:
         return self.arg.shape
 
     def _entry(self, i: int, j: int, **kwargs: Any) -> sp.Expr:
-        # Indices may be symbols: sympy sums over them when it multiplies matrices.
-        terms = [sp.exp(self.arg[i, k]) for k in range(int(self.shape[1]))]
-        return sp.exp(self.arg[i, j]) / sp.Add(*terms)
+        if self.mask is not None and not self.mask[i, j]:
+            return sp.Integer(0)
+        return self.expression.xreplace({symbols.SCORE: self.arg[i, j]})
 
     def doit(self, **hints: Any) -> MatrixExpr:
-        return RowSoftmax(self.arg.doit(**hints)) if hints.get("deep", True) else self
+        return self.func(self.arg.doit(**hints), *self.args[1:]) if hints.get("deep", True) else self
 
     def _latex(self, printer: Any) -> str:
-        return rf"\operatorname{{softmax}}\left({printer._print(self.arg)}\right)"
+        inner = printer._print(self.expression.xreplace({symbols.SCORE: sp.Symbol("S_{ij}")}))
+        masked = "" if self.mask is None else r"\ \mathrm{where\ attended}"
+        return rf"\left[{inner}{masked}\right]_{{S = {printer._print(self.arg)}}}"
 
     def _sympystr(self, printer: Any) -> str:
-        return f"softmax({printer._print(self.arg)})"
+        masked = "" if self.mask is None else ", masked"
+        return f"[{self.expression} at s = {printer._print(self.arg)}{masked}]"
 
 
 @dataclass(frozen=True)
@@ -67,12 +140,19 @@ class Program:
     assigns
         The straight line; each value uses inputs and earlier targets only.
     output
-        The target that is the output y.
+        The target that is the output y, or the first of several.
+    more_outputs
+        Further targets that are observed, as the attention matrices of further heads are.
     """
 
     inputs: tuple[sp.MatrixSymbol, ...]
     assigns: tuple[Assign, ...]
     output: sp.MatrixSymbol
+    more_outputs: tuple[sp.MatrixSymbol, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[sp.MatrixSymbol, ...]:
+        return (self.output, *self.more_outputs)
 
     @property
     def tokens(self) -> int:
@@ -108,6 +188,7 @@ class Program:
             tuple(swap[s] for s in self.inputs),
             tuple(Assign(swap[a.target], a.value.xreplace(swap)) for a in self.assigns),
             swap[self.output],
+            tuple(swap[o] for o in self.more_outputs),
         )
 
     def __str__(self) -> str:
@@ -132,7 +213,7 @@ def generic_determinant(program: Program, expression: MatrixExpr, *, digits: int
                     # Multiples of an irrational number modulo one: all distinct, and no scores that saturate a softmax.
                     known[symbol][i, j] = (mpmath.sqrt(2) * (1 + 31 * number + 17 * i + j)) % 1 - mpmath.mpf(1) / 3
         for assign in program.assigns:
-            if assign.target != program.output and assign.target not in known:
+            if assign.target not in program.outputs and assign.target not in known:
                 known[assign.target] = _evaluate(assign.value, known)
         return abs(mpmath.det(_evaluate(expression, known)))
 
@@ -154,18 +235,37 @@ def _evaluate(expression: MatrixExpr, known: dict[MatrixExpr, mpmath.matrix]) ->
             for factor in factors[1:]:
                 product = product * _evaluate(factor, known)
             return mpmath.mpf(coefficient) * product
-        case RowSoftmax():
+        case sp.MatrixBase():
+            return mpmath.matrix(expression.rows, expression.cols) + mpmath.matrix(expression.tolist())
+        case RowSoftmax() | RowHardmax():
+            return _evaluate_rows(expression, _evaluate(expression.arg, known))
+        case Elementwise():
             scores = _evaluate(expression.arg, known)
-            weights = scores.apply(mpmath.exp)
-            for i in range(weights.rows):
-                total = mpmath.fsum(weights[i, j] for j in range(weights.cols))
-                for j in range(weights.cols):
-                    weights[i, j] /= total
-            return weights
+            function = sp.lambdify(symbols.SCORE, expression.expression, "mpmath")
+            for i in range(scores.rows):
+                for j in range(scores.cols):
+                    seen = expression.mask is None or expression.mask[i, j]
+                    scores[i, j] = function(scores[i, j]) if seen else mpmath.mpf(0)
+            return scores
     raise TypeError(
         f"no exact evaluation of a matrix expression of type {type(expression).__name__}: "
         "add a case to smisym.program._evaluate"
     )
+
+
+def _evaluate_rows(expression: Activation, scores: mpmath.matrix) -> mpmath.matrix:
+    """Softmax or hardmax of every row, to the working precision."""
+    out = mpmath.matrix(scores.rows, scores.cols)
+    for i in range(scores.rows):
+        columns = expression.attended(i)
+        if isinstance(expression, RowHardmax):
+            row = [scores[i, j] for j in columns]
+            out[i, columns[row.index(max(row))]] = mpmath.mpf(1)
+            continue
+        total = mpmath.fsum(mpmath.exp(scores[i, j]) for j in columns)
+        for j in columns:
+            out[i, j] = mpmath.exp(scores[i, j]) / total
+    return out
 
 
 def gram_factor(expression: MatrixExpr) -> tuple[sp.Expr, MatrixExpr] | None:
@@ -181,193 +281,28 @@ def gram_factor(expression: MatrixExpr) -> tuple[sp.Expr, MatrixExpr] | None:
     return coefficient, left
 
 
-class Unroller:
-    """Unrolls matrix expressions into scalar straight-line code, entry by entry.
-
-    ``lines`` collects (scalar symbol, scalar expression) in order.  Calls such as ``row_softmax_3``
-    refer to the numeric kernels of :func:`kernels`.
-    """
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[sp.Symbol, sp.Expr]] = []
-        self._entries: dict[MatrixExpr, sp.ImmutableDenseMatrix] = {}
-        self._count = 0
-
-    def bind(self, symbol: sp.MatrixSymbol) -> list[sp.Symbol]:
-        """Make a matrix symbol an argument; returns its entries row by row."""
-        rows, columns = map(int, symbol.shape)
-        scalars = [[symbols.entry(symbol, i, j) for j in range(columns)] for i in range(rows)]
-        self._entries[symbol] = sp.ImmutableDenseMatrix(scalars)
-        return [s for row in scalars for s in row]
-
-    def assign(self, target: sp.MatrixSymbol, value: MatrixExpr) -> None:
-        matrix = self.entries(value)
-        self._entries[target] = matrix.applyfunc(lambda x: x)
-        rows, columns = map(int, target.shape)
-        named = [[self.name(matrix[i, j], f"{target.name}__{i}_{j}") for j in range(columns)] for i in range(rows)]
-        self._entries[target] = sp.ImmutableDenseMatrix(named)
-
-    def name(self, value: sp.Expr, name: str | None = None) -> sp.Expr:
-        """Give a scalar expression a name in the straight line; atoms need none."""
-        if value.is_Atom:
-            return value
-        if name is None:
-            name = f"_t{self._count}"
-            self._count += 1
-        symbol = sp.Symbol(name, real=True)
-        self.lines.append((symbol, value))
-        return symbol
-
-    def entries(self, expression: MatrixExpr) -> sp.ImmutableDenseMatrix:
-        """Scalar entries of a matrix expression, over names already in the straight line."""
-        known = self._entries.get(expression)
-        if known is not None:
-            return known
-        match expression:
-            case sp.Identity():
-                return sp.ImmutableDenseMatrix(sp.eye(int(expression.shape[0])))
-            case sp.Transpose():
-                return self.entries(expression.arg).T
-            case sp.MatAdd():
-                total = self.entries(expression.args[0])
-                for term in expression.args[1:]:
-                    total = total + self.entries(term)
-                return total
-            case sp.MatMul():
-                return self._product(expression)
-            case RowSoftmax():
-                return self._softmax(expression)
-        raise TypeError(
-            f"no scalar code for a matrix expression of type {type(expression).__name__}: "
-            "add a case to smisym.program.Unroller.entries"
-        )
-
-    def _product(self, expression: sp.MatMul) -> sp.ImmutableDenseMatrix:
-        coefficient, factors = expression.as_coeff_matrices()
-        result = self.entries(factors[-1])
-        for factor in reversed(factors[:-1]):
-            # Name the entries of a partial product: what is used T times is computed once.
-            result = self.entries(factor) * result.applyfunc(self.name)
-        return coefficient * result
-
-    def log_ratios(self, argument: MatrixExpr) -> sp.ImmutableDenseMatrix:
-        """Entries ``s_ij - s_ii`` of a square matrix of scores, in the form that loses least digits.
-
-        For a Gram matrix, coefficient * sum_r U_ir (U_jr - U_ir): nearly equal scores keep their digits.
-        """
-        size = int(argument.shape[0])
-        gram = gram_factor(argument)
-        if gram is None:
-            scores = self.entries(argument)
-            return sp.ImmutableDenseMatrix(size, size, lambda i, j: scores[i, j] - scores[i, i])
-        coefficient, factor = gram
-        u = self.entries(factor)
-        rank = u.shape[1]
-
-        def ratio(i: int, j: int) -> sp.Expr:
-            terms = [sp.Mul(u[i, r], sp.Add(u[j, r], -u[i, r]), evaluate=False) for r in range(rank)]
-            return sp.Integer(0) if i == j else coefficient * sp.Add(*terms)
-
-        return sp.ImmutableDenseMatrix(size, size, ratio)
-
-    def _softmax(self, expression: RowSoftmax) -> sp.ImmutableDenseMatrix:
-        ratios = self.log_ratios(expression.arg)
-        size = ratios.shape[0]
-        if size == 2:
-            # One exponential a row; the diagonal follows because rows sum to one.
-            off = [self.name(1 / (1 + sp.exp(-ratios[i, 1 - i]))) for i in range(2)]
-            return sp.ImmutableDenseMatrix([[1 - off[0], off[0]], [off[1], 1 - off[1]]])
-        rows = []
-        for i in range(size):
-            call = sp.Function(f"row_softmax_{size}")(*[self.name(ratios[i, j]) for j in range(size)])
-            rows.append(self._unpack(call, size))
-        return sp.ImmutableDenseMatrix(rows)
-
-    def _unpack(self, call: sp.Expr, count: int) -> list[sp.Symbol]:
-        stacked = sp.Symbol(f"_v{self._count}")
-        base = sp.IndexedBase(stacked)
-        self._count += 1
-        self.lines.append((stacked, call))
-        return [self.name(base[k]) for k in range(count)]
-
-    def solve(self, matrix: MatrixExpr, rhs: sp.ImmutableDenseMatrix) -> tuple[sp.ImmutableDenseMatrix, sp.Expr]:
-        """(x, log|det matrix|) with ``matrix x = rhs`` for one right-hand side column."""
-        a = self.entries(matrix)
-        size = a.shape[0]
-        if size == 2:
-            det = self.name(a[0, 0] * a[1, 1] - a[0, 1] * a[1, 0])
-            inverse = self.name(1 / det)
-            x = [
-                self.name((a[1, 1] * rhs[0] - a[0, 1] * rhs[1]) * inverse),
-                self.name((a[0, 0] * rhs[1] - a[1, 0] * rhs[0]) * inverse),
-            ]
-            return sp.ImmutableDenseMatrix(x), sp.log(sp.Abs(det))
-        call = sp.Function(f"solve_logdet_{size}")(*[self.name(e) for e in a], *rhs)
-        *x, logdet = self._unpack(call, size + 1)
-        return sp.ImmutableDenseMatrix(x), logdet
-
-    def compile(self, arguments: Sequence[sp.Symbol], outputs: Sequence[sp.Expr]) -> Callable[..., list[np.ndarray]]:
-        """A numpy function of the arguments (arrays that broadcast) that returns the outputs."""
-        lines = list(self.lines)
-        return sp.lambdify(
-            list(arguments), list(outputs), modules=[kernels(), "numpy"], cse=lambda exprs: (lines, list(exprs))
-        )
+def product_factor(expression: MatrixExpr) -> tuple[sp.Expr, MatrixExpr, MatrixExpr] | None:
+    """(coefficient, U, V) when ``expression`` is ``coefficient * U * V^T``, two factors or a Gram matrix; else None."""
+    gram = gram_factor(expression)
+    if gram is not None:
+        return gram[0], gram[1], gram[1]
+    coefficient, matrix = expression.as_coeff_mmul()
+    if isinstance(matrix, sp.MatMul) and len(matrix.args) == 2 and isinstance(matrix.args[1], sp.Transpose):
+        return coefficient, matrix.args[0], matrix.args[1].arg
+    return None
 
 
-def kernels() -> dict[str, Callable[..., np.ndarray]]:
-    """The numeric kernels that unrolled code calls, by name, for every size it may need."""
-    table: dict[str, Callable[..., np.ndarray]] = {}
-    for size in range(2, MAX_TOKENS + 1):
-        table[f"row_softmax_{size}"] = _row_softmax
-        table[f"solve_logdet_{size}"] = _solve_logdet
-    return table
+def split_constant(expression: MatrixExpr) -> tuple[sp.ImmutableDenseMatrix | None, MatrixExpr]:
+    """(constant matrix or None, the rest) of a sum."""
+    if not isinstance(expression, sp.MatAdd):
+        return None, expression
+    constants = [term for term in expression.args if isinstance(term, sp.MatrixBase)]
+    rest = [term for term in expression.args if not isinstance(term, sp.MatrixBase)]
+    if not constants:
+        return None, expression
+    return sum(constants[1:], constants[0]), (rest[0] if len(rest) == 1 else sp.MatAdd(*rest))
 
 
-# Unrolled code grows as T^3 a layer; beyond this size a declaration is refused with that reason.
-MAX_TOKENS = 16
-
-
-def _row_softmax(*scores: Any) -> np.ndarray:
-    """(T, ...) softmax of T arrays, shifted by their maximum."""
-    rows = np.array(np.broadcast_arrays(*scores))
-    rows = np.exp(rows - rows.real.max(axis=0))
-    rows /= rows.sum(axis=0)
-    return rows
-
-
-def _solve_logdet(*entries: Any) -> np.ndarray:
-    """Gaussian elimination with partial pivoting, vectorised over the trailing axes.
-
-    ``entries``: the T*T entries of A row by row, then the T entries of the right-hand side.
-    Returns (T+1, ...): the solution, then log|det A|.
-    """
-    size = round((float(np.sqrt(4 * len(entries) + 1)) - 1) / 2)
-    rows = np.array(np.broadcast_arrays(*entries), dtype=float)
-    matrix = np.concatenate(
-        [rows[: size * size].reshape(size, size, *rows.shape[1:]), rows[size * size :][:, None]], axis=1
-    )
-    logdet = np.zeros(rows.shape[1:])
-    for k in range(size):
-        _pivot(matrix, k)
-        logdet += np.log(np.abs(matrix[k, k]))
-        for i in range(k + 1, size):
-            factor = matrix[i, k] / matrix[k, k]
-            matrix[i, k + 1 :] -= factor * matrix[k, k + 1 :]
-    out = np.empty((size + 1, *rows.shape[1:]))
-    for k in reversed(range(size)):
-        total = matrix[k, size].copy()
-        for j in range(k + 1, size):
-            total -= matrix[k, j] * out[j]
-        out[k] = total / matrix[k, k]
-    out[size] = logdet
-    return out
-
-
-def _pivot(matrix: np.ndarray, k: int) -> None:
-    """Swap row k with the row below it of largest entry in column k, elementwise over the batch."""
-    for i in range(k + 1, matrix.shape[0]):
-        swap = np.abs(matrix[i, k]) > np.abs(matrix[k, k])
-        if swap.any():
-            upper = np.where(swap, matrix[i, k:], matrix[k, k:])
-            matrix[i, k:] = np.where(swap, matrix[k, k:], matrix[i, k:])
-            matrix[k, k:] = upper
+def reference(attended: list[int], row: int) -> int:
+    """The column that log-ratios of a row refer to: its own token where it is attended, else the first that is."""
+    return row if row in attended else attended[0]

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from smisym.modes import CHUNK, MODE_STARTS, Integrand, find_modes, log_density, probe
+from smisym.modes import CHUNK, Integrand, find_modes, log_density, probe, starts
 
 
 @dataclass
@@ -48,18 +48,23 @@ def discrete(integrand: Integrand, *, cov: bool = False) -> Posterior:
     """The case d = 0: a finite sum over branches, exact."""
     S = integrand.samples
     index = np.arange(S)
-    r, log_weight = integrand.evaluate(index, np.empty((0, 1, S)))
-    r, log_weight = r[..., 0, :], log_weight[0]
+    r, log_weight, along = integrand.evaluate(index, np.empty((0, 1, S)))
+    r, log_weight = r[..., 0, :], log_weight[:, 0]
     logf = log_weight - 0.5 * np.einsum("bms,bms->bs", r, r)
+    logf = np.where(np.isfinite(logf), logf, -np.inf)
     top = logf.max(axis=0)
-    w = np.exp(logf - top)
+    w = np.exp(logf - np.where(np.isfinite(top), top, 0.0))
     total = w.sum(axis=0)
-    w /= total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        w /= total
     mean = np.einsum("bs,bms->sm", w, r)
     centred = r - mean.T
     spread = np.einsum("bs,bms,bks->smk", w, centred, centred) if cov else None
-    zeros = np.zeros(S)
-    return Posterior(top + np.log(total), mean, spread, zeros, np.ones(S), np.isfinite(total))
+    if spread is not None and along is not None:
+        spread += np.einsum("bs,bims,biks->smk", w, along[..., 0, :], along[..., 0, :])
+    with np.errstate(divide="ignore"):
+        log_norm = top + np.log(total)
+    return Posterior(log_norm, mean, spread, np.zeros(S), np.ones(S), np.isfinite(log_norm))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -76,6 +81,8 @@ _ROOT = {1: 64, 2: 12, 3: 8, 4: 12}
 _RESOLVED = 2.5
 # The same over a whole cell, beyond which the bounds of the cell are widened.
 _BLURRED = 10.0
+# How far from the mean, in standard deviations, mass may lie that an unresolved cell holds.
+_DISTANCE = 5.0
 # Integrand evaluations that one posterior may cost unless told otherwise, by dimension.
 _BUDGET = {1: 10**5, 2: 8 * 10**6, 3: 10**6, 4: 10**6}
 
@@ -118,6 +125,9 @@ def lattice(integrand: Integrand, *, rtol: float = 1e-6, cov: bool = False, max_
     state = _LatticeState(integrand, rtol, cov, depth, max_nodes or _BUDGET[d])
     active = np.arange(S)
     cells = state.root_cells(active)
+    # Where no field that was tried has any weight, nothing is left to integrate.
+    state.log_norm[~np.isfinite(state.best)] = -np.inf
+    active = active[np.isfinite(state.best)]
     while active.size:
         sums = state.evaluate(cells)
         keep, done = state.digest(active, cells, sums)
@@ -154,7 +164,7 @@ class _LatticeState:
         self.converged = np.zeros(S, dtype=bool)
         # Known maxima of narrow posteriors: the cells that hold them are never dropped.
         self.narrow = np.zeros(S, dtype=bool)
-        self.modes = np.full((S, MODE_STARTS * integrand.branches, d), np.nan)
+        self.modes = np.full((S, starts(d) * integrand.branches, d), np.nan)
 
     def _features(self) -> np.ndarray:
         """(F, nodes): 1, offsets, products of offsets."""
@@ -180,6 +190,9 @@ class _LatticeState:
             self.modes[active[far]] = np.where((modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan)
             self.narrow[active[far]] = True
         self.best[active] = best
+        active, radius = active[np.isfinite(best)], radius[np.isfinite(best)]
+        if not active.size:
+            return _Cells(np.empty(0, dtype=int), np.empty((0, d), dtype=int))
         width = self.n * self.first_step
         half = np.maximum(np.ceil(radius / width), 1)
         coarser = np.maximum(np.ceil(np.log2(half / (_ROOT[d] / 2))), 0).astype(int)
@@ -230,7 +243,7 @@ class _LatticeState:
         h = self.step(owner)
         centre = ((corner + 0.5) * (self.n * h)[:, None]).T  # (d, C)
         x = centre[:, None, :] + self.offsets[:, :, None] * h
-        r, log_weight = self.integrand.evaluate(owner, x)
+        r, log_weight, along = self.integrand.evaluate(owner, x)
         logf = log_density(x, r, log_weight)
         top = logf.max(axis=(0, 1))
         bound, resolved = self._bounds(centre, h, r, log_weight)
@@ -239,6 +252,7 @@ class _LatticeState:
             heavy = np.arange(len(top))
         else:
             centre, h, r, logf = centre[:, heavy], h[heavy], r[..., heavy], logf[..., heavy]
+            along = None if along is None else along[..., heavy]
         runs = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
         peak = np.maximum.reduceat(top, runs)
         # Each cell relative to its own peak first: the arithmetic stays clear of slow denormal numbers.
@@ -247,7 +261,7 @@ class _LatticeState:
         np.exp(w, out=w)
         reference = np.repeat(np.where(np.isfinite(peak), peak, 0.0), np.diff(np.r_[runs, len(owner)]))
         scale = np.exp(np.where(np.isfinite(top[heavy]), top[heavy], -np.inf) - reference[heavy])
-        sums = self._sum(centre, h, r, w)
+        sums = self._sum(centre, h, r, w, along)
         first, alias, *second = [add_runs(a, scale, owner[heavy], owner[runs]) for a in sums if a is not None]
         return _Sums(bound, resolved, owner[runs], peak, first, alias, second[0] if second else None)
 
@@ -255,6 +269,9 @@ class _LatticeState:
         self, centre: np.ndarray, h: np.ndarray, r: np.ndarray, log_weight: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Upper bound of log f in each cell, from the range of each residual over the nodes."""
+        if not r.shape[1]:
+            near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
+            return log_weight.max(axis=(0, 1)) + 1.0 - 0.5 * (near**2).sum(axis=0), np.ones(len(h), dtype=bool)
         low, high = r.min(axis=2), r.max(axis=2)
         spread = high - low
         resolved = spread.max(axis=(0, 1)) <= _RESOLVED * (self.n - 1)
@@ -264,7 +281,7 @@ class _LatticeState:
         ) * spread
         gap = np.maximum(np.maximum(low - margin, -high - margin), 0.0)
         near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
-        bound = log_weight.max(axis=0) + 1.0 - 0.5 * (near**2).sum(axis=0) - 0.5 * (gap**2).sum(axis=1).min(axis=0)
+        bound = log_weight.max(axis=(0, 1)) + 1.0 - 0.5 * (near**2).sum(axis=0) - 0.5 * (gap**2).sum(axis=1).min(axis=0)
         return bound, resolved
 
     def _sum(
@@ -273,6 +290,7 @@ class _LatticeState:
         h: np.ndarray,
         r: np.ndarray,
         w: np.ndarray,
+        along: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Sums of 1 and zeta, the same over each sublattice, and sums of zeta zeta^T when asked for."""
         d, m = self.integrand.dim, self.integrand.residuals
@@ -294,6 +312,9 @@ class _LatticeState:
             first[:, 1 + d + j] = wr.sum(axis=0)
             alias[:, :, 1 + d + j] = (self.signs @ wr).T
         second = self._second(centre, h, r, w, sums, weighted) if self.cov is not None else None
+        if second is not None and along is not None:
+            # Unit variance along each direction that was integrated in closed form.
+            second[:, d:, d:] += np.einsum("bnc,bijnc,biknc->cjk", w, along, along, optimize=True)
         return first, alias, second
 
     def _second(
@@ -364,10 +385,15 @@ class _LatticeState:
         keep = sums.bound > self.best[cells.owner] - self.depth
         watched = np.flatnonzero(self.narrow[cells.owner] & ~keep)
         keep[watched] = self._holds_mode(cells.owner[watched], cells.corner[watched])
-        blurred = np.zeros(S, dtype=bool)
-        blurred[cells.owner[keep & ~sums.resolved]] = True
+        blurred = np.flatnonzero(keep & ~sums.resolved)
+        owner = cells.owner[blurred]
+        # What unresolved cells may hold at most, relative to what was found.
+        held = np.zeros(S)
+        np.add.at(held, owner, np.exp(np.minimum(sums.bound[blurred] - reference[owner], 50.0)) * self.offsets.shape[1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            missed = np.nan_to_num(held[who] / first[:, 0], nan=1.0, posinf=1.0)
         kept = np.bincount(cells.owner[keep], minlength=S)[who]
-        error = np.where(blurred[who], np.maximum(error, 1.0), error)
+        error = error + np.minimum(_DISTANCE * missed, 1.0)
         self.error[who] = error
         self.converged[who] = error <= self.rtol
         cost = self.nodes[who] + kept * self.offsets.shape[1] * self.integrand.branches * 2**d

@@ -40,6 +40,12 @@ class SampleModel(Protocol):
     def tokens(self) -> int: ...
 
     @property
+    def slices(self) -> int: ...
+
+    @property
+    def row_slices(self) -> tuple[int, ...]: ...
+
+    @property
     def symmetry(self) -> SignSymmetry: ...
 
     @property
@@ -72,11 +78,25 @@ def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generato
         raise InputError(
             "alpha", alpha, f"more than {0.5 / dim:g} at D = {dim}, so that N = round(alpha D) >= 1", "raise alpha or D"
         )
-    W = rng.standard_normal((model.fields, dim))
+    own = slice_dimension(model, dim)
+    W = rng.standard_normal((model.fields, own))
     if normalised:
-        W *= math.sqrt(dim) / np.linalg.norm(W, axis=1, keepdims=True)
+        W *= math.sqrt(own) / np.linalg.norm(W, axis=1, keepdims=True)
     X = rng.standard_normal((count, model.tokens, dim))
-    return Data(X, model.channel.sample(project(W, flatten(X), model.tokens), rng), W)
+    return Data(X, model.channel.sample(project(W, flatten(X), model.tokens, model.row_slices), rng), W)
+
+
+def slice_dimension(model: SampleModel, dim: int) -> int:
+    """Dimension that each row of W lives in: D, or that of one slice; InputError where the slices do not divide D."""
+    own, left = divmod(dim, model.slices)
+    if left or own < 1:
+        raise InputError(
+            "D",
+            dim,
+            f"a multiple of {model.slices}, the number of heads that split the embedding",
+            f"use D = {max(own, 1) * model.slices}, or shared heads",
+        )
+    return own
 
 
 def flatten(X: np.ndarray) -> np.ndarray:
@@ -84,15 +104,30 @@ def flatten(X: np.ndarray) -> np.ndarray:
     return X.reshape(-1, X.shape[2])
 
 
-def project(W: np.ndarray, X: np.ndarray, tokens: int) -> np.ndarray:
-    """Fields (N, P, T) ``W X_mu^T / sqrt(D)`` from X (N T, D)."""
-    fields = (W @ X.T) / math.sqrt(X.shape[1])
+def project(W: np.ndarray, X: np.ndarray, tokens: int, row_slices: tuple[int, ...] = ()) -> np.ndarray:
+    """Fields (N, P, T) ``W X_mu^T / sqrt(D)`` from X (N T, D); each row of W sees its own slice of X."""
+    fields = np.empty((len(W), len(X)))
+    for rows, part in _parts(row_slices, W.shape[1], X, len(W)):
+        fields[rows] = (W[rows] @ part.T) / math.sqrt(W.shape[1])
     return fields.reshape(len(W), -1, tokens).transpose(1, 0, 2)
 
 
-def back_project(g: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """(P, D) ``sum_mu g_mu X_mu / sqrt(D)`` from g (N, P, T) and X (N T, D)."""
-    return (g.transpose(1, 0, 2).reshape(g.shape[1], -1) @ X) / math.sqrt(X.shape[1])
+def back_project(g: np.ndarray, X: np.ndarray, row_slices: tuple[int, ...] = ()) -> np.ndarray:
+    """(P, D) ``sum_mu g_mu X_mu / sqrt(D)`` from g (N, P, T) and X (N T, D); each row of g on its own slice of X."""
+    flat = g.transpose(1, 0, 2).reshape(g.shape[1], -1)
+    own = X.shape[1] // (1 + max(row_slices, default=0))
+    out = np.empty((len(flat), own))
+    for rows, part in _parts(row_slices, own, X, len(flat)):
+        out[rows] = (flat[rows] @ part) / math.sqrt(own)
+    return out
+
+
+def _parts(row_slices: tuple[int, ...], own: int, X: np.ndarray, count: int) -> list[tuple[Any, np.ndarray]]:
+    """(rows, the columns of X that they see) for every slice."""
+    if not any(row_slices):
+        return [(slice(0, count), X)]
+    which = np.array(row_slices)
+    return [(which == s, X[:, s * own : (s + 1) * own]) for s in range(which.max() + 1)]
 
 
 def check_data(
@@ -126,7 +161,8 @@ def check_data(
             "pass the X and y of the same samples",
         )  # fmt: skip
     observed = y if hasattr(y, "y") else values
-    return X, observed, None if W is None else check_array("W", W, (model.fields, X.shape[2]))
+    own = slice_dimension(model, X.shape[2])
+    return X, observed, None if W is None else check_array("W", W, (model.fields, own))
 
 
 def check_dimension(dim: int) -> None:

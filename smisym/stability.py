@@ -14,7 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from smisym.branch import LAST, Branch, growth_at_zero, highest, refine_crossing, scout, trace
+from smisym.branch import (
+    LAST,
+    Branch,
+    growth_at_zero,
+    highest,
+    refine_crossing,
+    scout,
+    trace,
+    trivial_coordinates,
+)
+from smisym.charts import LevelSet
 from smisym.errors import InputError
 from smisym.model import Model
 from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, affordable
@@ -24,7 +34,9 @@ from smisym.solution import Result, Solution, mean_and_error
 _ARRIVAL_POINTS, _FEWEST_POINTS = 256, 128
 # Lattice over the coordinates of y: points a side, raised until the first threshold moves less than the tolerance;
 # share of the mass below which a point of it is left out; tolerance of the inner integrals by free dimensions.
-_SIDES = {1: (24, 36, 54, 80, 120), 2: (24, 36, 54, 80, 120), 3: (16, 24, 36)}
+_SIDES = {1: (48, 96, 192, 384, 768), 2: (24, 36, 54, 80, 120), 3: (16, 24, 36)}
+# Share of the outputs below which the axes are linear: with one coordinate, singular densities are followed far down.
+_NARROW = {1: 1e-3}
 _SIDE_TOL = 3e-5
 _NEGLIGIBLE = 1e-12
 # The lattice reaches so far that its outer half carries less than this share of the rate, up to a largest reach.
@@ -71,27 +83,34 @@ def weak_recovery(
             )
         samples = affordable(model, THRESHOLD_SAMPLES) if samples is None else samples
         omap = OverlapMap(model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
-    trivial = _trivial(omap)
-    if trivial:
-        return _solution(omap, trivial, Result.SUCCESS)
+    if not omap.model.symmetry.projectors:
+        return _solution(omap, _coupled(omap), Result.SUCCESS)
     coarse = scout(omap, last_stage=False)
     found: list[Threshold] = []
     # Of the last stage only its beginning is used.
     solved = all(stage.solved for stage in coarse.stages[:-1])
     for i, stage in enumerate(coarse.stages):
         previous = coarse.stages[i - 1] if i else None
+        if stage.trivial:
+            nothing = np.zeros((omap.model.fields,) * 2)
+            found += [
+                _threshold(omap.model, "trivial", int(k), 0.0, 0.0, nothing) for k in np.flatnonzero(stage.active)
+            ]
+            continue
 
         def solve(r: int, stage: Any = stage, previous: Any = previous) -> tuple[float, np.ndarray]:
             return _one(omap, r, stage.pivot, previous)
 
         if previous is None and _by_quadrature(omap.model):
             first, change = first_threshold(omap.model, stage.pivot)
-            found.append(_threshold(omap.model, "weak", stage.pivot, first, change, 0 * np.eye(omap.model.fields)))
+            nothing = np.zeros((omap.model.fields,) * 2)
+            found += [_threshold(omap.model, "weak", k, first, change, nothing) for k in _learned(stage, previous)]
             continue
         values: list[tuple[float, np.ndarray]] = omap.each(solve)
         alpha, error = mean_and_error(np.array([v[0] for v in values]))
         Q = omap.model.symmetry.matrix(np.mean([v[1] for v in values], axis=0))
-        found.append(_threshold(omap.model, "weak", stage.pivot, float(alpha), float(error), Q))
+        for k in _learned(stage, previous):
+            found.append(_threshold(omap.model, "weak", k, float(alpha), float(error), Q))
     learned = coarse.stages[-1].active if coarse.stages else np.zeros(coarse.coordinates, dtype=bool)
     for pivot in np.flatnonzero(~learned):
         Q = omap.model.symmetry.matrix(coarse.stages[-1].q[-1]) if coarse.stages else np.zeros((omap.model.fields,) * 2)
@@ -99,9 +118,22 @@ def weak_recovery(
     return _solution(omap, found, Result.SUCCESS if solved else Result.NOISY)
 
 
+def _learned(stage: Any, previous: Any) -> list[int]:
+    """What a stage adds: the block that becomes unstable, then those that are learned with it at once."""
+    new = stage.active if previous is None else stage.active & ~previous.active
+    return [stage.pivot, *[int(k) for k in np.flatnonzero(new) if k != stage.pivot]]
+
+
 def _by_quadrature(model: Model) -> bool:
     """Whether the first threshold is better integrated over y than sampled."""
-    return model.level_set.dimension in _SIDES and model.channel.free_dimensions <= 4
+    chart = model.level_set
+    return chart is not None and chart.density and chart.dimension in _SIDES and model.channel.free_dimensions <= 4
+
+
+def _chart(model: Model) -> LevelSet:
+    if model.level_set is None:
+        raise TypeError("no chart: there are no coordinates of y to integrate over")
+    return model.level_set
 
 
 def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
@@ -113,7 +145,7 @@ def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
     """
     rtol = _INNER.get(model.channel.free_dimensions, 1e-2)
     reach, values = 1.8, list[float]()
-    for side in _SIDES[model.level_set.dimension]:
+    for side in _SIDES[_chart(model).dimension]:
         value, tail = _first_at(model, coordinate, side, reach, rtol)
         while tail > _TAIL and reach < _FARTHEST:
             reach *= 2
@@ -132,12 +164,15 @@ def _first_at(model: Model, coordinate: int, side: int, reach: float, rtol: floa
     still, eye = np.zeros((len(u), model.fields, model.tokens)), np.eye(model.fields)
     # A look at the density first: most of the lattice carries no mass.
     seen = channel.moments_at(u, still, eye, rtol=0.1).log_partition + measure
+    # No field has some of these outputs.
+    seen = np.where(np.isfinite(seen), seen, -np.inf)
     kept = seen > seen.max() + np.log(_NEGLIGIBLE)
     moments = channel.moments_at(u[kept], still[kept], eye, cov=True, rtol=rtol)
     log_weight = moments.log_partition + measure[kept]
     weight = np.exp(log_weight - log_weight.max())
     dg = np.asarray(moments.dg)
     rate = weight * np.einsum("pq,nptas,ab,nqtbs->n", B, dg, B, dg, optimize=True)
+    rate *= model.slices / float(np.sum(B * B))
     return float(weight.sum() / rate.sum()), float(rate[outer[kept]].sum() / rate.sum())
 
 
@@ -147,14 +182,14 @@ def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndar
     ``side`` (even) points an axis, to ``reach`` times the largest of some thousand random outputs.  Where the chart is
     even, half of the lattice stands for the whole.
     """
-    K, P, T = model.level_set.dimension, model.fields, model.tokens
+    K, P, T = _chart(model).dimension, model.fields, model.tokens
     fields = np.random.default_rng(0).standard_normal((2048, P, T))
     # Tokens are exchangeable: with every exchange in the sample, its principal axes lie exactly along narrow ridges.
     exchanged = np.concatenate([fields[:, :, list(order)] for order in itertools.permutations(range(T))])
-    sample = model.level_set.coordinates(model.observe(exchanged)).values
+    sample = _chart(model).coordinates(model.observe(exchanged)).values
     principal = np.linalg.eigh(sample.T @ sample)[1]
     along = np.abs(sample @ principal)
-    narrow, wide = np.quantile(along, 0.25, axis=0), reach * along.max(axis=0)
+    narrow, wide = np.quantile(along, _NARROW.get(K, 0.25), axis=0), reach * along.max(axis=0)
     step = 2 * np.arcsinh(wide / narrow) / side
     axis = np.arange(side) + 0.5 - side / 2
     grid = np.stack(np.meshgrid(*[axis] * K, indexing="ij"), axis=-1).reshape(-1, K)
@@ -164,14 +199,17 @@ def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndar
 
 
 def _even(model: Model) -> bool:
-    """Whether u and -u have one level set: solved fields are odd in u, and every branch comes with its negative."""
-    chart, rng = model.level_set, np.random.default_rng(0)
+    """Whether u and -u have one level set: every branch of one is a branch of the other, with the same weight."""
+    chart, rng = _chart(model), np.random.default_rng(0)
     free = list(rng.standard_normal((len(chart.free_rows) * model.tokens, 16)))
     u = rng.standard_normal((chart.dimension, 16))
-    (there, weight), (back, other) = chart.solve(free, list(u)), chart.solve(free, list(-u))
-    odd = all(np.array_equal(a, -b) for a, b in zip(there, back, strict=True)) and np.array_equal(weight, other)
-    signs = {tuple(branch) for branch in chart.branches.tolist()}
-    return odd and all(tuple(-s for s in branch) in signs for branch in signs)
+    latent = list(rng.standard_normal((len(chart.latents), 16)))
+    there, back = chart.solve(free, latent, list(u)), chart.solve(free, latent, list(-u))
+    points: np.ndarray = np.array(there.solved)
+    images: np.ndarray = np.array(back.solved)
+    if not np.array_equal(np.array(there.log_weight), np.array(back.log_weight)):
+        return False
+    return all(any(np.array_equal(point, image) for image in images) for point in points)
 
 
 def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers: int | None = None) -> Solution:
@@ -216,35 +254,39 @@ def counting(model: Model) -> tuple[tuple[int, ...], float]:
     best: tuple[tuple[int, ...], float] = ((), 0.0)
     for size in range(1, model.fields + 1):
         for rows in itertools.combinations(range(model.fields), size):
-            rank = model.jacobian_rank(rows, rng)
+            rank = model.jacobian_rank(rows, rng) * model.slices
             ratio = size / rank if rank > 0 else math.inf
             if ratio >= best[1]:
                 best = (rows, ratio)
     return best
 
 
-def _trivial(omap: OverlapMap) -> list[Threshold]:
-    """Directions in which g_out(y, 0, I) does not vanish: learned at any alpha.
+def _coupled(omap: OverlapMap) -> list[Threshold]:
+    """The first threshold where overlaps are coupled: 1 / the largest eigenvalue of dE at Q = 0, and its eigenvector.
 
-    A row that some symmetry flips has g_out = 0 there exactly; no estimate is asked.
+    Trivial directions instead, where there are any: they come first.
     """
-    P, symmetry = omap.model.fields, omap.model.symmetry
-    rows = np.flatnonzero((symmetry.signs == 1).all(axis=0))
-    if not rows.size:
-        return []
-    estimates = omap.sibling(64 * omap.scrambles).evaluate(np.zeros((P, P)))
-    mean, error = mean_and_error(np.array([e.three[0][np.ix_(rows, rows)] for e in estimates]))
-    inner = float(np.mean([e.inner_error for e in estimates]))
-    values, vectors = np.linalg.eigh(mean)
-    found = []
-    for value, part in zip(values[::-1], vectors.T[::-1], strict=True):
-        if value > max(8 * float(np.abs(error).max()), inner, 1e-8):
-            vector = np.zeros(P)
-            vector[rows] = part
-            used = np.flatnonzero(np.abs(vector) > 1e-6)
-            layers = tuple(sorted({omap.model.row_layers[r] for r in used}))
-            found.append(Threshold("trivial", layers, vector[None], 0.0, 0.0, np.zeros((P, P))))
-    return found
+    symmetry, P = omap.model.symmetry, omap.model.fields
+    nothing = np.zeros((P, P))
+    shown = trivial_coordinates(omap)
+    estimates = omap.evaluate(nothing)
+    if shown.any():
+        mean = np.mean([symmetry.project(e.three[0]) for e in estimates], axis=0)
+        values, vectors = np.linalg.eigh(mean)
+        subspace = vectors.T[values > 1e-3 * values[-1]]
+        return [_along(omap.model, "trivial", subspace, 0.0, 0.0, nothing)]
+    rates, direction = [], np.zeros((P, P))
+    for estimate in estimates:
+        columns = [symmetry.coordinates(estimate.derivative(B)) for B in symmetry.basis]
+        values, vectors = np.linalg.eig(np.array(columns).T)
+        top = int(values.real.argmax())
+        rates.append(float(values[top].real))
+        matrix = symmetry.matrix(vectors[:, top].real)
+        direction += matrix if np.trace(matrix) > 0 else -matrix
+    alpha, error = mean_and_error(1.0 / np.array(rates))
+    values, vectors = np.linalg.eigh(direction / len(estimates))
+    subspace = vectors.T[values > 1e-2 * values[-1]]
+    return [_along(omap.model, "weak", subspace, float(alpha), float(error), nothing)]
 
 
 def _one(omap: OverlapMap, scramble: int, pivot: int, previous: Any) -> tuple[float, np.ndarray]:
@@ -259,10 +301,14 @@ def _one(omap: OverlapMap, scramble: int, pivot: int, previous: Any) -> tuple[fl
 
 def _threshold(model: Model, kind: str, pivot: int, alpha: float, error: float, Q: np.ndarray) -> Threshold:
     values, vectors = np.linalg.eigh(model.symmetry.basis[pivot])
-    subspace = vectors.T[np.abs(values) > 1e-9]
+    return _along(model, kind, vectors.T[np.abs(values) > 1e-9], alpha, error, Q)
+
+
+def _along(model: Model, kind: str, subspace: np.ndarray, alpha: float, error: float, Q: np.ndarray) -> Threshold:
+    subspace = subspace * np.where(subspace.sum(axis=1) < 0, -1.0, 1.0)[:, None]
     rows = np.flatnonzero(np.abs(subspace).max(axis=0) > 1e-9)
     layers = tuple(sorted({model.row_layers[r] for r in rows}))
-    return Threshold(kind, layers, np.abs(subspace), alpha, error, Q)
+    return Threshold(kind, layers, subspace, alpha, error, Q)
 
 
 def _solution(omap: OverlapMap, found: list[Threshold], result: Result) -> Solution:

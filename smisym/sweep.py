@@ -171,7 +171,7 @@ def _errors(omap: OverlapMap, found: FixedPoint) -> Record:
 def _entropy(omap: OverlapMap, found: FixedPoint) -> Record:
     """Phi at the fixed point: of each scramble at its own, where none is perfect, else at the mean overlap."""
     if np.isfinite(found.potential).all():
-        prior = [prior_terms(omap.model.symmetry.matrix(q)) for q in found.overlaps]
+        prior = [prior_terms(omap.model.symmetry.matrix(q)) / omap.model.slices for q in found.overlaps]
         value, error = mean_and_error(np.array(prior) + found.alpha * found.potential)
     else:
         solution = free_entropy(omap, found.Q, found.alpha)

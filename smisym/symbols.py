@@ -4,30 +4,45 @@ from __future__ import annotations
 
 import sympy as sp
 
-
-def field(layer: int, rank: int, tokens: int, role: str = "") -> sp.MatrixSymbol:
-    """Fields of one layer, ``h_l`` of shape (rank, tokens); ``role`` is "q" or "k" for untied weights."""
-    return sp.MatrixSymbol(f"h{role}_{layer}", rank, tokens)
+# One score of an attention layer, in expressions of a user's own activation.
+SCORE = sp.Symbol("s", real=True)
 
 
-def scores_vector(layer: int, rank: int, tokens: int, role: str = "") -> sp.MatrixSymbol:
+def field(layer: int, rank: int, tokens: int, role: str = "", head: int = 0) -> sp.MatrixSymbol:
+    """Fields of one head of a layer, ``h_l`` of shape (rank, tokens); ``role`` is "q" or "k" for untied weights.
+
+    Heads are numbered from 1; 0 stands for the only head and is not written.
+    """
+    return sp.MatrixSymbol(f"h{role}_{layer}{_suffix(head)}", rank, tokens)
+
+
+def scores_vector(layer: int, rank: int, tokens: int, role: str = "", head: int = 0) -> sp.MatrixSymbol:
     """Mixed fields ``U_l = B_{l-1} h_l^T`` of shape (tokens, rank)."""
-    return sp.MatrixSymbol(f"U{role}_{layer}", tokens, rank)
+    return sp.MatrixSymbol(f"U{role}_{layer}{_suffix(head)}", tokens, rank)
 
 
-def layer_matrix(layer: int, tokens: int) -> sp.MatrixSymbol:
+def layer_matrix(layer: int, tokens: int, stream: int = 0) -> sp.MatrixSymbol:
     """One layer's mixing ``A_l = c I + sigma(...)``, (tokens, tokens)."""
-    return sp.MatrixSymbol(f"A_{layer}", tokens, tokens)
+    return sp.MatrixSymbol(f"A_{layer}{_suffix(stream)}", tokens, tokens)
 
 
-def mixing(layer: int, tokens: int) -> sp.MatrixSymbol:
+def mixing(layer: int, tokens: int, stream: int = 0) -> sp.MatrixSymbol:
     """Accumulated mixing ``B_l``, (tokens, tokens), with X_l = B_l X_0."""
-    return sp.MatrixSymbol(f"B_{layer}", tokens, tokens)
+    return sp.MatrixSymbol(f"B_{layer}{_suffix(stream)}", tokens, tokens)
 
 
-def output(tokens: int) -> sp.MatrixSymbol:
-    """The output ``y``, (tokens, tokens)."""
-    return sp.MatrixSymbol("y", tokens, tokens)
+def statistic(tokens: int, stream: int = 0) -> sp.MatrixSymbol:
+    """Sum of what the layers before the last add to the tokens, (tokens, tokens): the committee's statistic."""
+    return sp.MatrixSymbol(f"S{_suffix(stream)}", tokens, tokens)
+
+
+def output(tokens: int, head: int = 0) -> sp.MatrixSymbol:
+    """The output ``y``, (tokens, tokens), or the part of it that one head shows."""
+    return sp.MatrixSymbol(f"y{_suffix(head)}", tokens, tokens)
+
+
+def _suffix(head: int) -> str:
+    return f"_{head}" if head else ""
 
 
 def entry(matrix: sp.MatrixSymbol, row: int, column: int) -> sp.Symbol:

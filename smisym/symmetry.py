@@ -1,12 +1,14 @@
 """The group that leaves the link unchanged, and what it leaves of the overlaps.
 
-Signs are found by pushing the flip of an input through the program, assignment by assignment:
-a target keeps its value, changes sign, or the flip is refused.  Nothing is assumed.
+Two kinds of maps of the rows of Z matter.  An *invariance* leaves the output as it is: the data cannot tell weights
+from their images.  An *equivariance* moves the output by a relabelling (signs and exchanges of what is observed): the
+posterior follows, so that state evolution commutes with the map, and an overlap that starts invariant stays so.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +16,11 @@ import sympy as sp
 
 from smisym.derivation import Derivation, Formula, Step
 from smisym.link import LinkFunction
-from smisym.program import Program
+
+# Fields at which a candidate is tried, and how well the outputs must agree relative to their size.
+_TRIALS, _EQUAL = 24, 1e-9
+# Finite groups are listed up to this many elements.
+_MOST = 4096
 
 
 @dataclass(frozen=True)
@@ -24,15 +30,33 @@ class Symmetry:
     signs
         (G, P), entries +-1: every flip of rows of Z that leaves the link unchanged, the identity first.
     basis
-        (k, P, P): Frobenius-orthonormal basis of the symmetric matrices that every flip leaves unchanged.
+        (k, P, P): basis of the symmetric matrices that commute with every equivariance, orthogonal under the trace.
+        Where
+        they commute with one another these are the projectors on the blocks of rows that are learned together, and
+        the coordinates of an overlap are its eigenvalues.
+    projectors
+        Whether the basis consists of such projectors.
+    elements
+        (G, P, P): the finite group of signed exchanges of rows that leave the link unchanged, the identity first.
+    rotations
+        Groups of rows on which a common rotation leaves the link unchanged; each a tuple of tuples of rows that are
+        turned alike (one for tied weights, two for untied ones).
     """
 
     signs: np.ndarray
     basis: np.ndarray
+    projectors: bool
+    elements: np.ndarray
+    rotations: tuple[tuple[tuple[int, ...], ...], ...] = ()
+
+    @property
+    def dual(self) -> np.ndarray:
+        """(k, P, P): what the coordinates are inner products with."""
+        return self.basis / np.einsum("kij,kij->k", self.basis, self.basis)[:, None, None]
 
     def coordinates(self, Q: np.ndarray) -> np.ndarray:
         """Coordinates (..., k) of the invariant part of Q (..., P, P)."""
-        return np.einsum("kij,...ij->...k", self.basis, Q)
+        return np.einsum("kij,...ij->...k", self.dual, Q)
 
     def matrix(self, q: np.ndarray) -> np.ndarray:
         """The overlap (..., P, P) with coordinates q (..., k)."""
@@ -43,40 +67,126 @@ class Symmetry:
         return self.matrix(self.coordinates(Q))
 
 
-def sign_symmetry(link: LinkFunction, derivation: Derivation) -> Symmetry:
-    """LinkFunction -> Symmetry, by pushing flips through the program; records what it found."""
-    program = link.program
-    count = len(program.inputs)
-    generators: list[np.ndarray] = []
-    for flipped in _subsets(count):
-        vector = np.ones(count, dtype=int)
-        vector[list(flipped)] = -1
-        if not _generated(vector, generators) and flip_leaves(program, flipped):
-            generators.append(vector)
-    group = _close(generators, count)
-    signs = group[:, list(link.row_inputs)].astype(float)
-    symmetry = Symmetry(signs, invariant_basis(signs))
-    names = [", ".join(program.inputs[i].name for i in np.flatnonzero(g < 0)) for g in generators]
-    derivation.add(
-        Step(
-            "symmetry",
-            "Signs that the output cannot see",
-            "Each flip was pushed through the recursion, one assignment after the other: every target kept its value "
-            f"or changed sign, and the output kept its value. The group has {len(group)} elements; it leaves "
-            f"{len(symmetry.basis)} overlap(s) free, and all others vanish.",
-            tuple(
-                Formula(None, _minus(program.inputs, g) + r"\quad\text{leaves } y \text{ unchanged}")
-                for g in generators
-            ),
-            tuple((f"y is unchanged when {name} changes sign", "pushed through the program") for name in names),
-        )
-    )
+@dataclass(frozen=True)
+class _Found:
+    """A map of the rows, in words, and whether the output stays as it is (or is only relabelled)."""
+
+    matrix: np.ndarray
+    name: str
+    invariant: bool
+
+
+def find_symmetry(link: LinkFunction, derivation: Derivation) -> Symmetry:
+    """LinkFunction -> Symmetry: candidates are read off the program and tried on random fields; records the finds."""
+    trial = _Trial(link)
+    discrete = [found for found in (trial(*candidate) for candidate in _candidates(link)) if found is not None]
+    rotations = tuple(group for group in _rank_groups(link) if trial.turns(group))
+    signs = _sign_group([f.matrix for f in discrete if f.invariant], link.fields)
+    basis, projectors = invariant_basis([f.matrix for f in discrete], rotations, link.row_slices)
+    elements = _group([f.matrix for f in discrete if f.invariant], link.fields)
+    symmetry = Symmetry(signs, basis, projectors, elements, rotations)
+    _record(link, discrete, symmetry, derivation)
     return symmetry
 
 
-def _minus(inputs: tuple[sp.MatrixSymbol, ...], generator: np.ndarray) -> str:
-    flips = [sp.latex(inputs[i]) + r" \to -" + sp.latex(inputs[i]) for i in np.flatnonzero(generator < 0)]
-    return ",\\ ".join(flips)
+class _Trial:
+    """Outputs at random fields, against which candidates are tried."""
+
+    def __init__(self, link: LinkFunction) -> None:
+        self.link = link
+        self.fields = np.random.default_rng(0).standard_normal((_TRIALS, link.fields, link.tokens))
+        self.values = self._observe(self.fields)
+
+    def _observe(self, Z: np.ndarray) -> np.ndarray:
+        """What is seen, (trials, n): log-ratios where they are exact, the output itself under noise."""
+        seen = self.link(Z) if self.link.noise else self.link.raw(Z)
+        return np.asarray(seen).reshape(len(Z), -1)
+
+    def __call__(self, matrix: np.ndarray, name: str) -> _Found | None:
+        moved = self._observe(matrix @ self.fields)
+        if self._same(moved, self.values):
+            return _Found(matrix, name, True)
+        return _Found(matrix, name, False) if self._relabelled(moved) else None
+
+    def turns(self, group: tuple[tuple[int, ...], ...]) -> bool:
+        """Whether a rotation common to these groups of rows leaves the output unchanged."""
+        size = len(group[0])
+        turn = np.linalg.qr(np.random.default_rng(1).standard_normal((size, size)))[0]
+        matrix = np.eye(self.link.fields)
+        for rows in group:
+            matrix[np.ix_(rows, rows)] = turn
+        return self._same(self._observe(matrix @ self.fields), self.values)
+
+    def _same(self, a: np.ndarray, b: np.ndarray) -> bool:
+        scale = 1 + np.abs(b).max(axis=1, keepdims=True)
+        return bool((np.abs(a - b) <= _EQUAL * scale).all())
+
+    def _relabelled(self, moved: np.ndarray) -> bool:
+        """Whether every column of ``moved`` is a column of the values, up to sign, one to one."""
+        free = list(range(moved.shape[1]))
+        scale = 1 + np.abs(self.values).max(axis=1)
+        for column in moved.T:
+            for j in free:
+                other = self.values[:, j]
+                if any((np.abs(column - s * other) <= _EQUAL * scale).all() for s in (1.0, -1.0)):
+                    free.remove(j)
+                    break
+            else:
+                return False
+        return True
+
+
+def _candidates(link: LinkFunction) -> Iterator[tuple[np.ndarray, str]]:
+    """Flips of inputs, then exchanges of inputs of one shape (with their partners in the same head)."""
+    program, P = link.program, link.fields
+    rows = [[r for r, i in enumerate(link.row_inputs) if i == k] for k in range(len(program.inputs))]
+    names = [symbol.name for symbol in program.inputs]
+    for flipped in _subsets(len(rows)):
+        matrix = np.eye(P)
+        for k in flipped:
+            matrix[rows[k], rows[k]] = -1.0
+        yield matrix, ", ".join(f"{names[k]} to -{names[k]}" for k in flipped)
+    heads = _heads(link)
+    for a, b in itertools.combinations(heads, 2):
+        if [len(rows[k]) for k in a] != [len(rows[k]) for k in b]:
+            continue
+        matrix = np.eye(P)
+        for i, j in zip(a, b, strict=True):
+            for r, s in zip(rows[i], rows[j], strict=True):
+                matrix[[r, s]] = matrix[[s, r]]
+        yield matrix, "exchange of " + " and ".join(", ".join(names[k] for k in group) for group in (a, b))
+    if link.slices > 1:
+        yield from _slice_exchanges(link)
+
+
+def _slice_exchanges(link: LinkFunction) -> Iterator[tuple[np.ndarray, str]]:
+    """Exchanges of two slices of the embedding, in every layer at once."""
+    for a, b in itertools.combinations(range(link.slices), 2):
+        rows = [[r for r, s in enumerate(link.row_slices) if s == which] for which in (a, b)]
+        matrix = np.eye(link.fields)
+        for r, s in zip(*rows, strict=True):
+            matrix[[r, s]] = matrix[[s, r]]
+        yield matrix, f"exchange of slices {a + 1} and {b + 1}"
+
+
+def _heads(link: LinkFunction) -> list[tuple[int, ...]]:
+    """Inputs that belong together: those of one head of one layer."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for row in link.rows:
+        own = groups.setdefault((row.layer, row.head), [])
+        if row.input not in own:
+            own.append(row.input)
+    return [tuple(group) for group in groups.values()]
+
+
+def _rank_groups(link: LinkFunction) -> list[tuple[tuple[int, ...], ...]]:
+    """Rows of each head that may be turned together: those of its inputs of rank two and more."""
+    found = []
+    for group in _heads(link):
+        rows = tuple(tuple(r for r, i in enumerate(link.row_inputs) if i == k) for k in group)
+        if len(rows[0]) > 1 and len({len(own) for own in rows}) == 1:
+            found.append(rows)
+    return found
 
 
 def _subsets(count: int) -> list[tuple[int, ...]]:
@@ -87,43 +197,155 @@ def _subsets(count: int) -> list[tuple[int, ...]]:
     return [*itertools.combinations(range(count), 1), *itertools.combinations(range(count), 2), tuple(range(count))]
 
 
-def flip_leaves(program: Program, flipped: tuple[int, ...]) -> bool:
-    """Whether changing the sign of these inputs leaves the output unchanged, identically."""
-    change: dict[sp.Basic, sp.Basic] = {program.inputs[i]: -program.inputs[i] for i in flipped}
-    for assign in program.assigns:
-        value = assign.value.doit()
-        new = assign.value.xreplace(change).doit()
-        if new == value:
-            continue
-        if new == (-value).doit():
-            change[assign.target] = -assign.target
-            continue
-        return False
-    return program.output not in change
-
-
-def _generated(vector: np.ndarray, generators: list[np.ndarray]) -> bool:
-    return any((vector == g).all() for g in _close(generators, len(vector)))
-
-
-def _close(generators: list[np.ndarray], count: int) -> np.ndarray:
-    group = [np.ones(count, dtype=int)]
-    for g in generators:
+def _sign_group(invariances: list[np.ndarray], fields: int) -> np.ndarray:
+    diagonal = [np.diag(m) for m in invariances if not np.abs(m - np.diag(np.diag(m))).any()]
+    group = [np.ones(fields)]
+    for g in diagonal:
         group += [g * e for e in group if not any((g * e == other).all() for other in group)]
     return np.array(group)
 
 
-def invariant_basis(signs: np.ndarray) -> np.ndarray:
-    """Orthonormal basis (k, P, P) of symmetric matrices M with M = S M S for every row S of ``signs``."""
-    P = signs.shape[1]
+def _group(generators: list[np.ndarray], fields: int) -> np.ndarray:
+    """All products of signed permutations, the identity first, up to a largest number."""
+    elements = {np.eye(fields).tobytes(): np.eye(fields)}
+    frontier = [np.eye(fields)]
+    while frontier and len(elements) < _MOST:
+        new = []
+        for element, generator in itertools.product(frontier, generators):
+            product = generator @ element + 0.0
+            if product.tobytes() not in elements:
+                elements[product.tobytes()] = product
+                new.append(product)
+        frontier = new
+    return np.array(list(elements.values()))[:_MOST]
+
+
+def invariant_basis(
+    maps: list[np.ndarray], rotations: tuple[tuple[tuple[int, ...], ...], ...], slices: tuple[int, ...]
+) -> tuple[np.ndarray, bool]:
+    """(basis (k, P, P), whether it consists of projectors) of the symmetric matrices that commute with all maps.
+
+    Rows on different slices of the embedding have no overlap.
+    """
+    P = len(slices)
+    start = _pairs(slices)
+    constraints = [*maps, *_generators(rotations, P)]
+    rows = [np.stack([(m @ B - B @ m).ravel() for B in start], axis=1) for m in constraints]
+    if rows:
+        _, values, vectors = np.linalg.svd(np.concatenate(rows), full_matrices=True)
+        rank = int((values > 1e-9).sum())
+        coefficients = vectors[rank:]
+    else:
+        coefficients = np.eye(len(start))
+    commutant = np.einsum("ka,aij->kij", coefficients, np.array(start))
+    projectors = _minimal_projectors(commutant)
+    if projectors is not None:
+        return projectors, True
+    return _sparse(commutant, np.array(start), coefficients), False
+
+
+def _pairs(slices: tuple[int, ...]) -> list[np.ndarray]:
+    """Orthonormal basis of the symmetric matrices that join rows of one slice only."""
+    P = len(slices)
     basis = []
-    for i in range(P):
-        for j in range(i, P):
-            if (signs[:, i] * signs[:, j] == 1).all():
-                matrix = np.zeros((P, P))
-                matrix[i, j] = matrix[j, i] = 1.0 if i == j else np.sqrt(0.5)
-                basis.append(matrix)
+    for i, j in itertools.combinations_with_replacement(range(P), 2):
+        if slices[i] == slices[j]:
+            matrix = np.zeros((P, P))
+            matrix[i, j] = matrix[j, i] = 1.0 if i == j else np.sqrt(0.5)
+            basis.append(matrix)
+    return basis
+
+
+def _generators(rotations: tuple[tuple[tuple[int, ...], ...], ...], fields: int) -> list[np.ndarray]:
+    """Infinitesimal rotations, and one reflection, of each group of rows."""
+    found = []
+    for group in rotations:
+        size = len(group[0])
+        for i, j in itertools.combinations(range(size), 2):
+            matrix = np.zeros((fields, fields))
+            for rows in group:
+                matrix[rows[i], rows[j]], matrix[rows[j], rows[i]] = 1.0, -1.0
+            found.append(matrix)
+        reflection = np.eye(fields)
+        for rows in group:
+            reflection[rows[0], rows[0]] = -1.0
+        found.append(reflection)
+    return found
+
+
+def _minimal_projectors(commutant: np.ndarray) -> np.ndarray | None:
+    """Projectors that span the commutant, in the order of their first rows; None where it does not commute."""
+    weights = np.random.default_rng(2).standard_normal(len(commutant))
+    values, vectors = np.linalg.eigh(np.einsum("k,kij->ij", weights, commutant))
+    starts = np.flatnonzero(np.r_[True, np.diff(values) > 1e-7])
+    if len(starts) != len(commutant):
+        return None
+    found = []
+    for part in np.split(np.arange(len(values)), starts[1:]):
+        projector = vectors[:, part] @ vectors[:, part].T
+        projector[np.abs(projector) < 1e-12] = 0.0
+        found.append(_rounded(projector))
+    found.sort(key=lambda p: (int(np.flatnonzero(np.diag(p) > 1e-9)[0]), -float(p.sum())))
+    return np.array(found)
+
+
+def _rounded(projector: np.ndarray) -> np.ndarray:
+    """Entries of a projector that are fractions of small numbers, exactly."""
+    for denominator in (1, 2, 3, 4, 5, 6, 7, 8):
+        near = np.round(projector * denominator) / denominator
+        if np.abs(near - projector).max() < 1e-9:
+            return near + 0.0
+    return projector
+
+
+def _sparse(commutant: np.ndarray, start: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    """An orthogonal basis of the commutant with few entries each: row echelon form, then orthogonalised."""
+    reduced = np.array(sp.Matrix(np.round(coefficients.T @ coefficients, 9)).applyfunc(sp.nsimplify).rref()[0].tolist())
+    rows = [row for row in reduced.astype(float) if np.abs(row).max() > 1e-9][: len(commutant)]
+    basis: list[np.ndarray] = []
+    for row in rows:
+        matrix = np.einsum("a,aij->ij", row, start)
+        for other in basis:
+            matrix = matrix - other * np.sum(matrix * other)
+        basis.append(matrix / np.linalg.norm(matrix))
     return np.array(basis)
+
+
+def _record(link: LinkFunction, found: list[_Found], symmetry: Symmetry, derivation: Derivation) -> None:
+    kept = _generating([f for f in found if f.invariant], link.fields)
+    relabelled = _generating([f for f in found if not f.invariant], link.fields)
+    turned = len(symmetry.rotations)
+    blocks = "block(s) of rows, each learned as a whole" if symmetry.projectors else "overlap(s), which are coupled"
+    derivation.add(
+        Step(
+            "symmetry",
+            "What the output cannot see",
+            f"Flips of the fields and exchanges of heads and layers were tried on {_TRIALS} random fields. The output "
+            f"is unchanged under a group of {len(symmetry.elements)} signed exchange(s)"
+            + (f" and the rotations of {turned} head(s)" if turned else "")
+            + (f", and only relabelled under {len(relabelled)} more" if relabelled else "")
+            + f". This leaves {len(symmetry.basis)} {blocks}; all other overlaps vanish.",
+            tuple(
+                Formula(
+                    None, rf"\text{{{f.name.replace('_', chr(92) + '_')}}}\quad\text{{leaves }} y \text{{ unchanged}}"
+                )
+                for f in kept
+            ),
+            tuple((f"y is unchanged under {f.name}", f"equal outputs at {_TRIALS} random fields") for f in kept)
+            + tuple((f"y is relabelled under {f.name}", f"at {_TRIALS} random fields") for f in relabelled),
+        )
+    )
+
+
+def _generating(found: list[_Found], fields: int) -> list[_Found]:
+    """The first of the maps that generate the others."""
+    kept: list[_Found] = []
+    group = {np.eye(fields).tobytes()}
+    for f in found:
+        if (f.matrix + 0.0).tobytes() not in group:
+            kept.append(f)
+            group = {m.tobytes() for m in _group([k.matrix for k in kept], fields)}
+    return kept
 
 
 def jacobian_rank(link: LinkFunction, rows: tuple[int, ...], rng: np.random.Generator, samples: int = 16) -> float:
@@ -141,4 +363,4 @@ def jacobian_rank(link: LinkFunction, rows: tuple[int, ...], rng: np.random.Gene
         columns.append(link.raw(shifted).imag.reshape(samples, -1) / step)
     jacobian = np.stack(columns, axis=-1)
     values = np.linalg.svd(jacobian, compute_uv=False)
-    return float((values > 1e-9 * values[:, :1]).sum(axis=1).mean())
+    return float((values > 1e-9 * np.maximum(values[:, :1], 1e-300)).sum(axis=1).mean())

@@ -49,6 +49,7 @@ class Ridge:
         self.fields = self.M.shape[1]
         self.channel = self
         self.symmetry = SimpleNamespace(signs=np.ones((1, self.fields)))
+        self.slices, self.row_slices = 1, (0,) * self.fields
 
     def link(self, Z: np.ndarray) -> np.ndarray:
         return self.M @ Z
@@ -92,6 +93,7 @@ class Signs:
         self.R = np.eye(self.fields) if self.R is None else self.R
         self.signs = np.array(list(itertools.product((1.0, -1.0), repeat=self.fields)))
         self.symmetry = SimpleNamespace(signs=self.signs)
+        self.slices, self.row_slices = 1, (0,) * self.fields
 
     def link(self, Z: np.ndarray) -> np.ndarray:
         rows = self.R.T @ Z

@@ -108,7 +108,7 @@ NAN, INF = float("nan"), float("inf")
         *[(name, value) for name in ("rank", "heads") for value in (0, -1, 1.0, True, "1", None, NAN, [1])],
         *[("skip", value) for value in (-1e-300, NAN, INF, -INF, "1", None, True, 1j, 10**400, np.zeros(2))],
         *[("beta", value) for value in (0, 0.0, -1, NAN, INF, "1", None, True, -(10**400))],
-        *[("activation", value) for value in ("hardmax", "Softmax", "", None, 1, NAN, [])],
+        *[("activation", value) for value in ("hardmx", "Softmax", "", None, 1, NAN, [])],
         *[("tied", value) for value in (0, 1, "true", None, NAN)],
     ],
 )

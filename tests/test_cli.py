@@ -218,9 +218,12 @@ def test_folders_that_cannot_be_written(network: str, tmp_path: Path) -> None:
 
 
 def test_networks_without_a_chart_yet(tmp_path: Path) -> None:
-    for number, layer in enumerate((Attention(rank=3), Attention(tied=False), Attention(heads=2))):
+    layers = (Attention(), Attention())
+    for number, network in enumerate(
+        (Architecture(3, layers, output="sequence"), Architecture(3, (Attention(heads=2),), combine="sum"))
+    ):
         path = tmp_path / f"{number}.toml"
-        io.save(Architecture(2, (layer,)), path)
+        io.save(network, path)
         assert "To fix" in refused("thresholds", path)
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from test_architecture import architectures
 from smisym import files, io, shipped
 from smisym.architecture import Architecture, Attention
 from smisym.errors import InputError
+from smisym.smi import SMI
 
 TWO_LAYERS = Architecture(tokens=2, layers=(Attention(), Attention()))
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -31,7 +33,7 @@ json_values = st.recursive(
 )
 
 
-# --- architectures
+# --- declarations
 
 
 @same_folder
@@ -85,7 +87,7 @@ LAYER = "[[layers]]\n"
         ("tokens = 2\n[[layers]]\nrank = 0\n", ["rank in layer 1", "integer >= 1"]),
         ("tokens = 2\n[[layers]]\n[[layers]]\nbeta = inf\n", ["beta in layer 2", "finite"]),
         ("tokens = 2\n[[layers]]\nskip = nan\n", ["skip in layer 1", "nan", ">= 0"]),
-        ("tokens = 2\n[[layers]]\nactivation = 'hardmax'\n", ["activation", "hardmax", "softmax"]),
+        ("tokens = 2\n[[layers]]\nactivation = 'softmx'\n", ["activation", "softmx", "softmax"]),
         ("tokens = 2\n[[layers]]\ntied = 1\n", ["tied", "true or false"]),
         ("tokens = = 2\n", ["TOML", "line 1"]),
         ("tokens = 2\ntokens = 3\n" + LAYER, ["TOML"]),
@@ -103,6 +105,68 @@ def test_bad_declarations_name_file_and_fix(tmp_path: Path, text: str, words: li
     assert "bad.toml" in message and "To fix:" in message and "allowed:" in message
     for word in words:
         assert word in message
+
+
+COMMITTEE = SMI(["relu(z1) - relu(z2)", "z1*z2/(1 + z1**2)"], 2, noise=0.25)
+SEQUENCE = SMI("tanh(q[1]*k[2]) + 0.1*q[2]", ["q", "k"], tokens=2)
+
+
+@pytest.mark.parametrize("smi", [COMMITTEE, SEQUENCE])
+def test_smi_round_trip(tmp_path: Path, smi: SMI) -> None:
+    path = tmp_path / "model.toml"
+    io.save(smi, path)
+    assert path.read_text().startswith('kind = "smi"\n')
+    assert io.load(path) == smi
+
+
+def test_smi_file_in_short(tmp_path: Path) -> None:
+    path = tmp_path / "short.toml"
+    path.write_text('kind = "smi"\nfields = 2\nexpressions = "z1 * z2"\n')
+    assert io.load(path) == SMI(("z1*z2",), ("z1", "z2"))
+    path.write_text('kind = "smi"\nfields = ["a"]\nexpressions = ["a[1]*a[2]", "a[1]"]\ntokens = 2\nnoise = 1\n')
+    assert io.load(path) == SMI(("a[1]*a[2]", "a[1]"), ("a",), tokens=2, noise=1.0)
+
+
+def test_attention_may_be_said(tmp_path: Path) -> None:
+    path = tmp_path / "network.toml"
+    path.write_text('kind = "attention"\ntokens = 2\n[[layers]]\n[[layers]]\n')
+    assert io.load(path) == TWO_LAYERS
+
+
+def test_tables_pass_through_and_none_is_left_out(tmp_path: Path) -> None:
+    mask = [[True, False], [True, True]]
+    network = Architecture(2, (Attention(heads=2, readout=[0.5, 0.25], mask=mask), Attention()))  # type: ignore[arg-type]
+    path = tmp_path / "network.toml"
+    io.save(network, path)
+    assert io.load(path) == network
+    written = tomllib.loads(path.read_text())
+    assert "mask" in written["layers"][0] and "mask" not in written["layers"][1]
+
+
+SMI_HEAD = 'kind = "smi"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('kind = "sim"\n', ["kind in", "'sim'", '"attention" or "smi"', "leave kind out"]),
+        ("kind = []\n", ["kind in", '"attention" or "smi"']),
+        (SMI_HEAD, ['the key "fields"', "write, for example"]),
+        (SMI_HEAD + "fields = 1\n", ['the key "expressions"']),
+        (SMI_HEAD + 'field = 1\nexpressions = "z1"\n', ['write "fields" if that was meant']),
+        (SMI_HEAD + 'fields = 1\nexpressions = ["z1", "z2"]\n', ["expression 2 in", "'z2'", 'write "z1"']),
+        (SMI_HEAD + 'fields = 1\nexpressions = "log(z1)"\n', ["expression 1 in", "complex-valued", "z1 = "]),
+        (SMI_HEAD + "fields = 1\nexpressions = 3\n", ["expressions in", "a text"]),
+        (SMI_HEAD + 'fields = 0\nexpressions = "z1"\n', ["fields in", "integer >= 1"]),
+        (SMI_HEAD + 'fields = 1\nexpressions = "z1"\nnoise = -1\n', ["noise in", ">= 0"]),
+        (
+            SMI_HEAD + 'fields = 1\nexpressions = "__import__(1)"\n',
+            ["expression 1 in", "__import__(1)", "calls of exp"],
+        ),
+    ],
+)
+def test_bad_smi_files_name_file_and_fix(tmp_path: Path, text: str, words: list[str]) -> None:
+    test_bad_declarations_name_file_and_fix(tmp_path, text, words)
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
@@ -170,6 +234,7 @@ def test_json_of_everything_results_are_made_of(tmp_path: Path) -> None:
         "code": Colour.RED,
         "path": Path("a/b"),
         3: TWO_LAYERS,
+        4: COMMITTEE,
     }
     io.write_json(tmp_path / "x.json", value)
     read = json.loads((tmp_path / "x.json").read_text(), parse_constant=lambda name: pytest.fail(name))
@@ -180,6 +245,7 @@ def test_json_of_everything_results_are_made_of(tmp_path: Path) -> None:
         "code": "red",
         "path": "a/b",
         "3": TWO_LAYERS.canonical(),
+        "4": COMMITTEE.canonical(),
     }
     with pytest.raises(TypeError, match="complex"):
         io.to_json({"z": 1j})
@@ -203,6 +269,13 @@ def test_header_says_what_reproduces_a_result() -> None:
     assert header["settings"] == {"alphas": [0.1, 0.2], "rtol": 1e-6}
     assert header["versions"]["numpy"] == np.__version__
     assert set(header["versions"]) == {"python", "numpy", "scipy", "sympy"}
+
+
+def test_header_of_an_smi() -> None:
+    header = io.header(SEQUENCE, 7, {})
+    assert json.loads(io.to_json(header)) == header
+    assert header["architecture"] == SEQUENCE.canonical()
+    assert header["architecture_digest"] == SEQUENCE.digest
 
 
 # --- data

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import smisym
 from smisym import branch, quadrature, stability
+from smisym.charts import Sheets
 from smisym.state_evolution import FixedPoint
 
 
@@ -62,7 +64,13 @@ def test_a_single_layer_recovers_at_its_counting_bound() -> None:
 @pytest.mark.parametrize("depth", [1, 2])
 def test_half_of_an_even_lattice_stands_for_the_whole(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     half = stability._first_at(model(depth), 0, 16, 3.6, 1e-8)
-    one_branch = dataclasses.replace(model(depth).level_set, branches=np.array([[1.0]]))
+    chart = model(depth).level_set
+
+    def upper(*at: Any) -> Sheets:
+        sheets = chart.solve(*at)
+        return dataclasses.replace(sheets, solved=sheets.solved[:1])
+
+    one_branch = dataclasses.replace(chart, branches=1, solve=upper)
     assert stability._even(model(depth))
     assert not stability._even(dataclasses.replace(model(depth), level_set=one_branch))
     monkeypatch.setattr(stability, "_even", lambda _: False)
@@ -131,9 +139,9 @@ class _Ring:
     def __init__(self, dim: int, width: float) -> None:
         self.dim, self.width = dim, width
 
-    def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
         radius = np.sqrt((x**2).sum(axis=0))
-        return ((radius - 2.0) / self.width)[None, None], np.zeros(x.shape[1:])
+        return ((radius - 2.0) / self.width)[None, None], np.zeros((1, *x.shape[1:])), None
 
 
 @pytest.mark.parametrize(("dim", "width"), [(2, 1.0), (2, 0.1), (2, 0.02), (3, 0.5)])

@@ -6,15 +6,46 @@ a refusal with its reason.  The first chart wins; all refusals are shown when th
 
 from __future__ import annotations
 
-from smisym.charts.base import Coordinates, LevelSet, Refusal, Rule
+from smisym.charts.attention import attention_matrices
+from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Rule, Sheets
 from smisym.charts.rank_one import tied_rank_one
+from smisym.charts.solving import solved_expressions
 from smisym.derivation import Derivation, Step
-from smisym.errors import NoChartError
+from smisym.errors import InputError, NoChartError
 from smisym.link import LinkFunction
 
-__all__ = ["RULES", "Coordinates", "LevelSet", "Refusal", "Rule", "find_level_set"]
+__all__ = [
+    "RULES",
+    "Arrays",
+    "Coordinates",
+    "LevelSet",
+    "Refusal",
+    "Rule",
+    "Sheets",
+    "find_level_set",
+    "register_chart",
+]
 
-RULES: list[tuple[str, Rule]] = [("tied rank-one attention matrix", tied_rank_one)]
+RULES: list[tuple[str, Rule]] = [
+    ("tied rank-one attention matrix", tied_rank_one),
+    ("attention matrices, head by head", attention_matrices),
+    ("expressions solved on every orthant", solved_expressions),
+]
+
+
+def register_chart(name: str, rule: Rule) -> None:
+    """Add a rule of your own; it is asked before the others, the latest first.
+
+    rule
+        LinkFunction -> :class:`LevelSet`, or a :class:`Refusal` with its reason in one sentence.  Match the structure
+        of ``link.program``, never a name.  Hold a chart against the co-area formula before you trust it:
+        :func:`smisym.charts.verify.chart_errors`.
+
+    Raises InputError for a name that is taken.
+    """
+    if name in [taken for taken, _ in RULES]:
+        raise InputError("name of the rule", name, "a name that no rule has", "choose another name")
+    RULES.insert(0, (name, rule))
 
 
 def find_level_set(link: LinkFunction, derivation: Derivation) -> LevelSet:
@@ -23,11 +54,16 @@ def find_level_set(link: LinkFunction, derivation: Derivation) -> LevelSet:
     for name, rule in RULES:
         found = rule(link)
         if isinstance(found, LevelSet):
-            if refusals:
-                text = "; ".join(f"{rule_name}: {reason}" for rule_name, reason in refusals)
-                derivation.add(Step("chart", "Rules that did not apply", text))
+            record_refusals(refusals, derivation)
             for step in found.steps:
                 derivation.add(step)
             return found
         refusals.append((name, found.reason))
     raise NoChartError(refusals)
+
+
+def record_refusals(refusals: list[tuple[str, str]], derivation: Derivation) -> None:
+    """Which rules did not apply, and why."""
+    if refusals:
+        text = "; ".join(f"{name}: {reason}" for name, reason in refusals)
+        derivation.add(Step("chart", "Rules that did not apply", f"{text}."))

@@ -16,11 +16,13 @@ import numpy as np
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from smisym.charts.base import Coordinates, LevelSet, Refusal
+from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets
+from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
 from smisym.derivation import Formula, Step
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation
-from smisym.program import Program, RowSoftmax, Unroller, generic_determinant, gram_factor
+from smisym.program import Program, RowSoftmax, generic_determinant, gram_factor
+from smisym.unroll import Unroller
 
 SOURCE = "arXiv 2502.00901, appendix E; rederived and verified by substitution"
 
@@ -47,7 +49,7 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
     free = tuple(r for r, i in enumerate(link.row_inputs) if i != index)
     tokens = program.tokens
     solve = _compile_inverse(program, found)
-    factors = _factors(found.mixing, program.definitions)
+    factors = square_factors(found.mixing, program.definitions)
     if any(generic_determinant(program, factor) < mpmath.mpf(10) ** -300 for factor in factors):
         return Refusal(
             f"the mixing matrix {found.mixing} is singular: it cannot be inverted (a skip of 0 is one cause)"
@@ -58,19 +60,24 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
         rule="tied rank-one attention matrix",
         free_rows=free,
         solved_rows=solved,
-        branches=np.array([[1.0], [-1.0]]),
+        branches=2,
         dimension=tokens,
         coordinates=_coordinates(float(found.coefficient), found.softmax),
         solve=solve,
         steps=_steps(found, tokens, checks),
+        density=True,
     )
 
 
 def _match(program: Program) -> _Match | Refusal:
     definitions = program.definitions
+    if program.more_outputs:
+        return Refusal("there is more than one output matrix")
     value = definitions[program.output]
     softmax = isinstance(value, RowSoftmax)
-    scores = _resolve(value.arg if softmax else value, definitions, gram_factor)
+    if softmax and value.mask is not None:
+        return Refusal("the output is masked")
+    scores = resolve(value.arg if softmax else value, definitions, gram_factor)
     gram = gram_factor(scores)
     if gram is None:
         return Refusal("the output is not a function of a Gram matrix k u u^T")
@@ -79,40 +86,13 @@ def _match(program: Program) -> _Match | Refusal:
         return Refusal(f"the scores have rank {vector.shape[1]}, not one")
     if not (coefficient.is_number and coefficient.is_positive):
         return Refusal(f"the coefficient {coefficient} of the scores is not a positive number")
-    linear = _linear_in_one_field(program, vector)
+    linear = linear_in_one_field(program, vector)
     if isinstance(linear, Refusal):
         return linear
     return _Match(softmax, coefficient, linear[0], linear[1], vector)
 
 
-def _resolve(
-    expression: MatrixExpr, definitions: dict[sp.MatrixSymbol, MatrixExpr], accept: Callable[[MatrixExpr], object]
-) -> MatrixExpr:
-    """Follow plain names until ``accept`` recognises the expression or there is nothing to follow."""
-    while accept(expression) is None and expression in definitions:
-        expression = definitions[expression]
-    return expression
-
-
-def _linear_in_one_field(program: Program, vector: MatrixExpr) -> tuple[sp.MatrixSymbol, MatrixExpr] | Refusal:
-    """(h, M) with ``vector = M h^T``, h an input of one row on which M does not depend."""
-    definitions = program.definitions
-    while vector in definitions:
-        vector = definitions[vector]
-    factors = vector.args if isinstance(vector, sp.MatMul) else (vector,)
-    last = factors[-1]
-    if not (isinstance(last, sp.Transpose) and last.arg in program.inputs):
-        return Refusal("the vector u is not a matrix times one of the fields")
-    field = last.arg
-    mixing = sp.MatMul(*factors[:-1]).doit() if len(factors) > 1 else sp.Identity(program.tokens)
-    if program.depends_on(mixing, [field]):
-        return Refusal(f"the matrix that multiplies {field.name} depends on {field.name} itself")
-    return field, mixing
-
-
-def _compile_inverse(
-    program: Program, found: _Match
-) -> Callable[[list[np.ndarray], list[np.ndarray]], tuple[list[np.ndarray], np.ndarray]]:
+def _compile_inverse(program: Program, found: _Match) -> Callable[[Arrays, Arrays, Arrays], Sheets]:
     """Numpy code for M(free)^{-1} u and -log|det M|, factor by factor; no inverse is ever formed."""
     unroll = Unroller()
     arguments = [s for symbol in program.inputs if symbol != found.field for s in unroll.bind(symbol)]
@@ -120,10 +100,10 @@ def _compile_inverse(
     target = sp.MatrixSymbol("u", tokens, 1)
     u = unroll.bind(target)
     n_free = len(arguments)
-    needed = _needed(program, found.mixing)
-    factors = _factors(found.mixing, program.definitions)
+    needed = closure(found.mixing, program.definitions)
+    factors = square_factors(found.mixing, program.definitions)
     # A product that is only solved against is never formed: its factors are solved one after the other.
-    formed = {s for f in factors for s in _closure(f, program.definitions)}
+    formed = {s for f in factors for s in closure(f, program.definitions)}
     for assign in program.assigns:
         if assign.target in needed and assign.target in formed:
             unroll.assign(assign.target, assign.value)
@@ -134,42 +114,13 @@ def _compile_inverse(
         logdet += one
     numeric = unroll.compile([*arguments, *u], [*x, -logdet])
 
-    def solve(free: list[np.ndarray], u: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+    def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
         if len(free) != n_free:
             raise ValueError(f"expected {n_free} free arrays, got {len(free)}")
         *solved, log_weight = numeric(*free, *u)
-        return solved, log_weight
+        return Sheets([solved, [-value for value in solved]], [log_weight])
 
     return solve
-
-
-def _needed(program: Program, expression: MatrixExpr) -> set[sp.MatrixSymbol]:
-    return _closure(expression, program.definitions)
-
-
-def _closure(expression: MatrixExpr, definitions: dict[sp.MatrixSymbol, MatrixExpr]) -> set[sp.MatrixSymbol]:
-    """All assigned symbols that ``expression`` uses, directly or not, itself included."""
-    found: set[sp.MatrixSymbol] = set()
-    stack = [s for s in expression.atoms(sp.MatrixSymbol) if s in definitions]
-    while stack:
-        symbol = stack.pop()
-        if symbol not in found:
-            found.add(symbol)
-            stack += [s for s in definitions[symbol].atoms(sp.MatrixSymbol) if s in definitions]
-    return found
-
-
-def _factors(mixing: MatrixExpr, definitions: dict[sp.MatrixSymbol, MatrixExpr]) -> list[MatrixExpr]:
-    """Square factors of the mixing matrix, from the left, following names that are products."""
-    if isinstance(mixing, sp.Identity):
-        return []
-    if isinstance(mixing, sp.MatMul) and all(arg.shape == mixing.shape for arg in mixing.args):
-        return [f for arg in mixing.args for f in _factors(arg, definitions)]
-    inner = definitions.get(mixing)
-    square = isinstance(inner, sp.MatMul) and all(arg.shape == inner.shape for arg in inner.args)
-    if square or (inner is not None and inner in definitions):
-        return _factors(inner, definitions)
-    return [mixing]
 
 
 def _coordinates(coefficient: float, softmax: bool) -> Callable[[Observation], Coordinates]:

@@ -1,0 +1,393 @@
+"""Attention matrices of the last layer, noiseless: head by head from the catalogue, on top of the layers before.
+
+Every output is an attention matrix sigma(k U V^T) (up to a known affine map), U and V linear in fields that the mixing
+before the layer does not depend on: U = M h^T.  Each head is inverted by itself (:mod:`smisym.charts.catalogue`), then
+h^T = M^{-1} U, at the price of |det M|^{-1} for each row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mpmath
+import numpy as np
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets
+from smisym.charts.catalogue import Columns, Inverse, TiedHead, UntiedHead
+from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
+from smisym.charts.scores import inverse_activation
+from smisym.core import Core, core_of
+from smisym.derivation import Formula, Step
+from smisym.link import LinkFunction, Observation
+from smisym.program import Elementwise, Program, RowSoftmax, generic_determinant, product_factor, split_constant
+from smisym.unroll import Unroller
+
+SOURCE = "arXiv 2502.00901, appendices A and E; the other entries of the catalogue are derived here"
+
+
+@dataclass(frozen=True)
+class _Head:
+    """One output matrix: its core, coefficient of the scores, constant scores, and its columns of unknown fields.
+
+    fields: the inputs, query before key (one where tied); mixing: the matrix M of U = M h^T.
+    """
+
+    core: Core
+    coefficient: float
+    constant: np.ndarray
+    fields: tuple[sp.MatrixSymbol, ...]
+    mixing: MatrixExpr
+    inverse: Inverse
+    undo: Callable[[np.ndarray], np.ndarray] | None
+
+
+def attention_matrices(link: LinkFunction) -> LevelSet | Refusal:
+    """The chart of a program whose outputs are attention matrices of the last layer, one head each."""
+    program = link.program
+    heads = []
+    for output in program.outputs:
+        head = _match(program, output)
+        if isinstance(head, Refusal):
+            return head
+        heads.append(head)
+    unknown = [field for head in heads for field in _solved_fields(head)]
+    if len(set(unknown)) < len(unknown):
+        return Refusal("two outputs share a field")
+    for head in heads:
+        if program.depends_on(head.mixing, [field for h in heads for field in h.fields]):
+            return Refusal("the mixing before the last layer depends on the fields of the last layer")
+        for factor in square_factors(head.mixing, program.definitions):
+            if generic_determinant(program, factor) < mpmath.mpf(10) ** -300:
+                return Refusal(f"the mixing matrix {factor} is singular: it cannot be inverted")
+    return _assemble(link, heads, unknown)
+
+
+def _match(program: Program, output: sp.MatrixSymbol) -> _Head | Refusal:
+    core = core_of(program, output)
+    if core is None:
+        return Refusal("an output is not a known affine map of one attention matrix")
+    activation = core.expression
+    undo = None
+    if isinstance(activation, RowSoftmax):
+        scores = activation.arg
+    elif isinstance(activation, Elementwise):
+        if activation.mask is not None:
+            return Refusal("the output is masked: fewer scores are seen than this catalogue needs")
+        found = inverse_activation(activation.expression)
+        if isinstance(found, Refusal):
+            return found
+        scores, undo = activation.arg, found
+    else:
+        scores = activation
+    if getattr(activation, "mask", None) is not None:
+        return Refusal("the output is masked: fewer scores are seen than this catalogue needs")
+    constant, rest = split_constant(scores)
+    product = product_factor(resolve(rest, program.definitions, product_factor))
+    if product is None:
+        return Refusal("the output is not a function of scores k U V^T")
+    coefficient, left, right = product
+    if not (coefficient.is_number and coefficient.is_positive):
+        return Refusal(f"the coefficient {coefficient} of the scores is not a positive number")
+    tied = left == right
+    parts = [linear_in_one_field(program, side) for side in ((left,) if tied else (left, right))]
+    for part in parts:
+        if isinstance(part, Refusal):
+            return part
+    fields, mixings = zip(*parts, strict=True)
+    if len(set(mixings)) > 1:
+        return Refusal("queries and keys are mixed by different matrices")
+    T, rank = program.tokens, int(left.shape[1])
+    softmax = isinstance(activation, RowSoftmax)
+    inverse: Inverse = (TiedHead if tied else UntiedHead)(T, rank, softmax=softmax)
+    shift = np.zeros((T, T)) if constant is None else np.array(constant.tolist(), dtype=float)
+    return _Head(core, float(coefficient), shift, fields, mixings[0], inverse, undo)
+
+
+def _solved_fields(head: _Head) -> tuple[sp.MatrixSymbol, ...]:
+    """The inputs that a head's output is solved for; the keys are free where the catalogue wants them given."""
+    return head.fields[:1] if head.inverse.known_columns else head.fields
+
+
+def _assemble(link: LinkFunction, heads: list[_Head], unknown: list[sp.MatrixSymbol]) -> LevelSet:
+    program, T = link.program, link.tokens
+    indices = {program.inputs.index(field) for field in unknown}
+    solved = tuple(r for r, i in enumerate(link.row_inputs) if i in indices)
+    free = tuple(r for r, i in enumerate(link.row_inputs) if i not in indices)
+    numeric = _compile(program, heads, unknown)
+    order = sorted(range(len(unknown)), key=lambda i: program.inputs.index(unknown[i]))
+    sizes = _Sizes(heads)
+
+    def coordinates(observation: Observation) -> Coordinates:
+        parts = [_coordinates(head, observation, number, link) for number, head in enumerate(heads)]
+        sizes.record([part.values.shape[1] for part in parts])
+        return Coordinates(
+            np.concatenate([part.values for part in parts], axis=1), np.max([p.relative_error for p in parts], axis=0)
+        )
+
+    def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
+        factors, known = numeric(free)
+        options = []
+        for head, mine, own_u, matrices, keys in zip(
+            heads, sizes.latents(latent), sizes.coordinates(u), factors, known, strict=True
+        ):
+            options.append(_unmix(head.inverse.sheets(mine, own_u, keys, _size(matrices, T)), matrices, T))
+        return _combine(options, heads, order, T)
+
+    dimension = sum(head.inverse.dimension for head in heads)
+    return LevelSet(
+        rule="attention matrices, head by head",
+        free_rows=free,
+        solved_rows=solved,
+        branches=int(np.prod([head.inverse.branches for head in heads])),
+        dimension=dimension,
+        coordinates=coordinates,
+        solve=solve,
+        steps=_steps(heads),
+        latents=tuple(kind for head in heads for kind in head.inverse.latents),
+        directions=sum(head.inverse.directions for head in heads),
+        density=False,
+    )
+
+
+class _Sizes:
+    """How latent coordinates and coordinates of y are shared out among heads."""
+
+    def __init__(self, heads: list[_Head]) -> None:
+        self._latents = [len(head.inverse.latents) for head in heads]
+        self._coordinates: list[int] = [_width(head.inverse) for head in heads]
+
+    def record(self, widths: list[int]) -> None:
+        if widths != self._coordinates:
+            raise ValueError(f"coordinates of widths {widths}, not {self._coordinates}")
+
+    def latents(self, latent: Arrays) -> list[Arrays]:
+        return _cut(latent, self._latents)
+
+    def coordinates(self, u: Arrays) -> list[Arrays]:
+        return _cut(u, self._coordinates)
+
+
+def _width(inverse: Inverse) -> int:
+    if isinstance(inverse, TiedHead):
+        return inverse.tokens * inverse.frame
+    if isinstance(inverse, UntiedHead) and inverse.orbit:
+        return (inverse.tokens + inverse.differences) * inverse.rank
+    return inverse.dimension
+
+
+def _cut(values: Arrays, sizes: list[int]) -> list[Arrays]:
+    ends = list(itertools.accumulate(sizes))
+    return [values[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+def _coordinates(head: _Head, observation: Observation, number: int, link: LinkFunction) -> Coordinates:
+    """Coordinates of one head's output from the scores, or log-ratios, that it shows."""
+    eps = np.finfo(float).eps
+    several = len(link.program.outputs) > 1
+    if isinstance(head.core.expression, RowSoftmax):
+        ratios = np.asarray(observation.log_ratios)
+        scores = ratios[:, number] if several else ratios
+        rounding = 8 * eps * (np.abs(scores).max(axis=(1, 2)) + (0.0 if observation.exact else 1.0))
+        shift = head.constant - np.diag(head.constant)[:, None]
+    else:
+        y = observation.y[:, number] if several else observation.y
+        scores = head.core.undo(y)
+        if head.undo is not None:
+            scores = head.undo(scores)
+        rounding = 8 * eps * (np.abs(scores).max(axis=(1, 2)) + np.abs(y).max(axis=(1, 2)) / head.core.coefficient)
+        shift = head.constant
+    return head.inverse.coordinates((scores - shift) / head.coefficient, rounding / head.coefficient)
+
+
+def _compile(
+    program: Program, heads: list[_Head], unknown: list[sp.MatrixSymbol]
+) -> Callable[[Arrays], tuple[list[list[list[Arrays]]], list[Columns]]]:
+    """Numpy code from the free fields to the factors of each head's mixing matrix and to its known columns."""
+    unroll = Unroller()
+    arguments = [s for symbol in program.inputs if symbol not in unknown for s in unroll.bind(symbol)]
+    T = program.tokens
+    factors = [square_factors(head.mixing, program.definitions) for head in heads]
+    keys = [head.fields[1:] if head.inverse.known_columns else () for head in heads]
+    formed = {s for own in factors for f in own for s in closure(f, program.definitions)}
+    formed |= {
+        s for head, own in zip(heads, keys, strict=True) if own for s in closure(head.mixing, program.definitions)
+    }
+    for assign in program.assigns:
+        if assign.target in formed:
+            unroll.assign(assign.target, assign.value)
+    outputs: list[sp.Expr] = []
+    for head, own, known in zip(heads, factors, keys, strict=True):
+        outputs += [entry for factor in own for entry in unroll.entries(factor)]
+        for field in known:
+            outputs += list(unroll.entries((head.mixing * field.T).doit()).T)
+    numeric = unroll.compile(arguments, outputs)
+    counts = [(len(own), head.inverse.known_columns) for own, head in zip(factors, heads, strict=True)]
+
+    def evaluate(free: Arrays) -> tuple[list[list[list[Arrays]]], list[Columns]]:
+        values = iter(numeric(*free)) if outputs else iter(())
+        matrices: list[list[list[Arrays]]] = []
+        known: list[Columns] = []
+        for n_factors, n_known in counts:
+            matrices.append([[[next(values) for _ in range(T)] for _ in range(T)] for _ in range(n_factors)])
+            known.append([[next(values) for _ in range(T)] for _ in range(n_known)])
+        return matrices, known
+
+    return evaluate
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One branch of one head in terms of the fields themselves."""
+
+    columns: Columns
+    log_weight: np.ndarray | float
+    directions: list[Columns]
+
+
+def _unmix(sheets: list, matrices: list[list[Arrays]], tokens: int) -> list[_Option]:
+    """Every column (and direction) of every branch multiplied by M^{-1}, with the price in log-weight."""
+    found = []
+    for sheet in sheets:
+        count = len(sheet.columns)
+        right = [*sheet.columns, *[column for direction in sheet.directions for column in direction]]
+        log_det: np.ndarray | float = 0.0
+        for matrix in matrices:
+            right, own = solve_columns(matrix, right)
+            log_det = log_det + own
+        weight = -count * log_det + (0.0 if sheet.log_weight is None else sheet.log_weight)
+        rest = right[count:]
+        directions = [rest[i * count : (i + 1) * count] for i in range(len(sheet.directions))]
+        found.append(_Option(right[:count], weight, directions))
+    return found
+
+
+def _size(matrices: list[list[Arrays]], tokens: int) -> np.ndarray:
+    """How large M makes a field of order one: the product of the root mean square rows of its factors."""
+    total = np.ones(())
+    for matrix in matrices:
+        total = total * np.sqrt(sum(entry * entry for row in matrix for entry in row) / tokens)
+    return total
+
+
+def solve_columns(matrix: list[Arrays], columns: Columns) -> tuple[Columns, np.ndarray]:
+    """(matrix^{-1} columns, log|det matrix|), elementwise over the arrays; elimination with row exchanges."""
+    T = len(matrix)
+    if T == 2:
+        (a, b), (c, d) = matrix
+        det = a * d - b * c
+        return [[(d * x - b * y) / det, (a * y - c * x) / det] for x, y in columns], np.log(np.abs(det))
+    shape = np.broadcast_shapes(
+        *[np.shape(e) for row in matrix for e in row], *[np.shape(e) for c in columns for e in c]
+    )
+    full = np.empty((*shape, T, T))
+    right = np.empty((*shape, T, len(columns)))
+    for i in range(T):
+        for j in range(T):
+            full[..., i, j] = matrix[i][j]
+        for k, column in enumerate(columns):
+            right[..., i, k] = column[i]
+    finite = np.isfinite(full).all(axis=(-1, -2))
+    full[~finite] = np.eye(T)
+    log_det = np.linalg.slogdet(full)[1]
+    regular = finite & np.isfinite(log_det)
+    full[~regular] = np.eye(T)
+    solved = np.linalg.solve(full, right)
+    log_det[~regular] = np.nan
+    return [[solved[..., i, k] for i in range(T)] for k in range(len(columns))], log_det
+
+
+def _combine(options: list[list[_Option]], heads: list[_Head], order: list[int], tokens: int) -> Sheets:
+    """Every choice of one branch a head; columns in the order of the rows of the fields."""
+    solved, weights, directions = [], [], []
+    for choice in itertools.product(*options):
+        groups = [g for option, head in zip(choice, heads, strict=True) for g in _groups(option.columns, head)]
+        solved.append(_ordered(groups, order))
+        total: np.ndarray | float = 0.0
+        for option in choice:
+            total = total + option.log_weight
+        weights.append(np.asarray(total))
+        moving = []
+        zero = np.zeros(1)
+        for number, option in enumerate(choice):
+            for direction in option.directions:
+                parts: list[Columns] = []
+                for other, head in enumerate(heads):
+                    own = direction if other == number else [[zero] * tokens for _ in choice[other].columns]
+                    parts += _groups(own, head)
+                moving.append(_ordered(parts, order))
+        directions.append(moving)
+    if all(weight is weights[0] for weight in weights):
+        weights = weights[:1]
+    return Sheets(solved, weights, directions)
+
+
+def _groups(columns: Columns, head: _Head) -> list[Columns]:
+    """The columns of each field that a head is solved for."""
+    rank = int(head.fields[0].shape[0])
+    return [columns[i : i + rank] for i in range(0, len(columns), rank)]
+
+
+def _ordered(groups: list[Columns], order: list[int]) -> Arrays:
+    return [value for i in order for column in groups[i] for value in column]
+
+
+def _steps(heads: list[_Head]) -> tuple[Step, ...]:
+    steps = []
+    for number, head in enumerate(heads, start=1):
+        text, formulas = _words(head, number if len(heads) > 1 else 0)
+        steps.append(Step("chart", f"What head {number} leaves unknown" if len(heads) > 1 else
+                          "What the attention matrix leaves unknown", text, formulas, source=SOURCE))  # fmt: skip
+    return tuple(steps)
+
+
+def _words(head: _Head, number: int) -> tuple[str, tuple[Formula, ...]]:
+    inverse, tokens = head.inverse, int(head.fields[0].shape[1])
+    seen = "its log-ratios" if isinstance(head.core.expression, RowSoftmax) else "it"
+    names = [sp.latex(field) for field in head.fields]
+    count = f"{inverse.dimension} independent numbers"
+    if isinstance(inverse, TiedHead):
+        text = (
+            f"The output shows the Gram matrix of $U$ through {seen}: {count}. "
+            + (
+                "Only differences of rows are seen, and the mean row where it overlaps with them. "
+                if inverse.softmax
+                else ""
+            )
+            + f"The rest is {inverse.frame} orthonormal vector(s) in {inverse.rank} dimension(s), uniform "
+            f"({len(inverse.latents)} angle(s), {inverse.branches} branch(es)), and {inverse.directions} free "
+            "direction(s)."
+        )
+        formula = Formula("U", r"U_0 F, \qquad F F^{\top} = I", "known up to a rotation")
+    elif isinstance(inverse, UntiedHead) and inverse.orbit:
+        power = (1 if inverse.softmax else 0) - inverse.rank
+        text = (
+            f"The output shows the product of queries and keys through {seen}: {count}. Queries and keys are known up "
+            f"to a matrix $M$ of GL({inverse.rank}) with measure $|\\det M|^{{{power}}}\\,dM$"
+            + (
+                f", and a shift common to all keys ({inverse.directions} free direction(s))."
+                if inverse.softmax
+                else "."
+            )
+        )
+        formula = Formula("Q, K", r"A M,\quad C M^{-\top}", "the gauge of untied weights")
+    else:
+        text = (
+            f"The output shows the product of queries and keys through {seen}: {count}. The keys are free, and the "
+            "query of each token obeys linear equations that leave "
+            f"{inverse.directions // max(tokens, 1)} direction(s) a token."
+        )
+        formula = Formula(r"K q_i", "E_i", "solved with least norm, the rest integrated in closed form")
+    weight = Formula(
+        r"\log w",
+        rf"-{len(names)} \cdot {inverse_rank(inverse)} \log\lvert\det M\rvert",
+        "each row of the fields pays once",
+    )
+    return text, (formula, weight)
+
+
+def inverse_rank(inverse: Inverse) -> int:
+    return int(getattr(inverse, "rank", 1))

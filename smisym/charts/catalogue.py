@@ -1,0 +1,314 @@
+"""Inverting one attention matrix: the finite catalogue of what the scores of one head leave unknown.
+
+``y = sigma(k U V^T)`` with U = V (tied) or not, both (T, r).  Each entry of the catalogue writes all U, V with the
+given y
+as functions of latent coordinates, a branch and, where it is affine in the rest, of directions; and gives the measure
+on them, up to factors that depend on y alone.  (arXiv 2502.00901, appendix E, for tied rank one; the others are derived
+in ``smisym``'s documents and held against the co-area formula by tests.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from smisym.charts.base import FLAT, Arrays, Coordinates
+from smisym.errors import InputError
+
+# A column of U: T arrays.  Columns come in the order of the rows of the fields, queries before keys.
+Columns = list[Arrays]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One branch: the columns, their log-weight (None: 0), and directions (each like ``columns``)."""
+
+    columns: Columns
+    log_weight: np.ndarray | None
+    directions: list[Columns]
+
+
+# Largest entry of a field, in units of the integrator's variable.
+_REACH = 1.3
+
+
+class Inverse(Protocol):
+    """What one head leaves unknown.
+
+    latents, branches, directions: as in :class:`~smisym.charts.base.LevelSet`.  dimension: independent coordinates of
+    the head's output.  known_columns: how many columns (the keys) must be given instead of being solved for.
+    """
+
+    latents: tuple[str, ...]
+    branches: int
+    directions: int
+    dimension: int
+    known_columns: int
+
+    def coordinates(self, scores: np.ndarray, rounding: np.ndarray) -> Coordinates:
+        """From ``k U V^T`` (S, T, T), or its log-ratios, and their absolute rounding error (S,)."""
+        ...
+
+    def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
+        """All branches; ``size`` is the scale of U where the fields are of order one."""
+        ...
+
+
+class TiedHead:
+    """y shows the Gram matrix G = U U^T (linear), or G_ij - G_ii (softmax).
+
+    Linear: U = U_0 F with F the first min(r, T) rows of a rotation, Haar.  Softmax: the differences of rows have a
+    known
+    Gram matrix, U_c = C F with F min(r, T-1) rows of a rotation; the mean row is known where it overlaps with the
+    differences, and any vector in their complement (of r - T + 1 dimensions, flat) where r >= T.
+    """
+
+    def __init__(self, tokens: int, rank: int, *, softmax: bool) -> None:
+        self.tokens, self.rank, self.softmax = tokens, rank, softmax
+        self.frame = min(rank, tokens - 1 if softmax else tokens)
+        self.latents = (FLAT,) * sum(max(rank - 1 - i, 0) for i in range(self.frame))
+        self.branches = 2 if self.frame == rank else 1
+        self.directions = rank - self.frame if softmax else 0
+        self.known_columns = 0
+        self.dimension = tokens * rank - len(self.latents) - self.directions
+
+    def coordinates(self, scores: np.ndarray, rounding: np.ndarray) -> Coordinates:
+        T, m = self.tokens, self.frame
+        if not self.softmax:
+            gram = 0.5 * (scores + np.swapaxes(scores, 1, 2))
+            _check_symmetric(scores, rounding)
+            values, vectors = _largest(gram, m)
+            known = vectors * np.sqrt(values)[:, None, :]
+        else:
+            # G up to a constant: G_ij = D_ij + G_ii, and G_ii - G_11 = D_1i - D_i1 by symmetry.
+            diagonal = scores[:, 0, :] - scores[:, :, 0]
+            gram = scores + diagonal[:, :, None]
+            _check_symmetric(gram, 4 * rounding)
+            centre = np.eye(T) - 1 / T
+            values, vectors = _largest(centre @ gram @ centre, m)
+            root = np.sqrt(values)
+            mean = np.einsum("sti,st->si", vectors, (centre @ gram).mean(axis=2)) / root
+            known = vectors * root[:, None, :] + mean[:, None, :]
+        smallest = values.min(axis=1) if m else np.ones(len(scores))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = np.where(smallest > 0, rounding / smallest, np.inf)
+        _check_rank(gram if not self.softmax else centre @ gram @ centre, known - known.mean(axis=1, keepdims=True)
+                    if self.softmax else known, rounding, error)  # fmt: skip
+        return Coordinates(known.reshape(len(scores), -1), error)
+
+    def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
+        T, r, m = self.tokens, self.rank, self.frame
+        found = []
+        for sign in (1.0, -1.0) if self.branches == 2 else (1.0,):
+            frame, weight = rotation(latent, m, r, sign)
+            known_rows = [u[t * m : (t + 1) * m] for t in range(T)]
+            columns = [[_dot(row, [f[c] for f in frame]) for row in known_rows] for c in range(r)]
+            directions = []
+            for vector in frame[m : m + self.directions]:
+                directions.append([[vector[c]] * T for c in range(r)])
+            found.append(Sheet(columns, weight if self.latents else None, directions))
+        return found
+
+
+class UntiedHead:
+    """y shows q k^T (linear), or q_i (k_j - k_1)^T (softmax): E = q c^T with n = T or T - 1 rows of c.
+
+    r <= n: an orbit of GL(r), q = A M, c = C M^{-T}, with measure |det M|^{-r} dM (linear) or |det M|^{1-r} dM and a
+    free, flat shift of the keys (softmax).  r > n: the keys are free and each q_i obeys n linear equations.
+    """
+
+    def __init__(self, tokens: int, rank: int, *, softmax: bool) -> None:
+        self.tokens, self.rank, self.softmax = tokens, rank, softmax
+        self.differences = tokens - 1 if softmax else tokens
+        self.orbit = rank <= self.differences
+        if self.orbit:
+            self.latents: tuple[str, ...] = (FLAT,) * rank**2
+            self.branches = 2 if rank == 1 else 1
+            self.directions = rank if softmax else 0
+            self.known_columns = 0
+            self.dimension = 2 * tokens * rank - rank**2 - self.directions
+        else:
+            self.latents, self.branches = (), 1
+            self.directions = tokens * (rank - self.differences)
+            self.known_columns = rank
+            self.dimension = tokens * self.differences
+
+    def coordinates(self, scores: np.ndarray, rounding: np.ndarray) -> Coordinates:
+        E = scores[:, :, 1:] - scores[:, :, :1] if self.softmax else scores
+        if not self.orbit:
+            return Coordinates(E.reshape(len(E), -1), rounding / np.abs(E).max(axis=(1, 2)))
+        left, values, right = np.linalg.svd(E, full_matrices=False)
+        values = values[:, : self.rank]
+        A, C = left[:, :, : self.rank], np.swapaxes(right, 1, 2)[:, :, : self.rank] * values[:, None, :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = np.where(values[:, -1] > 0, rounding / values[:, -1], np.inf)
+        _check_rank(E, None, rounding, error, rebuilt=A @ np.swapaxes(C, 1, 2))
+        return Coordinates(np.concatenate([A.reshape(len(E), -1), C.reshape(len(E), -1)], axis=1), error)
+
+    def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
+        return self._orbit(latent, u, size) if self.orbit else self._conditional(u, known)
+
+    def _orbit(self, latent: Arrays, u: Arrays, size: np.ndarray) -> list[Sheet]:
+        T, r, n = self.tokens, self.rank, self.differences
+        A = [u[t * r : (t + 1) * r] for t in range(T)]
+        C = [u[T * r + t * r : T * r + (t + 1) * r] for t in range(n)]
+        gauges = self._gauges(latent, C, _REACH * size)
+        found = []
+        for M, weight in gauges:
+            inverse, log_det = _inverse(M)
+            queries = [[_dot(A[t], [row[c] for row in M]) for t in range(T)] for c in range(r)]
+            keys = [[_dot(C[t], inverse[c]) for t in range(n)] for c in range(r)]
+            weight = weight + (1 - r if self.softmax else -r) * log_det
+            directions: list[Columns] = []
+            if self.softmax:
+                zero, one = np.zeros_like(log_det), np.ones_like(log_det)
+                keys = [[np.zeros_like(column[0]), *column] for column in keys]
+                directions = [[[zero] * T] * r + [[one if c == i else zero] * T for c in range(r)] for i in range(r)]
+            found.append(Sheet(queries + keys, weight, directions))
+        return found
+
+    def _gauges(self, latent: Arrays, C: list[Arrays], reach: np.ndarray) -> list[tuple[list[Arrays], np.ndarray]]:
+        """Elements M of GL(r) at the latent coordinates, and the log of dM/d(latent); queries are A M, A orthonormal.
+
+        Rank one: M = +-sqrt(|C|) e^s with sinh s proportional to x, so that queries and keys, sqrt(|C|) e^{+-s}, grow
+        no faster than x on either side.
+        """
+        if self.rank > 1:
+            M = [[reach * latent[i * self.rank + j] for j in range(self.rank)] for i in range(self.rank)]
+            return [(M, self.rank**2 * np.log(reach))]
+        root = np.sqrt(np.sqrt(sum(column[0] ** 2 for column in C)))
+        step = 0.5 * reach / root
+        stretched = step * latent[0]
+        # e^s without cancellation where x is negative.
+        above = np.abs(stretched) + np.sqrt(1 + stretched**2)
+        scale = root * np.where(stretched >= 0, above, 1 / above)
+        weight = np.log(scale) + np.log(step) - 0.5 * np.log1p(stretched**2)
+        return [([[scale]], weight), ([[-scale]], weight)]
+
+    def _conditional(self, u: Arrays, known: Columns) -> list[Sheet]:
+        T, r, n = self.tokens, self.rank, self.differences
+        first = 1 if self.softmax else 0
+        base = [column[0] if self.softmax else 0.0 for column in known]
+        rows = [[known[c][first + j] - base[c] for c in range(r)] for j in range(n)]
+        K = np.moveaxis(np.array([np.broadcast_arrays(*row) for row in rows]), (0, 1), (-2, -1))  # (..., n, r)
+        E = [[np.broadcast_to(u[t * n + j], K.shape[:-2]) for j in range(n)] for t in range(T)]
+        orthogonal, triangular = np.linalg.qr(np.swapaxes(K, -1, -2), mode="complete")  # K^T = Q R
+        R = np.swapaxes(triangular[..., :n, :], -1, -2)
+        regular = (np.einsum("...ii->...i", R) != 0).all(axis=-1)
+        R = np.where(regular[..., None, None], R, np.eye(n))
+        right = np.moveaxis(np.array(E), (0, 1), (-1, -2))  # (..., n, T)
+        queries = orthogonal[..., :n] @ np.linalg.solve(R, right)  # (..., r, T)
+        columns = [[queries[..., c, t] for t in range(T)] for c in range(r)]
+        zero = np.zeros(K.shape[:-2])
+        directions = [
+            [[orthogonal[..., c, n + i] if s == t else zero for s in range(T)] for c in range(r)]
+            for t in range(T)
+            for i in range(r - n)
+        ]
+        weight = -T * np.log(np.abs(np.einsum("...ii->...i", R))).sum(axis=-1)
+        weight = np.where(regular, weight, np.nan)
+        return [Sheet(columns, weight, directions)]
+
+
+# An angle runs over the line with a weight that is one turn in all: a box of one turn, smoothed over _SMOOTH.
+_TURN, _SMOOTH = 1.25, 0.5
+# A polar angle has cosine tanh(_POLE x), which is analytic up to the poles.
+_POLE = 1.4
+
+
+def rotation(latent: Arrays, rows: int, size: int, sign: float) -> tuple[list[Arrays], np.ndarray]:
+    """An orthonormal basis of R^size whose first ``rows`` vectors are Haar distributed, and the log of its weight.
+
+    Vector by vector: a point on the sphere of what is left, by its angles, and the reflection that takes the first axis
+    there.  ``latent`` are of kind FLAT; ``sign`` is that of the last vector where ``rows`` is ``size``.
+    """
+    if rows == 0 or size == 0:
+        basis = [[np.asarray(float(i == j)) for j in range(size)] for i in range(size)]
+        return basis, np.zeros(())
+    if size == 1:
+        return [[np.asarray(sign)]], np.zeros(())
+    point, weight = _sphere(latent[: size - 1])
+    inner, rest = rotation(latent[size - 1 :], rows - 1, size - 1, sign)
+    return [point, *[_reflect(point, [np.zeros(()), *vector]) for vector in inner]], weight + rest
+
+
+def _sphere(angles: Arrays) -> tuple[Arrays, np.ndarray]:
+    """A point on the sphere and the log of its weight: the k-th last angle has the density sin^k."""
+    point: Arrays = []
+    sine, weight = np.ones(()), np.zeros(())
+    for i, x in enumerate(angles[:-1]):
+        power = len(angles) - 1 - i
+        latitude = _POLE * x
+        inverse = np.cosh(latitude)
+        point.append(sine * np.tanh(latitude))
+        sine = sine / inverse
+        weight = weight - (power + 1) * np.log(inverse)
+    turn = _TURN * angles[-1]
+    inside, outside = (np.pi - np.abs(turn)) / _SMOOTH, (-np.pi - np.abs(turn)) / _SMOOTH
+    log_inside = log_ndtr(inside)
+    weight = weight + log_inside + np.log1p(-np.exp(log_ndtr(outside) - log_inside))
+    return [*point, sine * np.cos(turn), sine * np.sin(turn)], weight
+
+
+def _dot(a: Arrays, b: Arrays) -> np.ndarray:
+    """Sum of products, as far as the shorter reaches; an array also where there is nothing to add."""
+    return sum((x * y for x, y in zip(a, b, strict=False)), np.zeros(()))
+
+
+def _reflect(point: Arrays, vector: Arrays) -> Arrays:
+    """The reflection that takes the first axis to ``point``, applied to a vector with first entry zero."""
+    w = [1 - point[0], *[-p for p in point[1:]]]
+    along = _dot(w, vector) / np.maximum(w[0], 1e-300)  # |w|^2 = 2 w_0
+    return [np.asarray(b - a * along) for a, b in zip(w, vector, strict=True)]
+
+
+def _inverse(M: list[Arrays]) -> tuple[list[Arrays], np.ndarray]:
+    """Inverse and log|det| of an r x r matrix of arrays."""
+    if len(M) == 1:
+        return [[1 / M[0][0]]], np.log(np.abs(M[0][0]))
+    matrix = np.moveaxis(np.array([np.broadcast_arrays(*row) for row in M]), (0, 1), (-2, -1))
+    log_det = np.linalg.slogdet(matrix)[1]
+    # A singular matrix has weight zero: its log-weight is not finite, whatever stands in its place.
+    inverse = np.linalg.inv(np.where(np.isfinite(log_det)[..., None, None], matrix, np.eye(len(M))))
+    log_det = np.where(np.isfinite(log_det), log_det, np.nan)
+    return [[inverse[..., i, j] for j in range(len(M))] for i in range(len(M))], log_det
+
+
+def _largest(gram: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ``count`` largest eigenvalues (S, count), not below zero, and their vectors (S, T, count)."""
+    values, vectors = np.linalg.eigh(gram)
+    first = values.shape[1] - count
+    return np.maximum(values[:, first:], 0.0), vectors[:, :, first:]
+
+
+def _check_symmetric(gram: np.ndarray, rounding: np.ndarray) -> None:
+    off = np.abs(gram - np.swapaxes(gram, 1, 2)).max(axis=(1, 2))
+    _refuse(off > 1e3 * rounding + 1e-9 * (1 + np.abs(gram).max(axis=(1, 2))), off, "scores that are not symmetric")
+
+
+def _check_rank(
+    scores: np.ndarray,
+    factor: np.ndarray | None,
+    rounding: np.ndarray,
+    error: np.ndarray,
+    rebuilt: np.ndarray | None = None,
+) -> None:
+    """Scores of more than the declared rank, or a Gram matrix with negative eigenvalues, belong to no fields."""
+    again = rebuilt if factor is None else factor @ np.swapaxes(factor, 1, 2)
+    off = np.abs(scores - again).max(axis=(1, 2))
+    tolerance = 1e3 * rounding + 1e-9 * (1 + np.abs(scores).max(axis=(1, 2)))
+    _refuse((off > tolerance) & np.isfinite(error), off, "scores that miss every product of the declared rank")
+
+
+def _refuse(bad: np.ndarray, off: np.ndarray, what: str) -> None:
+    if bad.any():
+        sample = int(np.flatnonzero(bad)[0])
+        raise InputError(
+            f"output y of sample {sample}",
+            f"{what} by {off[sample]:.3g}",
+            "an output of this architecture, noiseless",
+            "check that y comes from this architecture; with noise, declare the noise",
+        )

@@ -1,0 +1,341 @@
+"""Links given as expressions: a chart found by solving.
+
+Signs and absolute values of fields cut the fields into orthants.  On each the link is smooth: outputs that are
+constants there select it or not, and the others are solved for as many fields, with every solution a branch and the
+Jacobian symbolic.  Fields that are left are coordinates: on a half-line where their sign is fixed, on a logarithmic
+scale where a solution has a pole at zero.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from smisym import symbols
+from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
+from smisym.derivation import Formula, Step
+from smisym.link import LinkFunction, Observation
+
+# At most so many orthants, solutions in all, and fields that are coordinates.
+_PIECES, _SHEETS, _COORDINATES = 256, 256, 12
+# Largest field in units of the integrator's variable; the same on a half-line.
+_REACH, _STRETCH = 1.3, 2.0
+_TRIALS = 32
+SOURCE = "solved by sympy; checked at random fields when compiled"
+
+Fields = tuple[sp.Symbol, ...]
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """One solution on one orthant.
+
+    signs: of the fields whose sign is fixed.  free: fields that are coordinates.  solved: the others in terms of
+    these and
+    of the outputs.  constants: outputs that are constant here, with their values.  weight: log of the Jacobian.
+    poles: free fields on a logarithmic scale.
+    """
+
+    signs: dict[sp.Symbol, int]
+    free: Fields
+    solved: dict[sp.Symbol, sp.Expr]
+    constants: dict[int, sp.Expr]
+    weight: sp.Expr
+    poles: frozenset[sp.Symbol]
+
+
+def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
+    """The chart of a link given by explicit expressions, by solving them on every orthant."""
+    entries = explicit_entries(link)
+    if isinstance(entries, Refusal):
+        return entries
+    fields, expressions = entries
+    outputs = tuple(sp.Symbol(f"y{k + 1}", real=True) for k in range(len(expressions)))
+    smooth = [split_signs(e) for e in expressions]
+    for e in smooth:
+        for argument in _sign_arguments(e):
+            if argument not in fields:
+                return Refusal(f"the sign of {argument} cuts the fields along a surface that is no coordinate plane")
+    signed = {a for e in smooth for a in _sign_arguments(e)}
+    sheets = _solve_everywhere(smooth, fields, outputs, signed)
+    if isinstance(sheets, Refusal):
+        return sheets
+    poles = {p for sheet in sheets for p in sheet.poles}
+    if not poles <= signed:
+        sheets = _solve_everywhere(smooth, fields, outputs, signed | poles)
+        if isinstance(sheets, Refusal):
+            return sheets
+    chart = _assemble(link, fields, outputs, sheets)
+    missing = _uncovered(link, chart, fields, outputs, sheets)
+    return Refusal(missing) if missing else chart
+
+
+def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr]] | Refusal:
+    """(scalar fields row by row, expressions) of a program that is one explicit column."""
+    program = link.program
+    value = program.definitions[program.output]
+    if len(program.assigns) != 1 or not isinstance(value, sp.MatrixBase) or value.shape[1] != 1:
+        return Refusal("the link is not a list of explicit expressions")
+    swap = {}
+    for symbol in program.inputs:
+        for i, j in itertools.product(range(int(symbol.shape[0])), range(int(symbol.shape[1]))):
+            swap[symbol[i, j]] = symbols.entry(symbol, i, j)
+    return tuple(swap.values()), [sp.sympify(e).xreplace(swap) for e in value]
+
+
+def split_signs(expression: sp.Expr) -> sp.Expr:
+    """The same with absolute values and maxima written by signs, and signs of products as products of signs."""
+    w = sp.Wild("w")
+    expression = expression.replace(sp.Max, lambda *a: _largest(a, 1)).replace(sp.Min, lambda *a: _largest(a, -1))
+    expression = expression.replace(sp.Abs(w), lambda w: w * sp.sign(w))
+
+    def split(argument: sp.Expr) -> sp.Expr:
+        result: sp.Expr = sp.Integer(1)
+        for factor, power in sp.factor_list(argument)[1] if argument.free_symbols else []:
+            result *= sp.sign(factor) ** power
+        constant = sp.factor_list(argument)[0] if argument.free_symbols else argument
+        return sp.sign(constant) * result
+
+    return expression.replace(
+        lambda e: isinstance(e, sp.sign) and e.args[0].is_polynomial(*e.args[0].free_symbols),
+        lambda e: split(e.args[0]),
+    )
+
+
+def _largest(arguments: tuple[sp.Expr, ...], direction: int) -> sp.Expr:
+    total = arguments[0]
+    for other in arguments[1:]:
+        total = (total + other + direction * (total - other) * sp.sign(total - other)) / 2
+    return total
+
+
+def _sign_arguments(expression: sp.Expr) -> set[sp.Expr]:
+    """Arguments of signs that are still there once the signs inside them are known."""
+    return {e.args[0] for e in expression.atoms(sp.sign) if not e.args[0].atoms(sp.sign)}
+
+
+def _solve_everywhere(
+    smooth: list[sp.Expr], fields: Fields, outputs: Fields, signed: set[sp.Symbol]
+) -> list[_Sheet] | Refusal:
+    order = [f for f in fields if f in signed]
+    if 2 ** len(order) > _PIECES:
+        return Refusal(f"the signs of {len(order)} fields cut them into more than {_PIECES} orthants")
+    sheets: list[_Sheet] = []
+    for choice in itertools.product((1, -1), repeat=len(order)):
+        signs = dict(zip(order, choice, strict=True))
+        known = {sp.sign(f): sp.Integer(s) for f, s in signs.items()}
+        here = [sp.simplify(e.subs(known).doit()) for e in smooth]
+        found = _solve_piece(here, fields, outputs, signs)
+        if isinstance(found, Refusal):
+            return found
+        sheets += found
+        if len(sheets) > _SHEETS:
+            return Refusal(f"there are more than {_SHEETS} solutions")
+    return sheets
+
+
+def _solve_piece(here: list[sp.Expr], fields: Fields, outputs: Fields, signs: dict[sp.Symbol, int]) -> Any:
+    if any(e.atoms(sp.sign, sp.Abs) for e in here):
+        return Refusal("signs remain that are not signs of fields")
+    constants = {k: e for k, e in enumerate(here) if not e.free_symbols & set(fields)}
+    equations = [(e, outputs[k]) for k, e in enumerate(here) if k not in constants]
+    solutions = next(_eliminations(equations, fields), None)
+    if solutions is None:
+        return Refusal(f"sympy solved none of {', '.join(str(e) for e, _ in equations)} for a field")
+    sheets = []
+    for solved, jacobian in solutions:
+        free = tuple(f for f in fields if f not in solved)
+        if len(free) > _COORDINATES:
+            return Refusal(f"{len(free)} fields would be left as coordinates")
+        weight = -sp.log(sp.Abs(jacobian))
+        poles = frozenset(f for f in free if any(_pole(e, f) for e in [*solved.values(), 1 / jacobian]))
+        sheets.append(_Sheet(signs, free, solved, constants, weight, poles))
+    return sheets
+
+
+def _pole(expression: sp.Expr, field: sp.Symbol) -> bool:
+    """Whether the expression is divided by the field."""
+    return bool(
+        field in sp.denom(sp.together(expression)).free_symbols
+        and sp.denom(sp.together(expression)).subs(field, 0) == 0
+    )
+
+
+def _eliminations(
+    equations: list[tuple[sp.Expr, sp.Symbol]], fields: Fields
+) -> Iterator[list[tuple[dict[sp.Symbol, sp.Expr], sp.Expr]]]:
+    """Ways to solve all equations one after the other: lists of (solved fields, determinant of the Jacobian)."""
+    if not equations:
+        yield [({}, sp.Integer(1))]
+        return
+    options = []
+    for number, (e, y) in enumerate(equations):
+        for field in fields:
+            if field in e.free_symbols:
+                solutions = _solve_one(e, y, field)
+                if solutions:
+                    # Few branches first, then the variable that the solution is simplest in.
+                    options.append((len(solutions), sum(map(sp.count_ops, solutions)), number, field, solutions))
+    options.sort(key=lambda o: o[:3])
+    for _, _, number, field, solutions in options[:6]:
+        e, _ = equations[number]
+        rest = [pair for k, pair in enumerate(equations) if k != number]
+        total: list[tuple[dict[sp.Symbol, sp.Expr], sp.Expr]] = []
+        for solution in solutions:
+            inner = next(_eliminations([(r.subs(field, solution), z) for r, z in rest], fields), None)
+            if inner is None:
+                break
+            slope = sp.diff(e, field)
+            for solved, determinant in inner:
+                own = sp.simplify(solution.subs(solved))
+                everything = {**solved, field: own}
+                total.append((everything, sp.simplify(slope.subs(everything)) * determinant))
+        else:
+            yield total
+
+
+def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list[sp.Expr]:
+    """All solutions for one field, or nothing where sympy finds none that is explicit."""
+    if expression.is_polynomial(field) and sp.degree(expression, field) > 2:
+        power = sp.Poly(expression, field)
+        # Only pure powers: general cubics have three complex-looking roots.
+        if any(m not in (0, power.degree()) for (m,) in power.monoms()):
+            return []
+    try:
+        solutions = sp.solve(expression - output, field)
+    except (NotImplementedError, ValueError, TypeError):
+        return []
+    return [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
+
+
+def _assemble(link: LinkFunction, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> LevelSet:
+    codes = [_compile(sheet, fields, outputs) for sheet in sheets]
+    count = max(len(sheet.free) for sheet in sheets)
+    continuous = max(len(sheet.solved) for sheet in sheets)
+    discrete = any(sheet.constants for sheet in sheets)
+
+    def coordinates(observation: Observation) -> Coordinates:
+        y = observation.y.reshape(len(observation), -1)
+        return Coordinates(y, np.zeros(len(y)))
+
+    def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
+        found = [code(latent, u) for code in codes]
+        weights = [weight for _, weight in found]
+        if discrete:
+            weights = _prefer_atoms(sheets, u, weights)
+        return Sheets([solved for solved, _ in found], weights)
+
+    return LevelSet(
+        rule="expressions solved on every orthant",
+        free_rows=(),
+        solved_rows=tuple(range(link.fields)),
+        branches=len(sheets),
+        dimension=continuous,
+        coordinates=coordinates,
+        solve=solve,
+        steps=_steps(sheets, outputs),
+        latents=(FLAT,) * count,
+        density=not discrete,
+    )
+
+
+def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays, Arrays], tuple[Arrays, np.ndarray]]:
+    """Numpy code of one sheet: every field, and the log-weight."""
+    arguments = [*sheet.free, *outputs]
+    values = [sheet.solved.get(f, f) for f in fields]
+    modules: list[Any] = ["scipy", "numpy"]
+    numeric = sp.lambdify(arguments, [*values, sheet.weight], modules=modules, cse=True)
+    fixed = [(i, sheet.signs[f]) for i, f in enumerate(fields) if f in sheet.signs and f in sheet.solved]
+    constants = {k: float(value) for k, value in sheet.constants.items()}
+
+    def evaluate(latent: Arrays, u: Arrays) -> tuple[Arrays, np.ndarray]:
+        total: np.ndarray = np.zeros(())
+        free = []
+        for f, x in zip(sheet.free, latent, strict=False):
+            value, measure = _coordinate(x, sheet.signs.get(f), f in sheet.poles)
+            free.append(value)
+            total = total + measure
+        for x in latent[len(sheet.free) :]:
+            # A coordinate that this sheet does not need: a normalised weight of its own.
+            total = total - 0.5 * x * x - 0.5 * np.log(2 * np.pi)
+        with np.errstate(all="ignore"):
+            *solved, weight = numeric(*free, *u)
+        total = total + weight
+        for i, sign in fixed:
+            total = np.asarray(np.where(np.sign(solved[i]) == sign, total, -np.inf))
+        for k, constant in constants.items():
+            total = np.asarray(np.where(np.abs(u[k] - constant) <= 1e-9 * (1 + abs(constant)), total, -np.inf))
+        return [np.asarray(s) for s in solved], np.asarray(total)
+
+    return evaluate
+
+
+def _coordinate(x: np.ndarray, sign: int | None, pole: bool) -> tuple[np.ndarray, np.ndarray]:
+    """A field as a function of the integrator's variable, and the log of its measure."""
+    if sign is None:
+        return _REACH * x, np.full(np.shape(x), np.log(_REACH))
+    # Linear where the field is large, so that nothing grows faster than the fields themselves; towards zero on a
+    # logarithmic scale where there is a pole, else so fast that nothing is cut off.
+    tail = np.zeros_like(x) if pole else np.exp(-x)
+    stretched = _STRETCH * x - tail
+    value = np.logaddexp(0.0, stretched)
+    return sign * value, stretched - value + np.log(_STRETCH + tail)
+
+
+def _prefer_atoms(sheets: list[_Sheet], u: Arrays, weights: Arrays) -> Arrays:
+    """Where an output has one of its constant values, sheets on which that output varies carry no mass."""
+    atoms: dict[int, set[float]] = {}
+    for sheet in sheets:
+        for k, value in sheet.constants.items():
+            atoms.setdefault(k, set()).add(float(value))
+    for k, values in atoms.items():
+        at = np.zeros(np.shape(u[k]), dtype=bool)
+        for value in values:
+            at |= np.abs(u[k] - value) <= 1e-9 * (1 + abs(value))
+        weights = [
+            w if k in sheet.constants else np.where(at, -np.inf, w) for w, sheet in zip(weights, sheets, strict=True)
+        ]
+    return weights
+
+
+def _uncovered(link: LinkFunction, chart: LevelSet, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> str:
+    """Why the sheets are not the whole level set, or nothing: random fields must be found again on one of them."""
+    Z = np.random.default_rng(0).standard_normal((_TRIALS, link.fields, link.tokens))
+    y = link(Z).reshape(_TRIALS, -1)
+    flat = Z.reshape(_TRIALS, -1)
+    hit = np.zeros(_TRIALS, dtype=bool)
+    for sheet in sheets:
+        numeric = sp.lambdify([*sheet.free, *outputs], [sheet.solved.get(f, f) for f in fields], ["scipy", "numpy"])
+        here = [flat[:, i] for i, f in enumerate(fields) if f in sheet.free]
+        with np.errstate(all="ignore"):
+            again = np.stack([np.broadcast_to(v, (_TRIALS,)) for v in numeric(*here, *y.T)], axis=1)
+        inside = np.ones(_TRIALS, dtype=bool)
+        for f, sign in sheet.signs.items():
+            inside &= np.sign(flat[:, fields.index(f)]) == sign
+        close = (np.abs(again - flat) <= 1e-6 * (1 + np.abs(flat))).all(axis=1)
+        hit |= inside & close
+    if not hit.all():
+        lost = flat[np.flatnonzero(~hit)[0]].round(3).tolist()
+        return f"the solutions that sympy gave do not contain the fields {lost}"
+    return ""
+
+
+def _steps(sheets: list[_Sheet], outputs: Fields) -> tuple[Step, ...]:
+    shown = []
+    for sheet in sheets[:4]:
+        for field, value in sheet.solved.items():
+            where = ", ".join(f"{sp.latex(f)} {'>' if s > 0 else '<'} 0" for f, s in sheet.signs.items())
+            shown.append(Formula(field, value, where))
+    solved = sorted({str(f) for sheet in sheets for f in sheet.solved})
+    text = (
+        f"Signs of fields cut them into orthants; the link was solved on each, {len(sheets)} sheet(s) in all"
+        + (f", for {', '.join(solved)}" if solved else "; it is constant on each")
+        + f". {max(len(s.free) for s in sheets)} field(s) are left as coordinates."
+    )
+    check = ("every one of random fields lies on one of the sheets", f"{_TRIALS} random fields, found again to 1e-6")
+    return (Step("chart", "Solving for the fields", text, tuple(shown), (check,), source=SOURCE),)

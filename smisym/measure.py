@@ -1,0 +1,250 @@
+"""What the posterior of the fields is integrated over: the level set of the output, or all fields under noise.
+
+The fields are whitened with the cavity covariance, Z = omega + L zeta with V = L L^T and the rows in the order that the
+measure asks for; the integrators of :mod:`smisym.quadrature` and :mod:`smisym.importance` see zeta alone.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from smisym.charts import LevelSet
+from smisym.charts.base import FLAT, LINE, Arrays, Coordinates, Sheets
+from smisym.link import LinkFunction, Observation
+
+# Outputs of a discrete model that differ by less, relative to their size, are the same.
+_SAME = 1e-9
+
+
+class Measure(Protocol):
+    """How the posterior of one output is integrated.
+
+    order: the rows of the fields in the order in which they are whitened.  dim: dimensions of the integral.
+    fields_of_zeta: where the P T whitened fields are among the coordinates that the integrator reports.
+    smooth: whether the integrand is, so that a lattice converges fast.
+    """
+
+    order: tuple[int, ...]
+    dim: int
+    smooth: bool
+    fields_of_zeta: np.ndarray
+
+    def coordinates(self, observation: Observation) -> Coordinates:
+        """What the integrand needs of the outputs, (S, n)."""
+        ...
+
+    def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> Whitened | OnFields: ...
+
+    def log_constant(self, factor: np.ndarray) -> np.ndarray:
+        """What the log of the integral lacks to the log-partition, (S,), beside (2 pi)^(P T / 2)."""
+        ...
+
+
+class OnLevelSet:
+    """A noiseless output with a chart."""
+
+    smooth = True
+
+    def __init__(self, level_set: LevelSet, tokens: int) -> None:
+        self.level_set, self.tokens = level_set, tokens
+        free = len(level_set.free_rows) * tokens
+        self.order = (*level_set.free_rows, *level_set.solved_rows)
+        self.dim = free + len(level_set.latents)
+        self.fields_of_zeta = np.r_[:free, self.dim : self.dim + len(level_set.solved_rows) * tokens]
+
+    def coordinates(self, observation: Observation) -> Coordinates:
+        return self.level_set.coordinates(observation)
+
+    def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> Whitened:
+        return Whitened(self.level_set, self.tokens, u, omega, factor)
+
+    def log_constant(self, factor: np.ndarray) -> np.ndarray:
+        diagonal = np.log(np.einsum("sii->si", factor))[:, len(self.level_set.free_rows) :].sum(axis=1)
+        return np.asarray(-self.tokens * diagonal)
+
+
+class OnAllFields:
+    """An output whose posterior lives on all fields: with Gaussian noise, or discrete (the prior cut to a cell)."""
+
+    def __init__(self, link: LinkFunction) -> None:
+        self.link = link
+        self.order = tuple(range(link.fields))
+        self.dim = link.fields * link.tokens
+        self.fields_of_zeta = np.arange(self.dim)
+        self.smooth = link.noise > 0
+
+    def coordinates(self, observation: Observation) -> Coordinates:
+        y = observation.y.reshape(len(observation), -1)
+        return Coordinates(y, np.zeros(len(y)))
+
+    def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> OnFields:
+        return OnFields(self.link, u, omega, factor)
+
+    def log_constant(self, factor: np.ndarray) -> np.ndarray:
+        if not self.link.noise:
+            return np.zeros(len(factor))
+        outputs = int(np.prod(self.link.output_shape))
+        return np.full(len(factor), -0.5 * outputs * np.log(2 * np.pi * self.link.noise))
+
+
+class OnFields:
+    """The posterior of one block of samples on all fields: x are the whitened fields.
+
+    Under noise r is the misfit in units of the noise; a discrete output has none, and a weight of one or zero.
+    """
+
+    def __init__(self, link: LinkFunction, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
+        self.link, self.u, self.omega, self.factor = link, u, omega, factor
+        self.samples = len(u)
+        self.dim = link.fields * link.tokens
+        self.residuals = u.shape[1] if link.noise else 0
+        self.branches = 1
+
+    def take(self, index: np.ndarray) -> OnFields:
+        """The same for some of the samples."""
+        return OnFields(self.link, self.u[index], self.omega[index], self.factor[index])
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Residuals (1, m, n, C) and log-weight (1, n, C) at x (d, n, C)."""
+        values = self.link.entries(self._fields(index, x))
+        r = np.empty((1, self.residuals, *x.shape[1:]))
+        log_weight = np.zeros((1, *x.shape[1:]))
+        if self.link.noise:
+            scale = 1 / np.sqrt(self.link.noise)
+            for j, value in enumerate(values):
+                r[0, j] = (value - self.u[index, j]) * scale
+        else:
+            for j, value in enumerate(values):
+                log_weight[0][np.abs(value - self.u[index, j]) > _SAME * (1 + np.abs(self.u[index, j]))] = -np.inf
+        return r, log_weight, None
+
+    def _fields(self, index: np.ndarray, x: np.ndarray) -> Arrays:
+        P, T = self.link.fields, self.link.tokens
+        omega, L = self.omega[index], self.factor[index]
+        entries = []
+        for p in range(P):
+            for t in range(T):
+                value = omega[:, p, t] + x[p * T + t] * L[:, p, p]
+                for q in range(p):
+                    if L[:, p, q].any():
+                        value = value + x[q * T + t] * L[:, p, q]
+                entries.append(value)
+        return entries
+
+
+class Whitened:
+    """The posterior of one block of samples over zeta = (x, r): an integrand for :mod:`smisym.quadrature`.
+
+    x are the whitened free fields, then the latent coordinates of the chart, each as a function of a variable that the
+    integrator takes for standard normal; r are the whitened solved fields.
+    """
+
+    def __init__(self, level_set: LevelSet, tokens: int, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
+        self.level_set, self.tokens = level_set, tokens
+        self.u, self.omega, self.factor = u, omega, factor
+        self.n_free, self.n_solved = len(level_set.free_rows), len(level_set.solved_rows)
+        self.samples = len(u)
+        self.dim = self.n_free * tokens + len(level_set.latents)
+        self.residuals = self.n_solved * tokens
+        self.branches = level_set.branches
+        # Which entries of the factor below the diagonal are used at all: most V are diagonal.
+        self._linked = np.any(factor != 0.0, axis=0)
+
+    def take(self, index: np.ndarray) -> Whitened:
+        """The same for some of the samples."""
+        return Whitened(self.level_set, self.tokens, self.u[index], self.omega[index], self.factor[index])
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Residuals (branches, m, n, C), log-weight (branches or 1, n, C) and spread at x (d, n, C)."""
+        omega, L = self.omega[index], self.factor[index]
+        latent, log_measure = self._latent(x)
+        sheets = self.level_set.solve(self._free(x, omega, L), latent, list(self.u[index].T))
+        shape = x.shape[1:]
+        shift = self._shift(x, omega, L)
+        r = np.empty((self.branches, self.residuals, *shape))
+        for b, solved in enumerate(sheets.solved):
+            self._whiten(solved, shift, L, r[b])
+        log_weight = np.stack([np.broadcast_to(w, shape) for w in sheets.log_weight])
+        if log_measure is not None:
+            log_weight = log_weight + log_measure
+        if not self.level_set.directions:
+            return r, log_weight, None
+        return self._integrate_directions(sheets, L, r, log_weight)
+
+    def _latent(self, x: np.ndarray) -> tuple[list[np.ndarray], np.ndarray | None]:
+        """Latent coordinates at x, and the log of their measure relative to a standard normal."""
+        latent, total = [], None
+        for kind, value in zip(self.level_set.latents, x[self.n_free * self.tokens :], strict=True):
+            # Far beyond any scale of the fields at both ends, so that no mass is cut off.
+            if kind == LINE:
+                latent.append(np.sinh(value))
+                measure = np.log(np.cosh(value))
+            elif kind == FLAT:
+                latent.append(value)
+                measure = np.zeros_like(value)
+            else:
+                latent.append(np.exp(value))
+                measure = value.copy()
+            measure += 0.5 * value * value
+            total = measure if total is None else total + measure
+        return latent, total
+
+    def _shift(self, x: np.ndarray, omega: np.ndarray, L: np.ndarray) -> list[np.ndarray]:
+        """What the means and the free fields take off the whitened solved fields, entry by entry."""
+        T, F = self.tokens, self.n_free
+        shifts = []
+        for s, row in enumerate(self.level_set.solved_rows):
+            scale = 1.0 / L[:, F + s, F + s]
+            for t in range(T):
+                shift = omega[:, row, t] * scale
+                for q in np.flatnonzero(self._linked[F + s, :F]):
+                    shift = shift + x[q * T + t] * (L[:, F + s, q] * scale)
+                shifts.append(shift)
+        return shifts
+
+    def _whiten(self, solved: Arrays, shift: list[np.ndarray] | None, L: np.ndarray, out: np.ndarray) -> None:
+        """Forward substitution with the factor of V, into ``out`` (m, n, C); ``shift`` None for directions."""
+        T, F = self.tokens, self.n_free
+        for s in range(self.n_solved):
+            scale = 1.0 / L[:, F + s, F + s]
+            for t in range(T):
+                target = out[s * T + t]
+                np.multiply(solved[s * T + t], scale, out=target)
+                if shift is not None:
+                    target -= shift[s * T + t]
+                for q in np.flatnonzero(self._linked[F + s, F : F + s]):
+                    target -= out[q * T + t] * (L[:, F + s, F + q] * scale)
+
+    def _integrate_directions(
+        self, sheets: Sheets, L: np.ndarray, r: np.ndarray, log_weight: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Gaussian integral along the directions: orthonormalised one after the other and taken out of r."""
+        count = self.level_set.directions
+        along = np.zeros((self.branches, count, *r.shape[1:]))
+        weight = np.repeat(log_weight, self.branches // len(log_weight), axis=0)
+        for b, vectors in enumerate(sheets.directions):
+            for i, vector in enumerate(vectors):
+                own = along[b, i]
+                self._whiten(vector, None, L, own)
+                for other in along[b, :i]:
+                    own -= other * (other * own).sum(axis=0)
+                norm = np.sqrt((own * own).sum(axis=0))
+                own /= norm
+                weight[b] -= np.log(norm)
+                r[b] -= own * (own * r[b]).sum(axis=0)
+        return r, weight + 0.5 * count * np.log(2 * np.pi), along
+
+    def _free(self, x: np.ndarray, omega: np.ndarray, L: np.ndarray) -> list[np.ndarray]:
+        """The free fields at x, row by row and token by token."""
+        T = self.tokens
+        free = []
+        for p, row in enumerate(self.level_set.free_rows):
+            for t in range(T):
+                value = x[p * T + t] * L[:, p, p]
+                for q in np.flatnonzero(self._linked[p, :p]):
+                    value += x[q * T + t] * L[:, p, q]
+                value += omega[:, row, t]
+                free.append(value)
+        return free
