@@ -165,6 +165,8 @@ _T_FIRST = 1e-3
 _TRIVIAL_POINTS, _TRIVIAL_SCRAMBLES = 64, 8
 # Standard errors (over the scrambles) above which E(0) shows a trivial direction, and least share of the largest.
 _SHOWN, _LEAST = 8.0, 1e-8
+# Growth at Q = 0 below this multiple of the inner error is none.
+_NOTHING = 10.0
 # Points of one scramble of the map that scouts, by free dimensions: more of them cost up to a hundred times more.
 _SCOUT_POINTS = {3: 512, 4: 256}
 _SCOUT_POINTS_ELSE = 1024
@@ -182,6 +184,8 @@ def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
     base, alpha = np.zeros(k), 1.0
     still = small.at(0, small.model.symmetry.matrix(base))
     growth = _growth(small, still, 1.0, active)
+    # Squares of what integration leaves in g_out: nothing grows there.
+    growth[growth <= _NOTHING * still.inner_error + _LEAST] = 0.0
     branch = Branch(k, [], [])
     trivial = trivial_coordinates(small)
     while not active.all() and (growth.max() > 0 or trivial.any()):

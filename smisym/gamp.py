@@ -11,6 +11,9 @@ with rows N(0, I_D).  One step turns (W_hat, C_hat, g) into the next:
 (arXiv 2502.00901, appendix B).  Side information ``S = sqrt(lam) W + N(0, 1)`` adds lam I to the inverse of C_hat and
 sqrt(lam) S to the bracket.  The overlap of W_hat with W follows state evolution, step by step, as D grows at
 fixed alpha = N / D.
+
+Where heads split the embedding into H slices, a row of W is (D/H,) and sees its slice of the tokens alone: D/H takes
+the place of D, rows on different slices have no overlap, and A couples none of them.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ from typing import Any, Literal
 import numpy as np
 from scipy import linalg
 
+from smisym.alignment import align, same_slice
 from smisym.errors import InputError
 from smisym.samples import (
+    LinkSymmetry,
     Outputs,
     SampleModel,
     back_project,
@@ -53,13 +58,15 @@ class Gamp:
     """Where GAMP stopped.
 
     W_hat
-        (P, D), the estimate: the posterior mean of W, in the gauge (signs) in which it was found.
+        (P, D), the estimate: the posterior mean of W, in the gauge (signs, exchanges, rotations) in which it was found;
+        (P, D/H) where heads split the embedding.
     C_hat
         (P, P), the posterior covariance of one column of W.
     Q
-        (P, P), ``W_hat W_hat^T / D``.
+        (P, P), ``W_hat W_hat^T / D``, 0 between rows on different slices of the embedding.
     overlap
-        (P, P), ``W_hat W^T / D`` after the flip of rows of W_hat that makes its trace largest; None without W.
+        (P, P), ``W_hat W^T / D`` after the map of rows of W_hat, among those that the output cannot see, that makes
+        its trace largest (:func:`smisym.alignment.align`); None without W.
     steps
         How many steps were made.
     reason
@@ -99,7 +106,8 @@ def gamp(
         Outputs, as an array with the shape of ``model.link`` or, better, as what ``model.observe`` returns, which
         keeps the digits that a float y loses.
     W (P, D)
-        The truth, if known: it serves only to report overlaps.
+        The truth, if known: it serves only to report overlaps.  (P, D/H) where heads split the embedding, as all that
+        has the shape of W.
     damping in [0, 1)
         Share of the old state (W_hat, C_hat, g) kept at each step; it moves no fixed point.  State evolution describes
         the undamped steps; on few data these may go on oscillating about the fixed point, and 0.2 to 0.4 settles them.
@@ -133,7 +141,8 @@ def gamp(
     deviations), channel (its result code).  Results: SUCCESS; MAX_STEPS; DIVERGED; INTERRUPTED (Ctrl-C: the value is
     the last full step); else the channel's own code at the last step.
 
-    Raises InputError for arrays of wrong shape or unequal length, values that are not finite, D < 2, and bad options.
+    Raises InputError for arrays of wrong shape or unequal length, values that are not finite, D < 2 or not a multiple
+    of the number of slices, and bad options.
     Source: arXiv 2502.00901, appendix B.
     """
     X, y, W = check_data(model, X, y, W)
@@ -144,7 +153,7 @@ def gamp(
     # A stream of its own: with the bare seed, a user who drew the data from the same seed would start at the truth.
     own = seed if isinstance(seed, np.random.Generator) else np.random.SeedSequence(seed, spawn_key=_STREAM)
     rng = np.random.default_rng(own)
-    start = _start(initial, lam, S, (P, D), X.shape[:2], rng)
+    start = _start(initial, lam, S, D, same_slice(model.row_slices), X.shape[:2], rng)
     step = _Step(model, flatten(X), y, damping, lam, S, rtol, A)
     settings = {
         "samples": X.shape[0], "dim": X.shape[2], "alpha": X.shape[0] / X.shape[2], "max_steps": max_steps,
@@ -152,12 +161,14 @@ def gamp(
         "tol": tol, "rtol": rtol, "A": A, "side_information": lam, "initial": _describe(initial, lam),
         "seed": seed if isinstance(seed, int) else "generator",
     }  # fmt: skip
-    return _iterate(step, start, _Judge(model.symmetry.signs, W, start, tol, damping), max_steps, callback, settings)
+    judge = _Judge(model.symmetry, model.row_slices, W, start, tol, damping)
+    return _iterate(step, start, judge, max_steps, callback, settings)
 
 
 @dataclass(frozen=True)
 class _State:
-    """W_hat (P, D), C_hat (P, P), g (N, P, T); then what was seen in the step that made it.
+    """W_hat (P, D), C_hat (P, P), g (N, P, T), same (P, P), 1 between rows on one slice and 0 between others; then
+    what was seen in the step that made it.
 
     surprise, hidden_error: see :func:`_surprise`.  channel_error, channel: the channel's error and result.
     """
@@ -165,6 +176,7 @@ class _State:
     W_hat: np.ndarray
     C_hat: np.ndarray
     g: np.ndarray
+    same: np.ndarray
     surprise: float | None = None
     hidden_error: float = 0.0
     channel_error: float | None = None
@@ -172,7 +184,7 @@ class _State:
 
     @property
     def Q(self) -> np.ndarray:
-        return self.W_hat @ self.W_hat.T / self.W_hat.shape[1]
+        return self.same * (self.W_hat @ self.W_hat.T / self.W_hat.shape[1])
 
 
 _REMEDY = " (use A='hessian', damping, more data, or check that the data follow the model)"
@@ -203,8 +215,9 @@ class _Step:
         g = moments.g
         if not np.isfinite(g).all():
             raise _Diverged("the channel's means are not finite")
-        outer = _outer(g, D)
-        A = outer if self.A == "outer" else _hessian(moments.dg, D)
+        # What couples slices vanishes as D grows, and rows on different slices have nothing to exchange.
+        outer = state.same * _outer(g, D)
+        A = outer if self.A == "outer" else state.same * _hessian(moments.dg, D)
         b = back_project(g, self.X, slices) + A @ state.W_hat
         if self.S is not None:
             b += math.sqrt(self.lam) * self.S
@@ -214,6 +227,7 @@ class _Step:
             (1 - keep) * (C_hat @ b) + keep * state.W_hat,
             (1 - keep) * C_hat + keep * state.C_hat,
             (1 - keep) * g + keep * state.g,
+            state.same,
             *_surprise(outer, V, C_hat, len(self.X) / D),
             float(np.sqrt(np.sum(np.square(moments.error)) / (len(A) * D))),
             moments.result,
@@ -229,14 +243,15 @@ class _Step:
 class _Judge:
     """What is recorded of each state, and when to stop."""
 
-    signs: np.ndarray
+    symmetry: LinkSymmetry
+    row_slices: tuple[int, ...]
     W: np.ndarray | None
     start: _State
     tol: float
     damping: float
 
     def record(self, number: int, old: _State | None, new: _State) -> dict[str, Any]:
-        overlap, cosines = (None, None) if self.W is None else aligned_overlap(self.signs, new.W_hat, self.W)
+        overlap, cosines = (None, None) if self.W is None else align(self.symmetry, new.W_hat, self.W, self.row_slices)
         return {
             "step": number,
             "overlap": overlap,
@@ -307,22 +322,6 @@ def _iterate(
     return Solution(value, result, history=tuple(history), settings=settings)
 
 
-def aligned_overlap(signs: np.ndarray, W_hat: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Overlap (P, P) ``W_hat W^T / D`` and cosines (P,) of matching rows, modulo the given signs (G, P).
-
-    Of the flips of rows of W_hat in ``signs`` (all of which the output cannot see), the one that makes the trace of the
-    overlap largest; of several equal to rounding, the one with the largest cosines.  The cosine with a zero row is 0.
-    """
-    overlap = W_hat @ W.T / W.shape[1]
-    norms = np.sqrt(np.mean(W_hat**2, axis=1) * np.mean(W**2, axis=1))
-    diagonal = np.diag(overlap)
-    cosines = np.divide(diagonal, norms, out=np.zeros_like(norms), where=norms > 0)
-    traces = signs @ diagonal
-    equal = traces >= traces.max() - 1e-12 * np.abs(diagonal).sum()
-    best = signs[np.argmax(np.where(equal, signs @ cosines, -np.inf))]
-    return best[:, None] * overlap, best * cosines
-
-
 def _surprise(outer: np.ndarray, V: np.ndarray, C_hat: np.ndarray, tokens_per_dim: float) -> tuple[float, float]:
     """How far the fields are from where V has them: (largest squared ratio, error that the next C_hat hides).
 
@@ -381,23 +380,24 @@ def _start(
     initial: np.ndarray | float | None,
     lam: float,
     S: np.ndarray | None,
-    shape: tuple[int, int],
+    D: int,
+    same: np.ndarray,
     samples_tokens: tuple[int, ...],
     rng: np.random.Generator,
 ) -> _State:
-    P, D = shape
+    P = len(same)
     g = np.zeros((samples_tokens[0], P, samples_tokens[1]))
     if initial is None and S is not None and lam > 0:
-        return _State(math.sqrt(lam) / (1 + lam) * S, np.eye(P) / (1 + lam), g)
+        return _State(math.sqrt(lam) / (1 + lam) * S, np.eye(P) / (1 + lam), g, same)
     if initial is None:
         initial = 1 / math.sqrt(D)
     if np.ndim(initial) == 0:
         strength = float(np.asarray(initial))
         if not (math.isfinite(strength) and strength > 0):
             raise InputError("initial", initial, "a standard deviation > 0, or an array (P, D)", "leave it out")
-        return _State(strength * rng.standard_normal(shape), np.eye(P), g)
-    W_hat = check_array("initial", initial, shape)
-    C_hat = np.eye(P) - W_hat @ W_hat.T / D
+        return _State(strength * rng.standard_normal((P, D)), np.eye(P), g, same)
+    W_hat = check_array("initial", initial, (P, D))
+    C_hat = np.eye(P) - same * (W_hat @ W_hat.T / D)
     if np.linalg.eigvalsh(C_hat)[0] <= 0:
         raise InputError(
             "initial",
@@ -405,7 +405,7 @@ def _start(
             "a posterior mean: W_hat W_hat^T / D below the identity",
             "scale it down, for instance pass 0.9 * W_hat",
         )
-    return _State(W_hat, C_hat, g)
+    return _State(W_hat, C_hat, g, same)
 
 
 def _describe(initial: np.ndarray | float | None, lam: float) -> str | float:

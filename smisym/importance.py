@@ -121,7 +121,7 @@ def _start(integrand: Integrand) -> _Mixture:
     total = weight[:, 1:].sum(axis=1, keepdims=True)
     weight[:, 1:] *= np.where(total > 0, (1 - _PRIOR_SHARE) / np.where(total > 0, total, 1), 0)
     weight[:, 0] = 1 - weight[:, 1:].sum(axis=1)
-    return _Mixture(weight, mean, np.linalg.cholesky(covariance))
+    return _Mixture(weight, mean, _factor(covariance, np.broadcast_to(np.eye(d), covariance.shape)))
 
 
 def _adapt(integrand: Integrand, proposal: _Mixture, rng: np.random.Generator) -> _Mixture:
@@ -158,15 +158,20 @@ def _update(part: _Mixture, draw: _Draw) -> None:
     second = np.einsum("kns,nsd,nse->skde", mass, x, x, optimize=True) / safe.T[..., None, None]
     covariance = second - mean[..., :, None] * mean[..., None, :]
     covariance = np.where(moved[..., None, None], _INFLATION * covariance, part.factor @ np.swapaxes(part.factor, 2, 3))
-    smallest = np.linalg.eigvalsh(covariance)[..., 0]
-    moved &= smallest > 1e-14 * np.abs(covariance).max(axis=(2, 3))
     old = part.factor @ np.swapaxes(part.factor, 2, 3)
     covariance = np.where(moved[..., None, None], covariance, old)
     part.mean = np.where(moved[..., None], mean, part.mean)
-    part.factor = np.linalg.cholesky(covariance)
+    part.factor = _factor(covariance, old)
     weight = np.where(part.weight > 0, share.T + 1e-3, 0.0)
     weight[:, 0] = np.maximum(weight[:, 0], _PRIOR_SHARE)
     part.weight = weight / weight.sum(axis=1, keepdims=True)
+
+
+def _factor(covariance: np.ndarray, fallback: np.ndarray) -> np.ndarray:
+    """Cholesky factors (S, K, d, d), of ``fallback`` where a covariance is not safely positive definite."""
+    values = np.linalg.eigvalsh(np.where(np.isfinite(covariance), covariance, 0.0))
+    safe = (values[..., 0] > 1e-12 * values[..., -1]) & np.isfinite(covariance).all(axis=(2, 3))
+    return np.linalg.cholesky(np.where(safe[..., None, None], covariance, fallback))
 
 
 def _component_logs(part: _Mixture, x: np.ndarray) -> np.ndarray:

@@ -281,8 +281,9 @@ class _LatticeState:
         ) * spread
         gap = np.maximum(np.maximum(low - margin, -high - margin), 0.0)
         near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
-        bound = log_weight.max(axis=(0, 1)) + 1.0 - 0.5 * (near**2).sum(axis=0) - 0.5 * (gap**2).sum(axis=1).min(axis=0)
-        return bound, resolved
+        # Branch by branch, as some may have no weight at all.
+        top = (log_weight.max(axis=1) - 0.5 * (gap**2).sum(axis=1)).max(axis=0)
+        return top + 1.0 - 0.5 * (near**2).sum(axis=0), resolved
 
     def _sum(
         self,

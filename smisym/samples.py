@@ -23,11 +23,18 @@ class Outputs(Protocol):
     def __len__(self) -> int: ...
 
 
-class SignSymmetry(Protocol):
-    """The flips of rows of Z that leave the link unchanged, as a (G, P) array of +-1."""
+class LinkSymmetry(Protocol):
+    """The maps of the rows of Z that leave the link unchanged.
+
+    elements (G, P, P): signed exchanges of rows, the identity first.  rotations: groups of rows on which a common
+    rotation does so too, each a tuple of tuples of rows that are turned alike.
+    """
 
     @property
-    def signs(self) -> np.ndarray: ...
+    def elements(self) -> np.ndarray: ...
+
+    @property
+    def rotations(self) -> tuple[tuple[tuple[int, ...], ...], ...]: ...
 
 
 class SampleModel(Protocol):
@@ -46,7 +53,7 @@ class SampleModel(Protocol):
     def row_slices(self) -> tuple[int, ...]: ...
 
     @property
-    def symmetry(self) -> SignSymmetry: ...
+    def symmetry(self) -> LinkSymmetry: ...
 
     @property
     def channel(self) -> Any: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from smisym.branch import (
 )
 from smisym.charts import LevelSet
 from smisym.errors import InputError
+from smisym.hermite import first_order
 from smisym.model import Model
 from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, affordable
 from smisym.solution import Result, Solution, mean_and_error
@@ -34,13 +35,15 @@ from smisym.solution import Result, Solution, mean_and_error
 _ARRIVAL_POINTS, _FEWEST_POINTS = 256, 128
 # Lattice over the coordinates of y: points a side, raised until the first threshold moves less than the tolerance;
 # share of the mass below which a point of it is left out; tolerance of the inner integrals by free dimensions.
-_SIDES = {1: (48, 96, 192, 384, 768), 2: (24, 36, 54, 80, 120), 3: (16, 24, 36)}
-# Share of the outputs below which the axes are linear: with one coordinate, singular densities are followed far down.
-_NARROW = {1: 1e-3}
+_SIDES = {2: (24, 36, 54, 80, 120), 3: (16, 24, 36)}
+# One coordinate of y: panels, Gauss nodes of each, halvings, and the share of the whole that a panel may miss.
+_PANELS, _NODES, _HALVINGS, _PANEL_TOL = 32, 8, 16, 1e-7
 _SIDE_TOL = 3e-5
 _NEGLIGIBLE = 1e-12
 # The lattice reaches so far that its outer half carries less than this share of the rate, up to a largest reach.
 _TAIL, _FARTHEST = 1e-6, 100.0
+# Rate of growth below which a direction is hard: squares of what integration leaves in g_out.
+_NO_RATE = 1e-5
 _INNER = {0: 1e-12, 1: 1e-7, 2: 1e-6}
 KINDS = ("trivial", "weak", "hard", "perfect_stable", "perfect_amp")
 
@@ -51,7 +54,8 @@ class Threshold:
 
     kind: one of KINDS.  layers: counted from 1.  subspace (dim, P): the directions, one a row.
     alpha: math.inf for a hard direction, 0 for a trivial one.  error: one standard error over the scrambles, 0 if
-    exact.  Q (P, P): the overlap just below.
+    exact.  Q (P, P): the overlap just below.  order: of a hard direction, the first order of its Hermite expansion that
+    does not vanish (None where none was clear up to order six), given nothing else.
     """
 
     kind: str
@@ -60,6 +64,7 @@ class Threshold:
     alpha: float
     error: float
     Q: np.ndarray
+    order: int | None = None
 
 
 def weak_recovery(
@@ -113,9 +118,31 @@ def weak_recovery(
             found.append(_threshold(omap.model, "weak", k, float(alpha), float(error), Q))
     learned = coarse.stages[-1].active if coarse.stages else np.zeros(coarse.coordinates, dtype=bool)
     for pivot in np.flatnonzero(~learned):
+        later = _given_the_learned(omap, coarse.stages[-1], int(pivot)) if coarse.stages else None
+        if later is not None:
+            found.append(later)
+            continue
         Q = omap.model.symmetry.matrix(coarse.stages[-1].q[-1]) if coarse.stages else np.zeros((omap.model.fields,) * 2)
-        found.append(_threshold(omap.model, "hard", int(pivot), math.inf, 0.0, Q))
+        hard = _threshold(omap.model, "hard", int(pivot), math.inf, 0.0, Q)
+        rows = tuple(int(r) for r in np.flatnonzero(np.abs(hard.subspace).max(axis=0) > 1e-9))
+        found.append(replace(hard, order=first_order(omap.model, rows)))
     return _solution(omap, found, Result.SUCCESS if solved else Result.NOISY)
+
+
+def _given_the_learned(omap: OverlapMap, last: Any, pivot: int) -> Threshold | None:
+    """The threshold of a block that stays stable until the learned ones are known perfectly, or None where it is hard.
+
+    From there on nothing but alpha changes: the block's rate is that at perfect overlaps of the others.
+    """
+    model = omap.model
+    q = np.where(last.active, 1 - LAST, 0.0)
+    B, dual = model.symmetry.basis[pivot], model.symmetry.dual[pivot]
+    estimates = omap.evaluate(model.symmetry.matrix(q))
+    rates = np.array([float(np.sum(dual * e.derivative(B))) for e in estimates])
+    if rates.mean() <= _NO_RATE or last.end < last.t[-1]:
+        return None
+    alpha, error = mean_and_error(1 / rates)
+    return _threshold(model, "weak", pivot, float(alpha), float(error), model.symmetry.matrix(q))
 
 
 def _learned(stage: Any, previous: Any) -> list[int]:
@@ -127,7 +154,7 @@ def _learned(stage: Any, previous: Any) -> list[int]:
 def _by_quadrature(model: Model) -> bool:
     """Whether the first threshold is better integrated over y than sampled."""
     chart = model.level_set
-    return chart is not None and chart.density and chart.dimension in _SIDES and model.channel.free_dimensions <= 4
+    return chart is not None and chart.density and (chart.dimension == 1 or chart.dimension in _SIDES) and model.channel.free_dimensions <= 4
 
 
 def _chart(model: Model) -> LevelSet:
@@ -144,6 +171,8 @@ def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
     twice the last change under refinement.  No random numbers enter the value.
     """
     rtol = _INNER.get(model.channel.free_dimensions, 1e-2)
+    if _chart(model).dimension == 1:
+        return _on_a_line(model, coordinate, rtol)
     reach, values = 1.8, list[float]()
     for side in _SIDES[_chart(model).dimension]:
         value, tail = _first_at(model, coordinate, side, reach, rtol)
@@ -155,6 +184,66 @@ def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
             break
     # Ridges make the last digits converge slowly, hence the 2; the tails and the inner integrals leave about 1e-6.
     return values[-1], max(2 * abs(values[-1] - values[-2]), 1e-6 * values[-1])
+
+
+def _on_a_line(model: Model, coordinate: int, rtol: float) -> tuple[float, float]:
+    """The first threshold where y is one number: panels, halved where they are not accurate.
+
+    The density of y may jump or diverge anywhere (at zero for products, at the edges of what signs allow).
+    """
+    sample = _chart(model).coordinates(model.observe(_random_fields(model))).values[:, 0]
+    narrow, wide = np.quantile(np.abs(sample), 1e-3), 3 * np.abs(sample).max()
+    edges = np.linspace(-1, 1, _PANELS + 1) * np.arcsinh(wide / narrow)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+
+    def panels(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """(n, 2) integrals of the density and of the rate over each panel."""
+        half = 0.5 * (right - left)
+        s = (0.5 * (left + right))[:, None] + half[:, None] * nodes
+        log_density, rate = _rates(model, coordinate, (narrow * np.sinh(s)).reshape(-1, 1), rtol)
+        density = np.exp(log_density).reshape(s.shape) * narrow * np.cosh(s) * weights * half[:, None]
+        return np.stack([density.sum(axis=1), (density * rate.reshape(s.shape)).sum(axis=1)], axis=1)
+
+    left, right = edges[:-1], edges[1:]
+    whole = panels(left, right)
+    total, error = np.zeros(2), np.zeros(2)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (left + right)
+        first, second = panels(left, middle), panels(middle, right)
+        change = np.abs(first + second - whole)
+        size = total + (first + second).sum(axis=0)
+        rough = (change > _PANEL_TOL * size).any(axis=1)
+        total += (first + second)[~rough].sum(axis=0)
+        error += change[~rough].sum(axis=0)
+        left, right = np.r_[left[rough], middle[rough]], np.r_[middle[rough], right[rough]]
+        whole = np.concatenate([first[rough], second[rough]])
+        if not rough.any():
+            break
+    # Panels that are rough to the end sit on jumps and poles: what they hold is their error.
+    total += whole.sum(axis=0)
+    error += np.abs(whole).sum(axis=0)
+    value = total[0] / total[1]
+    return float(value), float(value * max((error / total).sum(), 1e-6, 0.1 * rtol))
+
+
+def _random_fields(model: Model) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((2048, model.fields, model.tokens))
+
+
+def _rates(model: Model, coordinate: int, u: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
+    """(log density of u (n,), rate (n,) at which a small overlap along the coordinate reproduces itself at that output)."""
+    channel, B = model.channel, model.symmetry.basis[coordinate]
+    still, eye = np.zeros((len(u), model.fields, model.tokens)), np.eye(model.fields)
+    # A look at the density first: most of a lattice carries no mass, and no field has some of these outputs.
+    seen = channel.moments_at(u, still, eye, rtol=0.1).log_partition
+    log_density = np.where(np.isfinite(seen), seen, -np.inf)
+    rate = np.zeros(len(u))
+    kept = log_density > np.log(_NEGLIGIBLE) + log_density.max()
+    moments = channel.moments_at(u[kept], still[kept], eye, cov=True, rtol=rtol)
+    log_density[kept] = moments.log_partition
+    dg = np.asarray(moments.dg)
+    rate[kept] = np.einsum("pq,nptas,ab,nqtbs->n", B, dg, B, dg, optimize=True) * model.slices / float(np.sum(B * B))
+    return log_density, rate
 
 
 def _first_at(model: Model, coordinate: int, side: int, reach: float, rtol: float) -> tuple[float, float]:
@@ -189,7 +278,7 @@ def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndar
     sample = _chart(model).coordinates(model.observe(exchanged)).values
     principal = np.linalg.eigh(sample.T @ sample)[1]
     along = np.abs(sample @ principal)
-    narrow, wide = np.quantile(along, _NARROW.get(K, 0.25), axis=0), reach * along.max(axis=0)
+    narrow, wide = np.quantile(along, 0.25, axis=0), reach * along.max(axis=0)
     step = 2 * np.arcsinh(wide / narrow) / side
     axis = np.arange(side) + 0.5 - side / 2
     grid = np.stack(np.meshgrid(*[axis] * K, indexing="ij"), axis=-1).reshape(-1, K)

@@ -36,6 +36,11 @@ def _moments(mean: np.ndarray, cov: np.ndarray | None, omega: np.ndarray, V: np.
     return Moments(inverse @ (mean - omega), dg, np.zeros(len(omega)), result)
 
 
+def sign_symmetry(signs: np.ndarray) -> Any:
+    """The symmetry of a link that is unchanged under these flips of rows, (G, P), and nothing else."""
+    return SimpleNamespace(signs=signs, elements=signs[:, :, None] * np.eye(signs.shape[1]), rotations=())
+
+
 @dataclass
 class Ridge:
     """y = M Z + sqrt(noise) N(0, 1), with M (K, P)."""
@@ -48,7 +53,7 @@ class Ridge:
     def __post_init__(self) -> None:
         self.fields = self.M.shape[1]
         self.channel = self
-        self.symmetry = SimpleNamespace(signs=np.ones((1, self.fields)))
+        self.symmetry = sign_symmetry(np.ones((1, self.fields)))
         self.slices, self.row_slices = 1, (0,) * self.fields
 
     def link(self, Z: np.ndarray) -> np.ndarray:
@@ -92,7 +97,7 @@ class Signs:
         self.channel = self
         self.R = np.eye(self.fields) if self.R is None else self.R
         self.signs = np.array(list(itertools.product((1.0, -1.0), repeat=self.fields)))
-        self.symmetry = SimpleNamespace(signs=self.signs)
+        self.symmetry = sign_symmetry(self.signs)
         self.slices, self.row_slices = 1, (0,) * self.fields
 
     def link(self, Z: np.ndarray) -> np.ndarray:

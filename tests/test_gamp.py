@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from solvable_models import Moments, Ridge, Signs, posterior_start, signs_trajectory
+from solvable_models import Moments, Ridge, Signs, posterior_start, sign_symmetry, signs_trajectory
 
+from smisym.alignment import align
 from smisym.architecture import Architecture, Attention
 from smisym.errors import InputError
-from smisym.gamp import PERFECT_RECOVERY, aligned_overlap, gamp
+from smisym.gamp import PERFECT_RECOVERY, gamp
 from smisym.model import Model
 from smisym.model import compile as compile_model
 from smisym.overlap_map import OverlapMap
@@ -183,11 +184,11 @@ def test_overlap_is_taken_modulo_the_given_signs_only() -> None:
     W = rng.standard_normal((3, 500))
     W_hat = np.array([0.5, -0.3, 0.0])[:, None] * W
     both = np.array([[1, 1, 1], [1, -1, 1], [-1, 1, 1], [-1, -1, 1]])
-    overlap, cosines = aligned_overlap(both, W_hat, W)
+    overlap, cosines = align(sign_symmetry(both), W_hat, W)
     np.testing.assert_allclose(np.diag(overlap), np.array([0.5, 0.3, 0.0]) * np.mean(W**2, axis=1))
     np.testing.assert_allclose(cosines, [1, 1, 0], atol=1e-12)
     together = np.array([[1, 1, 1], [-1, -1, -1]])
-    overlap, cosines = aligned_overlap(together, W_hat, W)
+    overlap, cosines = align(sign_symmetry(together), W_hat, W)
     np.testing.assert_allclose(cosines, [1, -1, 0], atol=1e-12)
     assert overlap[0, 1] == pytest.approx(0.5 * np.mean(W[0] * W[1]))
 

@@ -20,6 +20,7 @@ from smisym import symbols
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
 from smisym.derivation import Formula, Step
 from smisym.link import LinkFunction, Observation
+from smisym.program import Activation, Elementwise, reference
 
 # At most so many orthants, solutions in all, and fields that are coordinates.
 _PIECES, _SHEETS, _COORDINATES = 256, 256, 12
@@ -51,10 +52,10 @@ class _Sheet:
 
 def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
     """The chart of a link given by explicit expressions, by solving them on every orthant."""
-    entries = explicit_entries(link)
-    if isinstance(entries, Refusal):
-        return entries
-    fields, expressions = entries
+    seen = explicit_entries(link)
+    if isinstance(seen, Refusal):
+        return seen
+    fields, expressions, read = seen
     outputs = tuple(sp.Symbol(f"y{k + 1}", real=True) for k in range(len(expressions)))
     smooth = [split_signs(e) for e in expressions]
     for e in smooth:
@@ -70,22 +71,57 @@ def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
         sheets = _solve_everywhere(smooth, fields, outputs, signed | poles)
         if isinstance(sheets, Refusal):
             return sheets
-    chart = _assemble(link, fields, outputs, sheets)
-    missing = _uncovered(link, chart, fields, outputs, sheets)
+    chart = _assemble(link, read, fields, outputs, sheets)
+    missing = _uncovered(link, read, fields, outputs, sheets)
     return Refusal(missing) if missing else chart
 
 
-def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr]] | Refusal:
-    """(scalar fields row by row, expressions) of a program that is one explicit column."""
+Read = Callable[[Observation], np.ndarray]
+
+
+def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr], Read] | Refusal:
+    """(scalar fields row by row, expressions that the output shows, how to read their values (S, K) off an output).
+
+    The expressions of a declared model, or the scores (or their differences) under one layer of attention.
+    """
     program = link.program
-    value = program.definitions[program.output]
-    if len(program.assigns) != 1 or not isinstance(value, sp.MatrixBase) or value.shape[1] != 1:
-        return Refusal("the link is not a list of explicit expressions")
     swap = {}
     for symbol in program.inputs:
         for i, j in itertools.product(range(int(symbol.shape[0])), range(int(symbol.shape[1]))):
             swap[symbol[i, j]] = symbols.entry(symbol, i, j)
-    return tuple(swap.values()), [sp.sympify(e).xreplace(swap) for e in value]
+    fields = tuple(swap.values())
+    value = program.definitions[program.output]
+    if len(program.assigns) == 1 and isinstance(value, sp.MatrixBase) and value.shape[1] == 1:
+        return fields, [sp.sympify(e).xreplace(swap) for e in value], _outputs
+    if not link.output_is_softmax:
+        return Refusal("the link is neither a list of explicit expressions nor a softmax of scores")
+    shown, places = [], []
+    for number, core in enumerate(link.cores or ()):
+        scores = program.expand(core.expression.arg)
+        if scores.atoms(Activation, Elementwise):
+            return Refusal("the scores are not polynomials in the fields")
+        table = scores.as_explicit().xreplace(swap)
+        for i in range(link.tokens):
+            columns = core.expression.attended(i)
+            base = reference(columns, i)
+            for j in columns:
+                if j != base:
+                    shown.append(sp.expand(table[i, j] - table[i, base]))
+                    places.append((number, i, j))
+    if len(shown) > len(fields):
+        return Refusal(f"{len(shown)} differences of scores are seen, more than the {len(fields)} fields")
+    return fields, shown, lambda observation: _ratios(observation, places, len(program.outputs))
+
+
+def _outputs(observation: Observation) -> np.ndarray:
+    return observation.y.reshape(len(observation), -1)
+
+
+def _ratios(observation: Observation, places: list[tuple[int, int, int]], heads: int) -> np.ndarray:
+    """Log-ratios at the given (head, row, column)."""
+    ratios = np.asarray(observation.log_ratios)
+    ratios = ratios if heads > 1 else ratios[:, None]
+    return np.stack([ratios[:, h, i, j] for h, i, j in places], axis=1)
 
 
 def split_signs(expression: sp.Expr) -> sp.Expr:
@@ -213,15 +249,15 @@ def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
     return [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
 
 
-def _assemble(link: LinkFunction, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> LevelSet:
+def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> LevelSet:
     codes = [_compile(sheet, fields, outputs) for sheet in sheets]
     count = max(len(sheet.free) for sheet in sheets)
     continuous = max(len(sheet.solved) for sheet in sheets)
     discrete = any(sheet.constants for sheet in sheets)
 
     def coordinates(observation: Observation) -> Coordinates:
-        y = observation.y.reshape(len(observation), -1)
-        return Coordinates(y, np.zeros(len(y)))
+        values = read(observation)
+        return Coordinates(values, np.zeros(len(values)))
 
     def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
         found = [code(latent, u) for code in codes]
@@ -270,7 +306,11 @@ def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays
             total = np.asarray(np.where(np.sign(solved[i]) == sign, total, -np.inf))
         for k, constant in constants.items():
             total = np.asarray(np.where(np.abs(u[k] - constant) <= 1e-9 * (1 + abs(constant)), total, -np.inf))
-        return [np.asarray(s) for s in solved], np.asarray(total)
+        # No field here: zeros that carry no weight, so that whoever bounds the integrand meets numbers.
+        there = np.isfinite(total)
+        for value in solved:
+            there = there & np.isfinite(value)
+        return [np.where(there, value, 0.0) for value in solved], np.where(there, total, -np.inf)
 
     return evaluate
 
@@ -303,10 +343,10 @@ def _prefer_atoms(sheets: list[_Sheet], u: Arrays, weights: Arrays) -> Arrays:
     return weights
 
 
-def _uncovered(link: LinkFunction, chart: LevelSet, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> str:
+def _uncovered(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> str:
     """Why the sheets are not the whole level set, or nothing: random fields must be found again on one of them."""
     Z = np.random.default_rng(0).standard_normal((_TRIALS, link.fields, link.tokens))
-    y = link(Z).reshape(_TRIALS, -1)
+    y = read(link.observe(Z))
     flat = Z.reshape(_TRIALS, -1)
     hit = np.zeros(_TRIALS, dtype=bool)
     for sheet in sheets:

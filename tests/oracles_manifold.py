@@ -1,0 +1,241 @@
+"""Oracle of posteriors on level sets: a random walk on {Z : c(Z) = c(Z0)} that solves no equation and has no chart.
+
+Nothing here imports the package under test.  The walk is the constrained Metropolis sampler of Zappa, Holmes-Cerf and
+Goodman (2018): a Gaussian step in the tangent space, a Newton projection back along the normals, the Metropolis ratio,
+and the check that the reverse move exists.  The conditional law of Z ~ N(omega, V) given c(Z) has, with respect to the
+surface measure, the density N(Z; omega, V) / sqrt(pdet J J^T), J = dc/dZ, pdet the product of the nonzero eigenvalues.
+
+Components of the level set are joined by ``flips``: maps of the fields that leave c unchanged, keep lengths, are their
+own inverses and commute.  A point and its images under all products of flips have probabilities that go with
+N(Z; omega, V): moments are summed over them, and the walk goes on from one of them drawn by these probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Constraint = Callable[[np.ndarray], np.ndarray]
+"""(S, P, T), real or complex -> (S, n), analytic; entries may depend on one another."""
+
+Flip = Callable[[np.ndarray], np.ndarray]
+
+ON_SURFACE = 1e-10
+"""Largest |c(Z) - c(Z0)| of a point that counts as being on the level set."""
+
+ITERATIONS = 12
+"""Newton steps of one projection."""
+
+FAR = 1e3
+"""Size of the fields beyond which a projection has failed."""
+
+
+@dataclass(frozen=True)
+class WalkMoments:
+    """Moments of zeta = L^-1 (Z - omega), V = L L^T, chain by chain; C chains for each of S samples.
+
+    first (C, S, P, T); second (C, S, P T, P T), about omega; accepted (S,): fraction of tangent moves accepted.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    accepted: np.ndarray
+
+    @property
+    def values(self) -> np.ndarray:
+        """First moments and the upper triangle of the second ones, (C, S, n)."""
+        chains, samples, size, _ = self.second.shape
+        upper = self.second[:, :, *np.triu_indices(size)]
+        return np.concatenate([self.first.reshape(chains, samples, size), upper], axis=2)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean of :attr:`values` over the chains, (S, n)."""
+        return self.values.mean(axis=0)
+
+    @property
+    def error(self) -> np.ndarray:
+        """Standard error of :attr:`mean`, (S, n), from the spread of the chains."""
+        return self.values.std(axis=0, ddof=1) / np.sqrt(len(self.first))
+
+
+def sample_level_set(
+    c: Constraint,
+    Z0: np.ndarray,
+    omega: np.ndarray,
+    V: np.ndarray,
+    steps: int,
+    rng: np.random.Generator,
+    step_size: float,
+    flips: Sequence[Flip] = (),
+    *,
+    chains: int = 8,
+    burn: float = 0.2,
+) -> WalkMoments:
+    """Posterior moments given c(Z) = c(Z0); Z0, omega (S, P, T), V (S, P, P), each sample with its own output.
+
+    Every chain starts at Z0, which is a posterior sample where omega and V are those it was drawn with: the average
+    over samples is right from the first step, that of one sample after a fraction ``burn`` of the steps.  Tangent steps
+    are Gaussian, of a length drawn between ``step_size`` / 8 and ``step_size``.
+    """
+    start = np.tile(Z0, (chains, 1, 1))
+    surface = _Surface.through(c, start, flips)
+    inverse = np.linalg.inv(np.linalg.cholesky(V))
+    density = _Cavity(np.tile(omega, (chains, 1, 1)), np.tile(inverse, (chains, 1, 1)))
+    state = surface.state(start)
+    size, skipped = Z0[0].size, int(burn * steps)
+    first, second, accepted = np.zeros((len(start), size)), np.zeros((len(start), size, size)), np.zeros(len(start))
+    for step in range(steps):
+        accepted += _walk(surface, density, state, step_size, rng)
+        images = _orbit(state.Z, flips)
+        zeta, weight = density.share(images)
+        if step >= skipped:
+            first += np.einsum("gn,gni->ni", weight, zeta)
+            second += np.einsum("gn,gni,gnj->nij", weight, zeta, zeta, optimize=True)
+        if flips:
+            chosen = (weight.cumsum(axis=0)[:-1] < rng.random(len(start))).sum(axis=0)
+            state = surface.state(images[chosen, np.arange(len(start))])
+    kept = steps - skipped
+    return WalkMoments(
+        (first / kept).reshape(chains, *Z0.shape),
+        (second / kept).reshape(chains, len(Z0), size, size),
+        accepted.reshape(chains, -1).mean(axis=0) / steps,
+    )
+
+
+def _orbit(Z: np.ndarray, flips: Sequence[Flip]) -> np.ndarray:
+    """Z (N, P, T) under all products of flips, (2^F, N, P, T)."""
+    images = [Z]
+    for flip in flips:
+        images += [flip(image) for image in images]
+    return np.stack(images)
+
+
+@dataclass(frozen=True)
+class _Cavity:
+    """N(Z; omega, V) for every chain; inverse (N, P, P) of the factor of V."""
+
+    omega: np.ndarray
+    inverse: np.ndarray
+
+    def whiten(self, Z: np.ndarray) -> np.ndarray:
+        return self.inverse @ (Z - self.omega)
+
+    def log(self, Z: np.ndarray) -> np.ndarray:
+        return -0.5 * (self.whiten(Z) ** 2).sum(axis=(1, 2))
+
+    def share(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whitened images (G, N, P T), and their probabilities within each orbit, (G, N)."""
+        zeta = self.whiten(images).reshape(*images.shape[:2], -1)
+        log = -0.5 * (zeta**2).sum(axis=2)
+        weight = np.exp(log - log.max(axis=0))
+        return zeta, weight / weight.sum(axis=0)
+
+
+@dataclass
+class _State:
+    """Points of the level sets (N, P, T) and the Jacobian there, (N, K, P T), of the combinations of c that count."""
+
+    Z: np.ndarray
+    J: np.ndarray
+
+    def put(self, where: np.ndarray, Z: np.ndarray, J: np.ndarray) -> None:
+        self.Z[where], self.J[where] = Z, J
+
+
+@dataclass(frozen=True)
+class _Surface:
+    """The level set of every chain: c(Z) = value (N, n).
+
+    rows (N, K, n) is an orthonormal basis of the image of J: the tangent space of {all values of c}, the same along a
+    level set, so that det(rows J J^T rows^T) is pdet(J J^T).
+    """
+
+    c: Constraint
+    value: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def through(cls, c: Constraint, Z0: np.ndarray, flips: Sequence[Flip]) -> _Surface:
+        value, J = _jacobian(c, Z0)
+        left, singular, _ = np.linalg.svd(J, full_matrices=False)
+        ranks = (singular > 1e-9 * singular[:, :1]).sum(axis=1)
+        if len(set(ranks)) > 1:
+            raise ArithmeticError(f"the rank of dc/dZ differs between samples: {set(ranks)}")
+        for flip in flips:
+            if abs(c(flip(Z0)) - value).max() > ON_SURFACE or (flip(flip(Z0)) != Z0).any():
+                raise ValueError("a flip must leave c unchanged and be its own inverse")
+        return cls(c, value, left[:, :, : ranks[0]].swapaxes(1, 2))
+
+    def state(self, Z: np.ndarray) -> _State:
+        return _State(Z.copy(), self.rows @ _jacobian(self.c, Z)[1])
+
+    def project(self, which: np.ndarray, start: np.ndarray, J: np.ndarray) -> tuple[_State, np.ndarray]:
+        """From start (m, P, T), along the rows of J (m, K, d), onto the level sets of chains ``which``.
+
+        Returns the points, with their Jacobians, and which of them are on the level set.
+        """
+        Z, found, ok = start.copy(), np.empty_like(J), np.zeros(len(start), bool)
+        active = np.arange(len(start))
+        for _ in range(ITERATIONS):
+            value, full = _jacobian(self.c, Z[active])
+            gap = value - self.value[which[active]]
+            rows = self.rows[which[active]]
+            reduced = (rows @ gap[:, :, None])[:, :, 0]
+            slope = rows @ full
+            found[active] = slope
+            ok[active] = abs(gap).max(axis=1) < ON_SURFACE
+            near = abs(reduced).max(axis=1) < ON_SURFACE
+            keep = ~near & (abs(Z[active]).max(axis=(1, 2)) < FAR)  # False for NaN too
+            active, slope, reduced = active[keep], slope[keep], reduced[keep]
+            if not active.size:
+                break
+            normals = J[active].swapaxes(1, 2)
+            shift = normals @ np.linalg.solve(slope @ normals, reduced[:, :, None])
+            Z[active] -= shift.reshape(Z[active].shape)
+        return _State(Z, found), ok
+
+
+def _jacobian(c: Constraint, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """c (N, n) and dc/dZ (N, n, P T) by complex steps."""
+    count, P, T = Z.shape
+    moved = Z[:, None] + 1e-40j * np.eye(P * T).reshape(P * T, P, T)
+    value = c(moved.reshape(-1, P, T)).reshape(count, P * T, -1)
+    return value[:, 0].real, value.imag.swapaxes(1, 2) / 1e-40
+
+
+def _tangent(J: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """The part of vectors (N, d) that is orthogonal to the rows of J (N, K, d)."""
+    along = np.linalg.solve(J @ J.swapaxes(1, 2), J @ vector[:, :, None])
+    return vector - (J.swapaxes(1, 2) @ along)[:, :, 0]
+
+
+def _log_volume(J: np.ndarray) -> np.ndarray:
+    return 0.5 * np.linalg.slogdet(J @ J.swapaxes(1, 2))[1]
+
+
+def _walk(
+    surface: _Surface, density: _Cavity, state: _State, step_size: float, rng: np.random.Generator
+) -> np.ndarray:
+    """One tangent move of every chain, in place; returns which ones were accepted, (N,)."""
+    Z, J = state.Z, state.J
+    count = len(Z)
+    length = step_size * 0.125 ** rng.random((count, 1))
+    forth = _tangent(J, length * rng.standard_normal((count, Z[0].size)))
+    proposed, ok = surface.project(np.arange(count), Z + forth.reshape(Z.shape), J)
+    threshold = np.log(rng.random(count))
+    tried = np.flatnonzero(ok)
+    there, slope = proposed.Z[tried], proposed.J[tried]
+    back = _tangent(slope, (Z[tried] - there).reshape(len(tried), -1))
+    ratio = 0.5 * ((forth[tried] ** 2).sum(axis=1) - (back**2).sum(axis=1)) / length[tried, 0] ** 2
+    ratio += (density.log(proposed.Z) - density.log(Z))[tried] - _log_volume(slope) + _log_volume(J[tried])
+    chosen = ratio > threshold[tried]
+    tried, there, slope, back = tried[chosen], there[chosen], slope[chosen], back[chosen]
+    returned, home = surface.project(tried, there + back.reshape(there.shape), slope)
+    home &= abs(returned.Z - Z[tried]).max(axis=(1, 2)) < 1e-6
+    state.put(tried[home], there[home], slope[home])
+    accepted = np.zeros(count, bool)
+    accepted[tried[home]] = True
+    return accepted
