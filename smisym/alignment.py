@@ -98,4 +98,4 @@ class _Products:
 
 
 def _ratio(values: np.ndarray, norms: np.ndarray) -> np.ndarray:
-    return np.divide(values, norms, out=np.zeros_like(norms), where=norms > 0)
+    return np.asarray(np.divide(values, norms, out=np.zeros_like(norms), where=norms > 0))

@@ -44,6 +44,8 @@ _NEGLIGIBLE = 1e-12
 _TAIL, _FARTHEST = 1e-6, 100.0
 # Rate of growth below which a direction is hard: squares of what integration leaves in g_out.
 _NO_RATE = 1e-5
+# Relative statistical errors below this are none at all.
+_TOO_GOOD = 1e-9
 _INNER = {0: 1e-12, 1: 1e-7, 2: 1e-6}
 KINDS = ("trivial", "weak", "hard", "perfect_stable", "perfect_amp")
 
@@ -113,6 +115,10 @@ def weak_recovery(
             continue
         values: list[tuple[float, np.ndarray]] = omap.each(solve)
         alpha, error = mean_and_error(np.array([v[0] for v in values]))
+        if error < _TOO_GOOD * alpha:
+            # Scrambles that all see the same few outputs: what is left is the error of the integrals.
+            seen = omap.at(0, 0 * np.eye(omap.model.fields))
+            error = float(alpha) * math.sqrt(seen.inner_error)
         Q = omap.model.symmetry.matrix(np.mean([v[1] for v in values], axis=0))
         for k in _learned(stage, previous):
             found.append(_threshold(omap.model, "weak", k, float(alpha), float(error), Q))

@@ -11,11 +11,13 @@ first, the first threshold where it is known, and a floor below which no thresho
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 from oracles import Layer
 
-from smisym import Architecture, Attention
+from smisym import SMI, Architecture, Attention
 
 
 @dataclass(frozen=True)
@@ -100,3 +102,145 @@ DEEPER = (
 )
 
 CASES = {case.name: case for case in (*ONE_LAYER, *TWO_LAYERS, *DEEPER)}
+
+
+# ------------------------------------------------------------------------------------------- every family, declared
+
+
+@dataclass(frozen=True)
+class Family:
+    """A declaration and its facts.
+
+    fields, free
+        P, and the dimensions of the posterior's integral.
+    samples
+        Draws of the tests that average over the channel: fewer where one costs more.
+    threshold
+        First weak-recovery threshold in closed form, where there is one.
+    """
+
+    name: str
+    declared: Architecture | SMI
+    fields: int
+    free: int
+    samples: int = 400
+    threshold: float | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def attention(tokens: int, *layers: Attention, **rest: Any) -> Architecture:
+    return Architecture(tokens, layers, **rest)
+
+
+def tied_threshold(tokens: int, rank: int, *, linear: bool = False) -> float:
+    """One tied layer: 1/alpha = T(T+1)/r, less what a softmax hides where r >= T.
+
+    The posterior mean of U U^T / r is the Gram matrix itself, or without the chi-square part of the common row.
+    """
+    hidden = 0 if linear else 2 * max(rank - tokens + 1, 0) / rank**2
+    return 1 / (tokens * (tokens + 1) / rank - hidden)
+
+
+A = Attention
+POSITION = ((0.0, 0.4), (-0.3, 0.2))
+RING = ((True, True, False), (False, True, True), (True, False, True))
+
+# These rows alone cover all pairs of (tying, rank, heads and layout, output, activation, mask, noise, depth); a test counts.
+PAIRS = (
+    Family("p-causal", attention(2, A(mask="causal")), 1, 1),
+    Family(
+        "p-split-own-sequence",
+        attention(2, A(tied=False, rank=2, heads=2, activation="tanh(s)"), output="sequence", head_layout="split"),
+        8,
+        8,
+        12,
+    ),
+    Family(
+        "p-hardmax-noise", attention(2, *[A(heads=2, activation="hardmax")] * 2, output="sequence", noise=0.1), 4, 8, 12
+    ),
+    Family(
+        "p-linear-causal",
+        attention(2, *[A(tied=False, rank=2, activation="linear", mask="causal")] * 2, noise=0.1),
+        8,
+        16,
+        6,
+    ),
+    Family(
+        "p-hardmax-causal", attention(2, A(tied=False, rank=2, heads=2, activation="hardmax", mask="causal")), 8, 16, 6
+    ),
+    Family("p-split-linear", attention(2, *[A(heads=2, activation="linear")] * 2, head_layout="split"), 4, 4, 24),
+    Family(
+        "p-own-causal", attention(2, A(activation="tanh(s)", mask="causal"), output="sequence", noise=0.1), 1, 2, 300
+    ),
+    Family("p-untied-sequence", attention(2, *[A(tied=False)] * 2, output="sequence", noise=0.1), 4, 8, 12),
+    Family(
+        "p-split-causal-noise",
+        attention(2, A(rank=2, heads=2, mask="causal"), output="sequence", head_layout="split", noise=0.1),
+        4,
+        8,
+        12,
+    ),
+    Family("p-own-shared", attention(2, *[A(heads=2, activation="tanh(s)")] * 2), 4, 4, 24),
+    Family("p-linear-shared", attention(2, A(heads=2, activation="linear"), output="sequence", noise=0.1), 2, 4, 24),
+    Family("p-hardmax", attention(2, A(activation="hardmax")), 1, 2, 60),
+    Family("p-split-hardmax", attention(2, A(heads=2, activation="hardmax"), head_layout="split"), 2, 4, 24),
+    Family("p-shared-causal", attention(2, A(heads=2, mask="causal")), 2, 2, 60),
+)
+
+NAMED = (
+    Family("tied-r2-T2", attention(2, A(rank=2)), 2, 1, 600, tied_threshold(2, 2)),
+    Family("tied-r2-T3", attention(3, A(rank=2)), 2, 1, 600, tied_threshold(3, 2)),
+    Family("tied-r3-T2", attention(2, A(rank=3)), 3, 2, 300, tied_threshold(2, 3)),
+    Family("tied-r3-T4", attention(4, A(rank=3)), 3, 3, 30, tied_threshold(4, 3)),
+    Family(
+        "tied-r2-T2-linear",
+        attention(2, A(rank=2, activation="linear", scale="1/sqrt(rank)")),
+        2,
+        1,
+        600,
+        tied_threshold(2, 2, linear=True),
+    ),
+    Family("tied-r2-two-layers", attention(2, A(), A(rank=2)), 3, 3, 40),
+    Family("untied-T2", attention(2, A(tied=False)), 2, 1, 600, 1 / 3),
+    Family("untied-T3", attention(3, A(tied=False)), 2, 1, 600, 1 / 8),
+    Family("untied-T4", attention(4, A(tied=False)), 2, 1, 600, 1 / 15),
+    Family("untied-T2-linear", attention(2, A(tied=False, activation="linear")), 2, 1, 600),
+    Family("untied-T3-linear", attention(3, A(tied=False, activation="linear")), 2, 1, 600),
+    Family("untied-r2-T2", attention(2, A(tied=False, rank=2)), 4, 4, 8),
+    Family("untied-r2-T3", attention(3, A(tied=False, rank=2)), 4, 4, 8),
+    Family("untied-on-tied", attention(2, A(), A(tied=False)), 3, 3, 40),
+    Family("untied-two-layers", attention(2, A(tied=False), A(tied=False)), 4, 5, 20),
+    Family("heads-2", attention(2, A(heads=2)), 2, 0, 2000, 1 / 6),
+    Family("heads-4", attention(3, A(heads=4)), 4, 0, 1000, 1 / 12),
+    Family("heads-3-untied", attention(2, A(heads=3, tied=False)), 6, 3, 40, 1 / 3),
+    Family("heads-readouts", attention(2, A(heads=2, readout=(0.5, 1.0)), A(heads=2)), 4, 4, 24),
+    Family("heads-split", attention(2, A(heads=2), head_layout="split"), 2, 0, 2000, 1 / 12),
+    Family("heads-sum", attention(2, A(heads=2, readout=(1.0, 0.5)), combine="sum", noise=0.05), 2, 4, 24),
+    Family("sequence", attention(3, A(skip=0.5), output="sequence"), 1, 0, 2000, 1 / 12),
+    Family("sequence-two", attention(2, A(), A(), output="sequence", noise=0.02), 2, 4, 24),
+    Family("position", attention(2, A(position=POSITION)), 1, 0, 2000, 1 / 6),
+    Family("own", attention(3, A(activation="s/(1 + abs(s))")), 1, 0, 1000, 1 / 12),
+    Family("ring-mask", attention(3, A(mask=RING), A()), 2, 3, 40),
+    Family("committee", attention(2, *[A(readout=0.1)] * 2, A(), limit="first_order"), 3, 4, 16),
+    Family("large-depth", attention(2, *[A(readout=0.1)] * 5, A(), limit="ode"), 1, 0, 2000, 1 / 6),
+    Family("noise", attention(2, A(), noise=0.05), 1, 2, 300),
+    Family("noise-untied", attention(2, A(tied=False), noise=0.05), 2, 4, 24),
+)
+
+MODELS = (
+    Family("abs", SMI("abs(z1)", 1), 1, 0, 2000, 1 / 2),
+    Family("product", SMI("z1*z2", 2), 2, 1, 600, 0.59375),
+    Family("sign-of-product", SMI("sign(z1*z2)", 2), 2, 2, 200, math.pi**2 / 4),
+    Family("triple-product", SMI("z1*z2*z3", 3), 3, 2, 40, 2.565),
+    Family("sign-of-triple", SMI("sign(z1*z2*z3)", 3), 3, 3, 20, math.inf),
+    Family("staircase", SMI("z1**2 + sign(z1*z2*z3)", 3), 3, 2, 60, 0.5752),
+    Family("committee-of-two", SMI("sign(sign(z1) + sign(z2))", 2), 2, 2, 200, 0.0),
+    Family("two-outputs", SMI(("z1*z2", "z1 + z2"), 2), 2, 0, 1000, 0.0),
+    Family("two-tokens", SMI(("a[1]*b[1]", "a[2]*b[2]"), ("a", "b"), tokens=2), 2, 2, 100),
+    Family("noisy-expression", SMI("sin(z1)*z2 + z1", 2, noise=0.2), 2, 2, 300, 0.0),
+    Family("curved-cell", SMI("sign(z1 + z2**2)", 2), 2, 2, 60),
+)
+
+FAMILIES = {family.name: family for family in (*PAIRS, *NAMED, *MODELS)}

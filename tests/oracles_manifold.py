@@ -76,16 +76,18 @@ def sample_level_set(
 ) -> WalkMoments:
     """Posterior moments given c(Z) = c(Z0); Z0, omega (S, P, T), V (S, P, P), each sample with its own output.
 
-    Every chain starts at Z0, which is a posterior sample where omega and V are those it was drawn with: the average
-    over samples is right from the first step, that of one sample after a fraction ``burn`` of the steps.  Tangent steps
-    are Gaussian, of a length drawn between ``step_size`` / 8 and ``step_size``.
+    Z0 is a posterior sample where omega and V are those that it was drawn with.  Chains start at it and at its images
+    in turn, likely or not, walk within their components for half of the fraction ``burn`` of the steps, and only then
+    flip: chains that flips fail to bring together are seen in their spread.  Tangent steps are Gaussian, of a length
+    drawn between ``step_size`` / 8 and ``step_size``.
     """
-    start = np.tile(Z0, (chains, 1, 1))
-    surface = _Surface.through(c, start, flips)
+    samples, size, skipped = len(Z0), Z0[0].size, int(burn * steps)
+    images = _orbit(Z0, flips)
+    start = np.concatenate([images[chain % len(images)] for chain in range(chains)])
+    surface = _Surface.through(c, np.tile(Z0, (chains, 1, 1)), flips)
     inverse = np.linalg.inv(np.linalg.cholesky(V))
     density = _Cavity(np.tile(omega, (chains, 1, 1)), np.tile(inverse, (chains, 1, 1)))
     state = surface.state(start)
-    size, skipped = Z0[0].size, int(burn * steps)
     first, second, accepted = np.zeros((len(start), size)), np.zeros((len(start), size, size)), np.zeros(len(start))
     for step in range(steps):
         accepted += _walk(surface, density, state, step_size, rng)
@@ -94,14 +96,14 @@ def sample_level_set(
         if step >= skipped:
             first += np.einsum("gn,gni->ni", weight, zeta)
             second += np.einsum("gn,gni,gnj->nij", weight, zeta, zeta, optimize=True)
-        if flips:
+        if flips and step >= skipped // 2:
             chosen = (weight.cumsum(axis=0)[:-1] < rng.random(len(start))).sum(axis=0)
             state = surface.state(images[chosen, np.arange(len(start))])
     kept = steps - skipped
     return WalkMoments(
         (first / kept).reshape(chains, *Z0.shape),
-        (second / kept).reshape(chains, len(Z0), size, size),
-        accepted.reshape(chains, -1).mean(axis=0) / steps,
+        (second / kept).reshape(chains, samples, size, size),
+        accepted.reshape(chains, samples).mean(axis=0) / steps,
     )
 
 
@@ -165,7 +167,7 @@ class _Surface:
         if len(set(ranks)) > 1:
             raise ArithmeticError(f"the rank of dc/dZ differs between samples: {set(ranks)}")
         for flip in flips:
-            if abs(c(flip(Z0)) - value).max() > ON_SURFACE or (flip(flip(Z0)) != Z0).any():
+            if abs(c(flip(Z0)) - value).max() > ON_SURFACE or abs(flip(flip(Z0)) - Z0).max() > ON_SURFACE:
                 raise ValueError("a flip must leave c unchanged and be its own inverse")
         return cls(c, value, left[:, :, : ranks[0]].swapaxes(1, 2))
 
@@ -216,9 +218,7 @@ def _log_volume(J: np.ndarray) -> np.ndarray:
     return 0.5 * np.linalg.slogdet(J @ J.swapaxes(1, 2))[1]
 
 
-def _walk(
-    surface: _Surface, density: _Cavity, state: _State, step_size: float, rng: np.random.Generator
-) -> np.ndarray:
+def _walk(surface: _Surface, density: _Cavity, state: _State, step_size: float, rng: np.random.Generator) -> np.ndarray:
     """One tangent move of every chain, in place; returns which ones were accepted, (N,)."""
     Z, J = state.Z, state.J
     count = len(Z)

@@ -146,6 +146,8 @@ def test_rows_on_different_slices_are_not_exchanged_and_have_no_overlap() -> Non
     overlap, cosines = align(model.symmetry, W[::-1], W, model.row_slices)
     assert (overlap == np.diag(np.diag(overlap))).all()
     assert np.all(np.abs(cosines) < 4 / math.sqrt(DIM))
+    exchange: Any = SimpleNamespace(elements=np.array([np.eye(2), np.eye(2)[::-1]]), rotations=())
+    np.testing.assert_allclose(align(exchange, -W, W, (0, 1))[1], -1)
 
 
 def test_a_group_too_large_to_be_listed_still_gives_the_best_flips() -> None:

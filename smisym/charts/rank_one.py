@@ -89,6 +89,8 @@ def _match(program: Program) -> _Match | Refusal:
     linear = linear_in_one_field(program, vector)
     if isinstance(linear, Refusal):
         return linear
+    if isinstance(linear[1], sp.MatrixBase):
+        return Refusal("the mixing is a matrix of numbers, for which this rule has no exact proof")
     return _Match(softmax, coefficient, linear[0], linear[1], vector)
 
 

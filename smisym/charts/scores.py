@@ -11,11 +11,13 @@ import sympy as sp
 from smisym.charts.base import Refusal
 from smisym.symbols import SCORE
 
+# Doublings of the bracket that scores are sought in, and halvings down to rounding.
+_DOUBLINGS, _BISECTIONS = 40, 100
 _GRID = np.linspace(-30.0, 30.0, 2001)
 
 
 def inverse_activation(expression: sp.Expr) -> Callable[[np.ndarray], np.ndarray] | Refusal:
-    """The inverse of a strictly monotone expression in the score, by sympy's solver; or why there is none."""
+    """The inverse of a strictly monotone expression in the score, in closed form or by bisection; or why there is none."""
     if expression == SCORE:
         return lambda y: y
     forward: Any = sp.lambdify(SCORE, expression, ["scipy", "numpy"])
@@ -24,6 +26,12 @@ def inverse_activation(expression: sp.Expr) -> Callable[[np.ndarray], np.ndarray
     moving = slope[np.isfinite(slope) & (np.abs(_GRID[:-1]) < 5)]
     if not ((moving > 0).all() or (moving < 0).all()):
         return Refusal(f"the activation {expression} is not strictly monotone, so that its scores are not seen")
+    closed = _solved(expression, forward)
+    return closed or (lambda y: _bisected(forward, np.asarray(y, dtype=float), bool((moving > 0).all())))
+
+
+def _solved(expression: sp.Expr, forward: Any) -> Callable[[np.ndarray], np.ndarray] | None:
+    """The inverse in closed form, where sympy finds it and it takes scores back to themselves."""
     value = sp.Symbol("y", real=True)
     try:
         solutions = sp.solve(expression - value, SCORE)
@@ -38,4 +46,20 @@ def inverse_activation(expression: sp.Expr) -> Callable[[np.ndarray], np.ndarray
             again = np.broadcast_to(backward(forward(inside)), inside.shape)
         if np.allclose(again, inside, rtol=1e-6, atol=1e-6):
             return lambda y: np.asarray(backward(y), dtype=float)
-    return Refusal(f"no inverse of the activation {expression} was found in closed form")
+    return None
+
+
+def _bisected(forward: Any, y: np.ndarray, rising: bool) -> np.ndarray:
+    """Scores at which a strictly monotone function has the values y, to rounding; NaN outside its range."""
+    direction = 1.0 if rising else -1.0
+    low, high = np.full(y.shape, -1.0), np.full(y.shape, 1.0)
+    with np.errstate(all="ignore"):
+        for _ in range(_DOUBLINGS):
+            low = np.where(direction * (forward(low) - y) > 0, 2 * low, low)
+            high = np.where(direction * (forward(high) - y) < 0, 2 * high, high)
+        inside = (direction * (forward(low) - y) <= 0) & (direction * (forward(high) - y) >= 0)
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            below = direction * (forward(middle) - y) < 0
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.where(inside, 0.5 * (low + high), np.nan)

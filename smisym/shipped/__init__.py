@@ -1,10 +1,14 @@
-"""The shipped example, and published data to hold it against; ``published/README.md`` names source and defects."""
+"""The shipped examples, and published data to hold it against; ``published/README.md`` names source and defects."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
 from typing import Any
+
+from smisym.architecture import Architecture
+from smisym.io import load
+from smisym.smi import SMI
 
 HERE = Path(__file__).parent
 TWO_LAYERS = HERE / "two_layers.toml"
@@ -18,6 +22,11 @@ _NOTES = [
     "alpha = 1, and it was stopped before it converged just above a threshold.",
     "It is shown as published; nothing here is fitted to it.",
 ]
+
+
+def architectures() -> dict[str, Architecture | SMI]:
+    """Every shipped declaration, by the name of its file."""
+    return {path.stem: load(path) for path in sorted(HERE.glob("*.toml"))}
 
 
 def published_two_layers() -> dict[str, Any]:

@@ -1,0 +1,218 @@
+"""The same mathematics for every family of the table: mapping, symmetry, chart, posterior moments, thresholds."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import FAMILIES, PAIRS, Family
+from chart_checks import chart_errors
+from oracles_network import LayerSpec, Spec, draw, network
+
+import smisym
+from smisym import Architecture
+from smisym.shipped import architectures
+
+EVERY = list(FAMILIES.values())
+NETWORKS = [f for f in EVERY if isinstance(f.declared, Architecture)]
+OWN = {"tanh(s)": np.tanh, "s/(abs(s) + 1)": lambda s: s / (1 + abs(s)), "s/(1 + abs(s))": lambda s: s / (1 + abs(s))}
+
+
+@cache
+def compiled(name: str) -> Any:
+    return smisym.compile(FAMILIES[name].declared)
+
+
+def spec(declared: Architecture) -> Spec:
+    """The same network as the oracle reads it."""
+    layers = tuple(
+        LayerSpec(
+            rank=a.rank,
+            skip=a.skip,
+            activation=OWN.get(a.activation, a.activation),
+            beta=a.beta,
+            tied=a.tied,
+            heads=a.heads,
+            readout=a.readout,
+            scale=a.scale,
+            mask=a.mask,
+            position=a.position,
+        )
+        for a in declared.layers
+    )
+    return Spec(declared.tokens, layers, declared.output, declared.head_layout, declared.combine, declared.limit)
+
+
+# ------------------------------------------------------------------------------------------------------ the table
+
+
+def test_the_table_covers_all_pairs() -> None:
+    """Every two of tying, rank, heads and layout, output, activation, mask, noise and depth meet in some row."""
+    levels = [_levels(f.declared) for f in PAIRS if isinstance(f.declared, Architecture)]
+    for a, b in itertools.combinations(range(len(levels[0])), 2):
+        have = {(row[a], row[b]) for row in levels}
+        for x, y in itertools.product({row[a] for row in levels}, {row[b] for row in levels}):
+            assert (x, y) in have, f"no row has {x} with {y}"
+    assert len(FAMILIES) >= 40
+
+
+def _levels(declared: Architecture) -> tuple[Any, ...]:
+    layer = declared.layers[-1]
+    heads = "one" if layer.heads == 1 else declared.head_layout
+    activation = layer.activation if layer.activation in ("softmax", "linear", "hardmax") else "own"
+    return (
+        layer.tied, layer.rank, heads, declared.output, activation, layer.mask, declared.noise > 0, len(declared.layers)
+    )  # fmt: skip
+
+
+def test_every_registered_architecture_is_in_the_table() -> None:
+    known = {f.declared.digest for f in EVERY}
+    from cases import CASES
+
+    known |= {case.architecture.digest for case in CASES.values()}
+    for name, declared in architectures().items():
+        assert declared.digest in known, f"{name} is shipped, but no case has it"
+
+
+@pytest.mark.parametrize("family", EVERY, ids=str)
+def test_facts(family: Family) -> None:
+    model = compiled(family.name)
+    assert model.fields == family.fields
+    assert model.channel.free_dimensions == family.free
+    assert len(model.labels) == family.fields
+
+
+# ---------------------------------------------------------------------------------------------------- the mapping
+
+
+@pytest.mark.parametrize("family", NETWORKS, ids=str)
+def test_the_network_is_the_link_at_its_fields(family: Family) -> None:
+    assert isinstance(family.declared, Architecture)
+    model, own = compiled(family.name), spec(family.declared)
+    for seed in range(3):
+        X, W, Z = draw(own, 24, np.random.default_rng(seed))
+        expected = np.asarray(network(own, X, W), dtype=float)
+        found = model.link(Z[None])[0]
+        # The limiting mixing of the oracle is exact to rounding, ours a quasi-random average.
+        tolerance = 1e-4 if family.declared.limit == "ode" else 1e-11
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+# --------------------------------------------------------------------------------------------------- the symmetry
+
+
+@pytest.mark.parametrize("family", EVERY, ids=str)
+def test_the_group_leaves_the_link_unchanged(family: Family) -> None:
+    model = compiled(family.name)
+    symmetry, rng = model.symmetry, np.random.default_rng(1)
+    Z = rng.standard_normal((4, model.fields, model.tokens))
+    y = model.link(Z)
+    for element in symmetry.elements[:64]:
+        np.testing.assert_allclose(model.link(element @ Z), y, rtol=1e-8, atol=1e-10)
+    for group in symmetry.rotations:
+        turn = np.eye(model.fields)
+        rotation = np.linalg.qr(rng.standard_normal((len(group[0]),) * 2))[0]
+        for rows in group:
+            turn[np.ix_(rows, rows)] = rotation
+        np.testing.assert_allclose(model.link(turn @ Z), y, rtol=1e-8, atol=1e-10)
+    # Invariant overlaps commute with all of it.
+    for B in symmetry.basis:
+        for element in symmetry.elements[:64]:
+            np.testing.assert_allclose(element @ B, B @ element, atol=1e-12)
+    if symmetry.projectors:
+        np.testing.assert_allclose(symmetry.basis.sum(axis=0), np.eye(model.fields), atol=1e-12)
+        np.testing.assert_allclose(symmetry.basis @ symmetry.basis, symmetry.basis, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------ the chart
+
+CHARTED = [f for f in EVERY if f.declared.noise == 0 and "hardmax" not in f.name and f.name != "curved-cell"]
+
+
+@pytest.mark.parametrize("family", CHARTED, ids=str)
+def test_the_chart_carries_the_surface_measure(family: Family) -> None:
+    """Points of every sheet give the output back, and the weights are those of the co-area formula."""
+    model = compiled(family.name)
+    assert model.level_set is not None
+    if model.level_set.dimension == 0:
+        return  # a discrete output: its level set is open, and every weight is that of the coordinates
+    change, spread = chart_errors(model)
+    assert change < 1e-9
+    assert spread < 2e-6
+
+
+# ------------------------------------------------------------------------------------------------ posterior moments
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.5])
+@pytest.mark.parametrize("family", EVERY, ids=str)
+def test_moments_are_those_of_the_truth(family: Family, overlap: float) -> None:
+    """E[phi(y, omega) (Z - m)] = 0 and E[phi (Z Z^T - C - m m^T)] = 0 for functions phi of what is known.
+
+    Brute-force Monte Carlo over the truth, without any formula for the posterior; it contains Nishimori's identities
+    (phi the posterior mean itself).
+    """
+    model, rng = compiled(family.name), np.random.default_rng(5)
+    P, T, n = model.fields, model.tokens, family.samples
+    Q = _overlap(model, overlap, rng)
+    V = np.eye(P) - Q
+    omega = (
+        np.linalg.cholesky(Q + 1e-300 * np.eye(P)) @ rng.standard_normal((n, P, T)) if overlap else np.zeros((n, P, T))
+    )
+    Z = omega + np.linalg.cholesky(V) @ rng.standard_normal((n, P, T))
+    observed = model.channel.sample(Z, rng)
+    moments = model.channel.moments(observed, omega, V, cov=True, rtol=0.03)
+    whiten = np.linalg.inv(np.linalg.cholesky(V))
+    m = (whiten @ (moments.mean - omega)).reshape(n, -1)
+    z = (whiten @ (Z - omega)).reshape(n, -1)
+    C = np.einsum("ap,sptqu,bq->satbu", whiten, moments.cov, whiten).reshape(n, P * T, P * T)
+    known = np.concatenate(
+        [np.ones((n, 1)), omega.reshape(n, -1), m, np.tanh(observed.y.reshape(n, -1))[:, :4]], axis=1
+    )
+    inner = 3 * float(moments.error.mean())
+    for phi in known.T:
+        first = phi[:, None] * (z - m)
+        second = phi[:, None, None] * (z[:, :, None] * z[:, None, :] - C - m[:, :, None] * m[:, None, :])
+        size = np.abs(phi).mean()
+        for values in (first, second):
+            error = values.std(axis=0, ddof=1) / np.sqrt(n)
+            # Products of fields have heavy tails: with few draws a normal law for their mean is optimistic.
+            clear = 5.0 + 30.0 / np.sqrt(n)
+            assert (np.abs(values.mean(axis=0)) <= clear * error + inner * size + 1e-9).all()
+    assert (np.linalg.eigvalsh(C) > -0.2).all()
+
+
+def _overlap(model: Any, overlap: float, rng: np.random.Generator) -> np.ndarray:
+    """A generic overlap with eigenvalues up to ``overlap``, zero between slices of the embedding."""
+    P = model.fields
+    G = rng.standard_normal((P, P))
+    S = G @ G.T
+    slices = np.array(model.row_slices)
+    S = S * (slices[:, None] == slices[None])
+    return np.asarray(overlap * (0.6 * np.eye(P) + 0.4 * S / np.linalg.eigvalsh(S)[-1]))
+
+
+# -------------------------------------------------------------------------------------------------- first thresholds
+
+KNOWN = [
+    f for f in EVERY if f.threshold is not None and f.name not in ("triple-product", "staircase", "heads-3-untied")
+]
+
+
+@pytest.mark.parametrize("family", KNOWN, ids=str)
+def test_first_thresholds_in_closed_form(family: Family) -> None:
+    """The closed forms come from moments of Wishart and Gamma laws: no chart, no integrator."""
+    samples = 2048 if family.free > 2 else 8192
+    found = smisym.weak_recovery(compiled(family.name), samples=samples).value[0]
+    if family.threshold == 0.0:
+        assert found.kind == "trivial"
+    elif family.threshold == np.inf:
+        assert found.kind == "hard"
+        assert found.order == 3
+    else:
+        assert found.kind == "weak"
+        assert abs(found.alpha - family.threshold) < 5 * found.error + 1e-6 * family.threshold
+        assert found.error < 0.03 * family.threshold
