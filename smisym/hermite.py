@@ -47,7 +47,7 @@ def first_order(
 
 
 def _features(y: np.ndarray) -> np.ndarray:
-    """(n, samples) bounded functions of the outputs with mean zero and variance one: cosines and sines of their ranks."""
+    """(n, samples) bounded functions of the outputs with mean zero and variance one: cosines of their ranks."""
     found = []
     for column in y.T:
         uniform = (rankdata(column) - 0.5) / len(column)
@@ -58,7 +58,7 @@ def _features(y: np.ndarray) -> np.ndarray:
     table = np.array(found)
     table -= table.mean(axis=1, keepdims=True)
     spread = table.std(axis=1, keepdims=True)
-    return np.asarray((table / np.where(spread > 1e-9, spread, np.inf)))
+    return np.asarray(table / np.where(spread > 1e-9, spread, np.inf))
 
 
 def _hermite(x: np.ndarray, highest: int) -> list[np.ndarray]:

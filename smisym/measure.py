@@ -117,7 +117,8 @@ class OnFields:
                 r[0, j] = (value - self.u[index, j]) * scale
         else:
             for j, value in enumerate(values):
-                log_weight[0][np.abs(value - self.u[index, j]) > _SAME * (1 + np.abs(self.u[index, j]))] = -np.inf
+                other = np.abs(value - self.u[index, j]) > _SAME * (1 + np.abs(self.u[index, j]))
+                log_weight[0][np.broadcast_to(other, x.shape[1:])] = -np.inf
         return r, log_weight, None
 
     def _fields(self, index: np.ndarray, x: np.ndarray) -> Arrays:

@@ -46,6 +46,8 @@ _TAIL, _FARTHEST = 1e-6, 100.0
 _NO_RATE = 1e-5
 # Relative statistical errors below this are none at all.
 _TOO_GOOD = 1e-9
+# Change under refinement, relative, above which a quadrature over y is compared with sampling.
+_ROUGH = 1e-3
 _INNER = {0: 1e-12, 1: 1e-7, 2: 1e-6}
 KINDS = ("trivial", "weak", "hard", "perfect_stable", "perfect_amp")
 
@@ -57,7 +59,7 @@ class Threshold:
     kind: one of KINDS.  layers: counted from 1.  subspace (dim, P): the directions, one a row.
     alpha: math.inf for a hard direction, 0 for a trivial one.  error: one standard error over the scrambles, 0 if
     exact.  Q (P, P): the overlap just below.  order: of a hard direction, the first order of its Hermite expansion that
-    does not vanish (None where none was clear up to order six), given nothing else.
+    does not vanish (None where none was clear up to order six), given nothing else.  names: of the rows that take part.
     """
 
     kind: str
@@ -67,6 +69,7 @@ class Threshold:
     error: float
     Q: np.ndarray
     order: int | None = None
+    names: tuple[str, ...] = ()
 
 
 def weak_recovery(
@@ -110,6 +113,10 @@ def weak_recovery(
 
         if previous is None and _by_quadrature(omap.model):
             first, change = first_threshold(omap.model, stage.pivot)
+            if change > _ROUGH * first:
+                # The law of y has edges that the lattice does not resolve: sampling may be better.
+                sampled = mean_and_error(np.array([v[0] for v in omap.each(solve)]))
+                first, change = min((first, change), (float(sampled[0]), float(sampled[1])), key=lambda pair: pair[1])
             nothing = np.zeros((omap.model.fields,) * 2)
             found += [_threshold(omap.model, "weak", k, first, change, nothing) for k in _learned(stage, previous)]
             continue
@@ -118,7 +125,7 @@ def weak_recovery(
         if error < _TOO_GOOD * alpha:
             # Scrambles that all see the same few outputs: what is left is the error of the integrals.
             seen = omap.at(0, 0 * np.eye(omap.model.fields))
-            error = float(alpha) * math.sqrt(seen.inner_error)
+            error = np.asarray(float(alpha) * math.sqrt(seen.inner_error))
         Q = omap.model.symmetry.matrix(np.mean([v[1] for v in values], axis=0))
         for k in _learned(stage, previous):
             found.append(_threshold(omap.model, "weak", k, float(alpha), float(error), Q))
@@ -160,7 +167,12 @@ def _learned(stage: Any, previous: Any) -> list[int]:
 def _by_quadrature(model: Model) -> bool:
     """Whether the first threshold is better integrated over y than sampled."""
     chart = model.level_set
-    return chart is not None and chart.density and (chart.dimension == 1 or chart.dimension in _SIDES) and model.channel.free_dimensions <= 4
+    return (
+        chart is not None
+        and chart.density
+        and (chart.dimension == 1 or chart.dimension in _SIDES)
+        and model.channel.free_dimensions <= 4
+    )
 
 
 def _chart(model: Model) -> LevelSet:
@@ -237,7 +249,7 @@ def _random_fields(model: Model) -> np.ndarray:
 
 
 def _rates(model: Model, coordinate: int, u: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
-    """(log density of u (n,), rate (n,) at which a small overlap along the coordinate reproduces itself at that output)."""
+    """(log density of u (n,), rate (n,) at which that output lets a small overlap along the coordinate grow)."""
     channel, B = model.channel, model.symmetry.basis[coordinate]
     still, eye = np.zeros((len(u), model.fields, model.tokens)), np.eye(model.fields)
     # A look at the density first: most of a lattice carries no mass, and no field has some of these outputs.
@@ -321,6 +333,10 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     eye = np.eye(target.fields)
     layers = tuple(sorted({target.row_layers[r] for r in rows}))
     stable = Threshold("perfect_stable", layers, eye[list(rows)], alpha, 0.0, eye)
+    if math.isinf(alpha):
+        # Some rows are never pinned down by finitely many outputs: discrete ones leave cells.
+        never = Threshold("perfect_amp", tuple(sorted(set(target.row_layers))), eye, math.inf, 0.0, 0 * eye)
+        return _solution(omap, [stable, never], Result.SUCCESS)
     small = omap.sibling(max(affordable(target, _ARRIVAL_POINTS), _FEWEST_POINTS) * omap.scrambles)
     coarse = scout(small)
     if not coarse.stages or not coarse.stages[-1].active.all():
@@ -403,7 +419,7 @@ def _along(model: Model, kind: str, subspace: np.ndarray, alpha: float, error: f
     subspace = subspace * np.where(subspace.sum(axis=1) < 0, -1.0, 1.0)[:, None]
     rows = np.flatnonzero(np.abs(subspace).max(axis=0) > 1e-9)
     layers = tuple(sorted({model.row_layers[r] for r in rows}))
-    return Threshold(kind, layers, subspace, alpha, error, Q)
+    return Threshold(kind, layers, subspace, alpha, error, Q, names=tuple(model.labels[r] for r in rows))
 
 
 def _solution(omap: OverlapMap, found: list[Threshold], result: Result) -> Solution:

@@ -198,26 +198,50 @@ def _subsets(count: int) -> list[tuple[int, ...]]:
 
 
 def _sign_group(invariances: list[np.ndarray], fields: int) -> np.ndarray:
-    diagonal = [np.diag(m) for m in invariances if not np.abs(m - np.diag(np.diag(m))).any()]
-    group = [np.ones(fields)]
-    for g in diagonal:
-        group += [g * e for e in group if not any((g * e == other).all() for other in group)]
-    return np.array(group)
+    """All products of the flips among the invariances, the identity first, up to a largest number."""
+    group = np.ones((1, fields))
+    for flip in _independent([np.diag(m) for m in invariances if _is_flip(m)]):
+        if 2 * len(group) <= _MOST:
+            group = np.concatenate([group, flip * group])
+    return group
 
 
-def _group(generators: list[np.ndarray], fields: int) -> np.ndarray:
+def _is_flip(matrix: np.ndarray) -> bool:
+    return not np.abs(matrix - np.diag(np.diag(matrix))).any()
+
+
+def _independent(flips: list[np.ndarray]) -> list[np.ndarray]:
+    """Flips none of which is a product of others, by elimination over two elements."""
+    kept, reduced = [], list[int]()
+    for flip in flips:
+        bits = int("".join("1" if s < 0 else "0" for s in flip), 2)
+        for other in reduced:
+            bits = min(bits, bits ^ other)
+        if bits:
+            reduced.append(bits)
+            reduced.sort(reverse=True)
+            kept.append(flip)
+    return kept
+
+
+def _group(invariances: list[np.ndarray], fields: int) -> np.ndarray:
     """All products of signed permutations, the identity first, up to a largest number."""
+    exchanges = [m for m in invariances if not _is_flip(m)]
     elements = {np.eye(fields).tobytes(): np.eye(fields)}
     frontier = [np.eye(fields)]
     while frontier and len(elements) < _MOST:
         new = []
-        for element, generator in itertools.product(frontier, generators):
+        for element, generator in itertools.product(frontier, exchanges):
             product = generator @ element + 0.0
-            if product.tobytes() not in elements:
+            if product.tobytes() not in elements and len(elements) < _MOST:
                 elements[product.tobytes()] = product
                 new.append(product)
         frontier = new
-    return np.array(list(elements.values()))[:_MOST]
+    flips = _sign_group(invariances, fields)
+    flips = flips[: max(1, _MOST // len(elements))]
+    # Flips are carried into flips by exchanges: every element is a flip of a product of exchanges.
+    found = (flips[:, None, :, None] * np.array(list(elements.values()))[None]).reshape(-1, fields, fields) + 0.0
+    return np.unique(found, axis=0)[::-1] if len(elements) > 1 and len(flips) > 1 else found
 
 
 def invariant_basis(
@@ -230,13 +254,13 @@ def invariant_basis(
     P = len(slices)
     start = _pairs(slices)
     constraints = [*maps, *_generators(rotations, P)]
-    rows = [np.stack([(m @ B - B @ m).ravel() for B in start], axis=1) for m in constraints]
-    if rows:
-        _, values, vectors = np.linalg.svd(np.concatenate(rows), full_matrices=True)
-        rank = int((values > 1e-9).sum())
-        coefficients = vectors[rank:]
-    else:
-        coefficients = np.eye(len(start))
+    # Squares of the commutators: what they all vanish on.
+    square = np.zeros((len(start), len(start)))
+    for m in constraints:
+        rows = np.stack([(m @ B - B @ m).ravel() for B in start], axis=1)
+        square += rows.T @ rows
+    values, vectors = np.linalg.eigh(square)
+    coefficients = vectors.T[values < 1e-9]
     commutant = np.einsum("ka,aij->kij", coefficients, np.array(start))
     projectors = _minimal_projectors(commutant)
     if projectors is not None:
@@ -338,14 +362,10 @@ def _record(link: LinkFunction, found: list[_Found], symmetry: Symmetry, derivat
 
 
 def _generating(found: list[_Found], fields: int) -> list[_Found]:
-    """The first of the maps that generate the others."""
-    kept: list[_Found] = []
-    group = {np.eye(fields).tobytes()}
-    for f in found:
-        if (f.matrix + 0.0).tobytes() not in group:
-            kept.append(f)
-            group = {m.tobytes() for m in _group([k.matrix for k in kept], fields)}
-    return kept
+    """Maps that generate the others: independent flips, and the exchanges."""
+    flips = [f for f in found if _is_flip(f.matrix)]
+    kept = _independent([np.diag(f.matrix) for f in flips])
+    return [f for f in found if not _is_flip(f.matrix) or any((np.diag(f.matrix) == k).all() for k in kept)]
 
 
 def jacobian_rank(link: LinkFunction, rows: tuple[int, ...], rng: np.random.Generator, samples: int = 16) -> float:

@@ -21,16 +21,26 @@ WIDE = 200  # columns where stdout is not a terminal: a file has no width to fit
 
 def print_thresholds(document: Record) -> None:
     """One line for each threshold, in the order in which they are met."""
+    thresholds = document["thresholds"]
+    # Layers alone do not name the fields where one has several rows.
+    several = any(len(t["names"]) > len(t["layers"]) or len(t["subspace"][0]) > 1 for t in thresholds)
+    shared = several and len({row["layers"][0] for row in thresholds}) < max(len(t["subspace"][0]) for t in thresholds)
     lines = [
         [
             threshold["kind"],
-            ", ".join(str(layer) for layer in threshold["layers"]),
-            "∞" if threshold["alpha"] is None else format_with_error(threshold["alpha"], threshold["error"]),
+            ", ".join(threshold["names"] if shared and threshold["names"] else map(str, threshold["layers"])),
+            _alpha(threshold),
             _diagonal(threshold["Q"]),
         ]
-        for threshold in document["thresholds"]
+        for threshold in thresholds
     ]
-    _print(["threshold", "layers", "alpha", "overlaps just below"], lines)
+    _print(["threshold", "fields" if shared else "layers", "alpha", "overlaps just below"], lines)
+
+
+def _alpha(threshold: Record) -> str:
+    if threshold["alpha"] is not None:
+        return format_with_error(threshold["alpha"], threshold["error"])
+    return "∞" if threshold["order"] is None else f"∞ (order {threshold['order']})"
 
 
 def print_curve(document: Record) -> None:

@@ -147,12 +147,15 @@ A = Attention
 POSITION = ((0.0, 0.4), (-0.3, 0.2))
 RING = ((True, True, False), (False, True, True), (True, False, True))
 
-# These rows alone cover all pairs of (tying, rank, heads and layout, output, activation, mask, noise, depth); a test counts.
+# These rows alone cover all pairs of (tying, rank, heads and layout, output, activation, mask, noise, depth); a test
+# counts.
 PAIRS = (
     Family("p-causal", attention(2, A(mask="causal")), 1, 1),
     Family(
         "p-split-own-sequence",
-        attention(2, A(tied=False, rank=2, heads=2, activation="tanh(s)"), output="sequence", head_layout="split"),
+        attention(
+            2, A(tied=False, rank=2, heads=2, activation="s/(1 + abs(s))"), output="sequence", head_layout="split"
+        ),
         8,
         8,
         12,
@@ -172,7 +175,11 @@ PAIRS = (
     ),
     Family("p-split-linear", attention(2, *[A(heads=2, activation="linear")] * 2, head_layout="split"), 4, 4, 24),
     Family(
-        "p-own-causal", attention(2, A(activation="tanh(s)", mask="causal"), output="sequence", noise=0.1), 1, 2, 300
+        "p-own-causal",
+        attention(2, A(activation="s/(1 + abs(s))", mask="causal"), output="sequence", noise=0.1),
+        1,
+        2,
+        300,
     ),
     Family("p-untied-sequence", attention(2, *[A(tied=False)] * 2, output="sequence", noise=0.1), 4, 8, 12),
     Family(
@@ -182,7 +189,7 @@ PAIRS = (
         8,
         12,
     ),
-    Family("p-own-shared", attention(2, *[A(heads=2, activation="tanh(s)")] * 2), 4, 4, 24),
+    Family("p-own-shared", attention(2, *[A(heads=2, activation="s/(1 + abs(s))")] * 2), 4, 4, 24),
     Family("p-linear-shared", attention(2, A(heads=2, activation="linear"), output="sequence", noise=0.1), 2, 4, 24),
     Family("p-hardmax", attention(2, A(activation="hardmax")), 1, 2, 60),
     Family("p-split-hardmax", attention(2, A(heads=2, activation="hardmax"), head_layout="split"), 2, 4, 24),

@@ -5,9 +5,9 @@ Goodman (2018): a Gaussian step in the tangent space, a Newton projection back a
 and the check that the reverse move exists.  The conditional law of Z ~ N(omega, V) given c(Z) has, with respect to the
 surface measure, the density N(Z; omega, V) / sqrt(pdet J J^T), J = dc/dZ, pdet the product of the nonzero eigenvalues.
 
-Components of the level set are joined by ``flips``: maps of the fields that leave c unchanged, keep lengths, are their
-own inverses and commute.  A point and its images under all products of flips have probabilities that go with
-N(Z; omega, V): moments are summed over them, and the walk goes on from one of them drawn by these probabilities.
+Components of the level set are joined by ``flips``: maps of the fields that leave c unchanged, keep lengths and
+generate a finite group.  A point and its images under the group have probabilities that go with N(Z; omega, V): moments
+are summed over them, and the walk goes on from one of them drawn by these probabilities.
 """
 
 from __future__ import annotations
@@ -82,16 +82,18 @@ def sample_level_set(
     drawn between ``step_size`` / 8 and ``step_size``.
     """
     samples, size, skipped = len(Z0), Z0[0].size, int(burn * steps)
-    images = _orbit(Z0, flips)
+    group = _group(flips, Z0)
+    images = _orbit(Z0, group)
     start = np.concatenate([images[chain % len(images)] for chain in range(chains)])
-    surface = _Surface.through(c, np.tile(Z0, (chains, 1, 1)), flips)
+    surface = _Surface.through(c, np.tile(Z0, (chains, 1, 1)))
+    surface.check(start)
     inverse = np.linalg.inv(np.linalg.cholesky(V))
     density = _Cavity(np.tile(omega, (chains, 1, 1)), np.tile(inverse, (chains, 1, 1)))
     state = surface.state(start)
     first, second, accepted = np.zeros((len(start), size)), np.zeros((len(start), size, size)), np.zeros(len(start))
     for step in range(steps):
         accepted += _walk(surface, density, state, step_size, rng)
-        images = _orbit(state.Z, flips)
+        images = _orbit(state.Z, group)
         zeta, weight = density.share(images)
         if step >= skipped:
             first += np.einsum("gn,gni->ni", weight, zeta)
@@ -107,11 +109,25 @@ def sample_level_set(
     )
 
 
-def _orbit(Z: np.ndarray, flips: Sequence[Flip]) -> np.ndarray:
-    """Z (N, P, T) under all products of flips, (2^F, N, P, T)."""
+def _group(flips: Sequence[Flip], Z: np.ndarray) -> list[tuple[int, Flip]]:
+    """All products of flips but the identity, each as a flip after an earlier product (0 is the identity)."""
+    images, products = [Z], []
+    for parent, image in enumerate(images):  # the list grows on the way
+        for flip in flips:
+            other = flip(image)
+            if min(abs(other - known).max() for known in images) > ON_SURFACE:
+                images.append(other)
+                products.append((parent, flip))
+        if len(images) > 64:
+            raise ValueError("flips must generate a small group")
+    return products
+
+
+def _orbit(Z: np.ndarray, group: Sequence[tuple[int, Flip]]) -> np.ndarray:
+    """Z (N, P, T) and its images, (G, N, P, T)."""
     images = [Z]
-    for flip in flips:
-        images += [flip(image) for image in images]
+    for parent, flip in group:
+        images.append(flip(images[parent]))
     return np.stack(images)
 
 
@@ -160,16 +176,17 @@ class _Surface:
     rows: np.ndarray
 
     @classmethod
-    def through(cls, c: Constraint, Z0: np.ndarray, flips: Sequence[Flip]) -> _Surface:
+    def through(cls, c: Constraint, Z0: np.ndarray) -> _Surface:
         value, J = _jacobian(c, Z0)
         left, singular, _ = np.linalg.svd(J, full_matrices=False)
         ranks = (singular > 1e-9 * singular[:, :1]).sum(axis=1)
         if len(set(ranks)) > 1:
             raise ArithmeticError(f"the rank of dc/dZ differs between samples: {set(ranks)}")
-        for flip in flips:
-            if abs(c(flip(Z0)) - value).max() > ON_SURFACE or abs(flip(flip(Z0)) - Z0).max() > ON_SURFACE:
-                raise ValueError("a flip must leave c unchanged and be its own inverse")
         return cls(c, value, left[:, :, : ranks[0]].swapaxes(1, 2))
+
+    def check(self, Z: np.ndarray) -> None:
+        if abs(self.c(Z) - self.value).max() > ON_SURFACE:
+            raise ValueError("flips must leave c unchanged")
 
     def state(self, Z: np.ndarray) -> _State:
         return _State(Z.copy(), self.rows @ _jacobian(self.c, Z)[1])

@@ -234,7 +234,7 @@ def test_thresholds(network: str) -> None:
     found = document("thresholds", network, "--seed", "3", *QUICK)
     check_header(found, ONE_LAYER, seed=3)
     weak = found["thresholds"][0]
-    assert set(weak) == {"kind", "layers", "subspace", "alpha", "error", "Q"}
+    assert set(weak) == {"kind", "layers", "subspace", "alpha", "error", "Q", "order", "names"}
     assert weak["kind"] == "weak"
     assert weak["layers"] == [1]
     assert np.abs(weak["subspace"]).tolist() == [[1.0]]

@@ -165,6 +165,11 @@ def test_moments_are_those_of_the_truth(family: Family, overlap: float) -> None:
     Z = omega + np.linalg.cholesky(V) @ rng.standard_normal((n, P, T))
     observed = model.channel.sample(Z, rng)
     moments = model.channel.moments(observed, omega, V, cov=True, rtol=0.03)
+    if not np.isfinite(moments.error).all():
+        # Eight dimensions and more, few nodes: what matters is that it is not returned as if it were right.
+        assert family.free >= 8
+        assert moments.result is smisym.Result.INTEGRATION
+        return
     whiten = np.linalg.inv(np.linalg.cholesky(V))
     m = (whiten @ (moments.mean - omega)).reshape(n, -1)
     z = (whiten @ (Z - omega)).reshape(n, -1)

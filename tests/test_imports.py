@@ -14,10 +14,11 @@ ORDER = [
     "errors", "derivation", "symbols", "expressions", "architecture", "smi", "program", "core", "unroll", "files",
     "io", "solution", "large_depth", "network", "link", "symmetry", "charts.base", "charts.matching",
     "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention", "charts.solving", "charts", "modes",
-    "quadrature", "importance", "measure", "channel", "model", "hermite", "overlap_map", "state_evolution", "branch", "curve",
-    "stability", "free_entropy", "prediction", "samples", "alignment", "gamp", "sweep", "render.numbers",
-    "render.outline", "render.mathml", "render.markdown", "render.latex", "render.html", "render.files",
-    "render.report", "render", "plot_parts", "plots", "shipped", "terminal", "analysis", "cli", "__main__", "",
+    "quadrature", "importance", "measure", "channel", "model", "hermite", "overlap_map", "state_evolution",
+    "branch", "curve", "stability", "free_entropy", "prediction", "samples", "alignment", "gamp", "sweep",
+    "render.numbers", "render.outline", "render.mathml", "render.markdown", "render.latex", "render.html",
+    "render.files", "render.report", "render", "plot_parts", "plots", "shipped", "terminal", "analysis", "cli",
+    "__main__", "",
 ]  # fmt: skip
 # Where sympy may be imported: it stops at the model.
 SYMBOLIC = {

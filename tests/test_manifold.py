@@ -64,6 +64,18 @@ def sign(*rows: int) -> Flip:
     return flip
 
 
+def swap(*pairs: tuple[int, int]) -> Flip:
+    """These pairs of rows of Z exchanged."""
+
+    def flip(Z: np.ndarray) -> np.ndarray:
+        other = Z.copy()
+        for a, b in pairs:
+            other[:, [a, b]] = Z[:, [b, a]]
+        return other
+
+    return flip
+
+
 def turn(queries: tuple[int, ...], keys: tuple[int, ...]) -> Flip:
     """Other sign of queries and of differences of keys; a shift of keys is not seen by a softmax."""
 
@@ -97,9 +109,9 @@ def _one(name: str, tokens: int, constraint: Constraint, flips: tuple[Flip, ...]
     return Family(name, tokens, (layer,), constraint, flips, fields)
 
 
-TIED_R2_T2 = _one("tied-r2-T2", 2, tied(), (sign(0), sign(1)), rank=2)
-TIED_R2_T3 = _one("tied-r2-T3", 3, tied(), (sign(0), sign(1)), rank=2)
-TIED_R2_T2_LINEAR = _one("tied-r2-T2-linear", 2, tied(_entries), (sign(0), sign(1)), rank=2, activation="linear")
+TIED_R2_T2 = _one("tied-r2-T2", 2, tied(), (sign(0), swap((0, 1))), rank=2)
+TIED_R2_T3 = _one("tied-r2-T3", 3, tied(), (sign(0), swap((0, 1))), rank=2)
+TIED_R2_T2_LINEAR = _one("tied-r2-T2-linear", 2, tied(_entries), (sign(0), swap((0, 1))), rank=2, activation="linear")
 TIED_R3_T2 = _one("tied-r3-T2", 2, tied(), (sign(0), sign(1), sign(2)), rank=3)
 TIED_R3_T3 = _one("tied-r3-T3", 3, tied(), (sign(0), sign(1), sign(2)), rank=3)
 UNTIED_R1_T2 = _one("untied-r1-T2", 2, untied(1), (sign(0, 1), turn((0,), (1,))), tied=False)
@@ -121,11 +133,9 @@ FAMILIES = (
     UNTIED_R1_T2,
     UNTIED_R1_T3,
     _one("untied-r1-T2-linear", 2, untied(1, _entries), (sign(0, 1),), tied=False, activation="linear"),
-    _one("untied-r2-T2", 2, untied(2), (sign(0, 2), sign(1, 3)), rank=2, tied=False),
+    _one("untied-r2-T2", 2, untied(2), (sign(0, 2), swap((0, 1), (2, 3))), rank=2, tied=False),
     _one("heads-T2", 2, two_heads, (sign(0), sign(1)), heads=2),
-    Family(
-        "two-layers-T2", 2, (Attention(), Attention(tied=False)), two_layers, (sign(0), sign(1, 2), turn((1,), (2,))), 3
-    ),
+    TWO_LAYERS,
 )
 
 
@@ -166,7 +176,7 @@ def test_moments_by_a_walk_on_the_level_set(family: Family) -> None:
     rng = np.random.default_rng([51, family.tokens, family.fields])
     Z, omega, V = drawn(family, 6, rng)
     walk = sample_level_set(family.constraint, Z, omega, V, 1500, rng, 1.0, family.flips, chains=32)
-    assert walk.error.max() < 0.12  # without the factor of volume, gaps are 6 to 20 errors
+    assert walk.error.max() < 0.12  # without the factor of volume, gaps are 4 to 30 errors
     moments = compiled(family).channel.moments(compiled(family).observe(Z), omega, V, cov=True)
     assert moments.error.max() < 0.02
     gap = whitened(moments, omega, V) - walk.mean
@@ -185,7 +195,7 @@ def test_the_walk_on_an_ellipse() -> None:
         radius = Z[:, 0, 0] ** 2 + 4 * Z[:, 0, 1] ** 2
         return np.stack([radius, np.sin(radius), radius**3], axis=1)  # of rank one
 
-    walk = sample_level_set(constraint, Z, omega, V, 3000, rng, 1.0, (sign(0),), chains=32)
+    walk = sample_level_set(constraint, Z, omega, V, 1500, rng, 1.0, (sign(0),), chains=32)
     angle = np.linspace(0, 2 * np.pi, 4000, endpoint=False)
     size = np.sqrt(constraint(Z)[:, 0])[:, None, None]
     points = size * np.stack([np.cos(angle), np.sin(angle) / 2], axis=1)
@@ -239,4 +249,4 @@ def test_first_thresholds_in_closed_form(family: Family, rows: tuple[int, ...], 
     """Tied, rank r: T (T + 1) / r, less 2 (r - T + 1)_+ / r^2 under softmax; untied softmax queries: T^2 - 1."""
     chi, error = susceptibility(family, rows, np.random.default_rng([53, family.tokens, family.fields]))
     assert error < 0.04 * known
-    assert abs(chi - known) < 4 * error
+    assert abs(chi - known) < 4 * error + 1e-9  # flips alone average second moments over O(2), exactly

@@ -22,6 +22,7 @@ from smisym.charts.matching import closure, linear_in_one_field, resolve, square
 from smisym.charts.scores import inverse_activation
 from smisym.core import Core, core_of
 from smisym.derivation import Formula, Step
+from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation
 from smisym.program import Elementwise, Program, RowSoftmax, generic_determinant, product_factor, split_constant
 from smisym.unroll import Unroller
@@ -196,11 +197,27 @@ def _coordinates(head: _Head, observation: Observation, number: int, link: LinkF
     else:
         y = observation.y[:, number] if several else observation.y
         scores = head.core.undo(y)
+        rounding = 8 * eps * (np.abs(scores).max(axis=(1, 2)) + np.abs(y / head.core.coefficient).max(axis=(1, 2)))
         if head.undo is not None:
+            # What rounding of y does to the scores: much where the activation is flat.
+            moved = [head.undo(scores * (1 + s * 8 * eps)) for s in (1.0, -1.0)]
             scores = head.undo(scores)
-        rounding = 8 * eps * (np.abs(scores).max(axis=(1, 2)) + np.abs(y).max(axis=(1, 2)) / head.core.coefficient)
+            rounding = np.max([np.nan_to_num(np.abs(m - scores), nan=np.inf).max(axis=(1, 2)) for m in moved], axis=0)
+            _check_scores(scores)
         shift = head.constant
     return head.inverse.coordinates((scores - shift) / head.coefficient, rounding / head.coefficient)
+
+
+def _check_scores(scores: np.ndarray) -> None:
+    """Where an activation has saturated to the last digit, or y is out of its range, there are no scores."""
+    bad = ~np.isfinite(scores).all(axis=(1, 2))
+    if bad.any():
+        raise InputError(
+            f"output y of sample {int(np.flatnonzero(bad)[0])}",
+            "an entry at or beyond the end of the activation's range",
+            "entries whose scores are finite",
+            "use a smaller beta or an activation that saturates more slowly, or declare noise",
+        )
 
 
 def _compile(
@@ -347,7 +364,6 @@ def _steps(heads: list[_Head]) -> tuple[Step, ...]:
 def _words(head: _Head, number: int) -> tuple[str, tuple[Formula, ...]]:
     inverse, tokens = head.inverse, int(head.fields[0].shape[1])
     seen = "its log-ratios" if isinstance(head.core.expression, RowSoftmax) else "it"
-    names = [sp.latex(field) for field in head.fields]
     count = f"{inverse.dimension} independent numbers"
     if isinstance(inverse, TiedHead):
         text = (
@@ -381,13 +397,11 @@ def _words(head: _Head, number: int) -> tuple[str, tuple[Formula, ...]]:
             f"{inverse.directions // max(tokens, 1)} direction(s) a token."
         )
         formula = Formula(r"K q_i", "E_i", "solved with least norm, the rest integrated in closed form")
-    weight = Formula(
-        r"\log w",
-        rf"-{len(names)} \cdot {inverse_rank(inverse)} \log\lvert\det M\rvert",
-        "each row of the fields pays once",
-    )
-    return text, (formula, weight)
-
-
-def inverse_rank(inverse: Inverse) -> int:
-    return int(getattr(inverse, "rank", 1))
+    formulas = [formula]
+    if not isinstance(head.mixing, sp.Identity):
+        rows = sum(int(field.shape[0]) for field in _solved_fields(head))
+        price = Formula(
+            r"\log w", rf"-{rows} \log\lvert\det({sp.latex(head.mixing)})\rvert", "each row of the fields pays once"
+        )
+        formulas.append(price)
+    return text, tuple(formulas)

@@ -17,7 +17,7 @@ _GRID = np.linspace(-30.0, 30.0, 2001)
 
 
 def inverse_activation(expression: sp.Expr) -> Callable[[np.ndarray], np.ndarray] | Refusal:
-    """The inverse of a strictly monotone expression in the score, in closed form or by bisection; or why there is none."""
+    """The inverse of a strictly monotone expression in the score, closed or by bisection; or why there is none."""
     if expression == SCORE:
         return lambda y: y
     forward: Any = sp.lambdify(SCORE, expression, ["scipy", "numpy"])

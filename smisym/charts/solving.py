@@ -219,10 +219,12 @@ def _eliminations(
             if field in e.free_symbols:
                 solutions = _solve_one(e, y, field)
                 if solutions:
-                    # Few branches first, then the variable that the solution is simplest in.
-                    options.append((len(solutions), sum(map(sp.count_ops, solutions)), number, field, solutions))
-    options.sort(key=lambda o: o[:3])
-    for _, _, number, field, solutions in options[:6]:
+                    # Few branches first, then no division by fields, then the simplest solution.
+                    divided = sum(_pole(s, f) for s in solutions for f in fields)
+                    cost = (len(solutions), divided, sum(map(sp.count_ops, solutions)), number)
+                    options.append((cost, number, field, solutions))
+    options.sort(key=lambda o: o[0])
+    for _, number, field, solutions in options[:6]:
         e, _ = equations[number]
         rest = [pair for k, pair in enumerate(equations) if k != number]
         total: list[tuple[dict[sp.Symbol, sp.Expr], sp.Expr]] = []

@@ -1,0 +1,202 @@
+"""Makes architectures.md and architectures.json beside it: every family, its chart and its first threshold.
+
+Run it to bring them up to date (some minutes): python docs/architectures.py
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import sympy as sp
+
+import smisym
+from smisym import SMI, Architecture, Attention
+
+HERE = Path(__file__).parent
+A = Attention
+
+
+def single(tokens: int, **layer: Any) -> Architecture:
+    return Architecture(tokens, (A(**layer),))
+
+
+ROWS: list[tuple[str, Architecture | SMI]] = [
+    ("tied, rank 1, T = 2", single(2)),
+    ("tied, rank 1, T = 3", single(3)),
+    ("tied, rank 2, T = 2", single(2, rank=2)),
+    ("tied, rank 2, T = 3", single(3, rank=2)),
+    ("tied, rank 3, T = 2", single(2, rank=3)),
+    ("tied, rank 2, T = 2, linear", single(2, rank=2, activation="linear")),
+    ("untied, rank 1, T = 2", single(2, tied=False)),
+    ("untied, rank 1, T = 3", single(3, tied=False)),
+    ("untied, rank 1, T = 4", single(4, tied=False)),
+    ("untied, rank 1, T = 2, linear", single(2, tied=False, activation="linear")),
+    ("untied, rank 1, T = 3, linear", single(3, tied=False, activation="linear")),
+    ("two heads, shared, stacked, T = 2", single(2, heads=2)),
+    ("two heads, split, stacked, T = 2", Architecture(2, (A(heads=2),), head_layout="split")),
+    ("two untied heads, shared, T = 2", single(2, heads=2, tied=False)),
+    ("sequence output, tied, T = 3", Architecture(3, (A(),), output="sequence")),
+    ("causal mask, tied, T = 2", single(2, mask="causal")),
+    ("causal mask, tied, T = 3", single(3, mask="causal")),
+    ("positional scores, tied, T = 2", single(2, position=((0.0, 0.4), (-0.3, 0.2)))),
+    ("noise 0.05, tied, T = 2", Architecture(2, (A(),), noise=0.05)),
+    ("two layers, T = 2", Architecture(2, (A(), A()))),
+    ("two layers, the first with a causal mask, T = 2", Architecture(2, (A(mask="causal"), A()))),
+    ("two layers, rank 1 then 2, T = 2", Architecture(2, (A(), A(rank=2)))),
+    ("many layers (ode limit), T = 2", Architecture(2, (*[A(readout=0.1)] * 5, A()), limit="ode")),
+    ("|z|", SMI("abs(z1)", 1)),
+    ("z1 z2", SMI("z1*z2", 2)),
+    ("sign(z1 z2)", SMI("sign(z1*z2)", 2)),
+    ("sign(sign z1 + sign z2)", SMI("sign(sign(z1) + sign(z2))", 2)),
+    ("sign(z1 z2 z3)", SMI("sign(z1*z2*z3)", 3)),
+]
+SAMPLES = {0: 65536, 1: 65536, 2: 8192, 3: 2048}
+
+
+def closed_form(declared: Architecture | SMI) -> sp.Expr | None:
+    """The first threshold where the moments are elementary: one layer of noiseless attention without a mask."""
+    if isinstance(declared, SMI):
+        return {"z1*z2": None, "sign(z1*z2)": sp.pi**2 / 4, "abs(z1)": sp.Rational(1, 2)}.get(declared.expressions[0])
+    layer = declared.layers[-1]
+    alone = len(declared.layers) == 1 or declared.limit == "ode"
+    if not alone or declared.noise or layer.mask or layer.activation == "hardmax":
+        return None
+    slices = layer.heads if declared.head_layout == "split" else 1
+    softmax = layer.activation == "softmax"
+    if layer.tied:
+        return tied(declared.tokens, layer.rank, softmax) / slices
+    return untied(declared.tokens) / slices if softmax and layer.rank == 1 else None
+
+
+def tied(tokens: int, rank: int, softmax: bool) -> sp.Expr:
+    """1 / E ||E[U U^T | y] / r - I||^2, U (T, r) standard normal, by moments of Gaussians.
+
+    Linear scores, and softmax with r < T, show the Gram matrix G = U U^T.  Otherwise the part of G along 11^T that
+    comes from the complement of the differences, a chi-square of r - T + 1 degrees over T, is replaced by its mean.
+    """
+    u = sp.Matrix(tokens, rank, lambda t, p: sp.Symbol(f"u{t}_{p}"))
+    deviation = u * u.T / rank - sp.eye(tokens)
+    total = gaussian_mean(sp.expand(sum(entry**2 for entry in deviation)))
+    if softmax and rank >= tokens:
+        # Var(chi^2_n / T) * ||11^T||^2 / r^2
+        total -= sp.Rational(2 * (rank - tokens + 1), tokens**2) * sp.Rational(tokens**2, rank**2)
+    return 1 / total
+
+
+def gaussian_mean(polynomial: sp.Expr) -> sp.Expr:
+    """Mean of a polynomial of independent standard normal symbols."""
+    poly = sp.Poly(polynomial, *sorted(polynomial.free_symbols, key=str))
+    total = sp.Integer(0)
+    for powers, coefficient in poly.terms():
+        if all(p % 2 == 0 for p in powers):
+            total += coefficient * sp.prod([sp.factorial2(p - 1) if p else 1 for p in powers])
+    return total
+
+
+def untied(tokens: int) -> sp.Expr:
+    """1 / (E[m(s)^2] - T), m(s) = E[|q|^2 | s], s = |q| |c|, q in R^T and c in R^{T-1} standard normal.
+
+    Given y the query is known up to its length; int rho^{a-1} exp(-(rho^2 + s^2/rho^2)/2) d rho = s^{a/2} K_{a/2}(s),
+    here of half-integer order, hence elementary.
+    """
+    s = sp.Symbol("s", positive=True)
+    half = sp.Rational(1, 2)
+    m = sp.simplify(sp.expand_func(s * sp.besselk(3 * half, s) / sp.besselk(half, s)))
+    powers = sp.Poly(sp.expand(m**2), s)
+
+    def moment(k: int, dimension: int) -> sp.Expr:
+        """E|x|^k in R^dimension."""
+        return 2 ** (k * half) * sp.gamma((dimension + k) * half) / sp.gamma(dimension * half)
+
+    mean = sum(c * moment(k, tokens) * moment(k, tokens - 1) for (k,), c in powers.terms())
+    return 1 / sp.simplify(mean - tokens)
+
+
+def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
+    """One row of the table."""
+    model = smisym.compile(declared)
+    started = time.perf_counter()
+    free = model.channel.free_dimensions
+    solution = smisym.weak_recovery(model, samples=SAMPLES.get(free, 1024))
+    first = solution.value[0]
+    rule = model.level_set.rule if model.level_set else ("all fields, noise" if declared.noise else "all fields, cells")
+    exact = closed_form(declared)
+    row = {
+        "name": name,
+        "digest": declared.digest,
+        "fields": model.fields,
+        "chart": rule,
+        "free": free,
+        "branches": model.level_set.branches if model.level_set else 1,
+        "kind": first.kind,
+        "alpha": None if first.kind == "hard" else first.alpha,
+        "error": first.error,
+        "order": first.order,
+        "closed_form": None if exact is None else str(sp.nsimplify(exact)),
+        "closed_value": None if exact is None else float(exact),
+        "later": [[t.kind, t.alpha if t.kind != "hard" else None, t.error] for t in solution.value[1:]],
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+    if exact is not None and first.kind == "weak":
+        assert abs(first.alpha - float(exact)) < 5 * first.error + 1e-6, (name, first.alpha, exact)
+    print(
+        f"{name:50} {row['kind']:8} {row['alpha']} +- {row['error']:.1e}  {row['closed_form']}  {row['seconds']} s",
+        flush=True,
+    )
+    return row
+
+
+HEADER = """# Architectures, their charts and first thresholds
+
+Made by `docs/architectures.py` (smisym {version}); the numbers are in `architectures.json`. Fields: P, the rows of Z.
+Free: the
+dimensions of the posterior's integral once its closed-form directions are done. First threshold: the smallest alpha
+at which state evolution leaves Q = 0, with one standard error (or the change under refinement where no random numbers
+are used). A closed form is exact: its moments were taken symbolically, and the number beside it confirms it.
+
+| architecture | P | chart | free | branches | first threshold | closed form |
+|---|---|---|---|---|---|---|
+"""
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    lines = []
+    for row in rows:
+        if row["kind"] == "trivial":
+            value = "0 (trivial direction)"
+        elif row["kind"] == "hard":
+            value = f"infinite (hard, order {row['order']})"
+        else:
+            value = f"{row['alpha']:.6g} ± {row['error']:.1g}"
+        name = row["name"].replace("|", "\\\\|")
+        exact = row["closed_form"] or ""
+        lines.append(
+            f"| {name} | {row['fields']} | {row['chart']} | {row['free']} | {row['branches']} | {value} | {exact} |"
+        )
+    (HERE / "architectures.md").write_text(HEADER.format(version=smisym_version()) + "\n".join(lines) + "\n" + NOTES)
+    (HERE / "architectures.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+NOTES = """
+Two formulas that hold for any T and r, noiseless, one layer:
+
+* tied, rank r: 1/alpha = T(T+1)/r - 2 max(r-T+1, 0)/r^2 with softmax (the chi-square part of the common row is not
+seen),
+  and T(T+1)/r with linear scores;
+* untied, rank one, softmax: alpha = 1/(T^2 - 1), along the queries; the keys follow at once, because a query that is
+known a
+  little makes the posterior mean of the keys differ from zero.
+"""
+
+
+def smisym_version() -> str:
+    from smisym.io import package_version
+
+    return package_version()
+
+
+if __name__ == "__main__":
+    write([measure(name, declared) for name, declared in ROWS])
