@@ -45,7 +45,6 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
     ("noise 0.05, tied, T = 2", Architecture(2, (A(),), noise=0.05)),
     ("two layers, T = 2", Architecture(2, (A(), A()))),
     ("two layers, the first with a causal mask, T = 2", Architecture(2, (A(mask="causal"), A()))),
-    ("two layers, rank 1 then 2, T = 2", Architecture(2, (A(), A(rank=2)))),
     ("many layers (ode limit), T = 2", Architecture(2, (*[A(readout=0.1)] * 5, A()), limit="ode")),
     ("|z|", SMI("abs(z1)", 1)),
     ("z1 z2", SMI("z1*z2", 2)),
@@ -97,22 +96,29 @@ def gaussian_mean(polynomial: sp.Expr) -> sp.Expr:
 
 
 def untied(tokens: int) -> sp.Expr:
-    """1 / (E[m(s)^2] - T), m(s) = E[|q|^2 | s], s = |q| |c|, q in R^T and c in R^{T-1} standard normal.
+    """1 / the largest eigenvalue of [[chi_q, x], [x, chi_k]]: queries and keys grow together.
 
-    Given y the query is known up to its length; int rho^{a-1} exp(-(rho^2 + s^2/rho^2)/2) d rho = s^{a/2} K_{a/2}(s),
-    here of half-integer order, hence elementary.
+    y shows q_i (k_j - mean k): both up to a length, with s = |q| |k - mean k| known, q in R^T and k - mean k in R^{T-1}
+    standard normal.  int rho^{a-1} exp(-(rho^2 + s^2/rho^2)/2) d rho = s^{a/2} K_{a/2}(s), here of half-integer order,
+    hence elementary.  chi_q = E[m_q^2] - T with m_q(s) = E[|q|^2 | s]; chi_k likewise in the T - 1 directions that are
+    seen (the mean of the keys keeps its variance); x = E sum_ij (q_i (k_j - mean k))^2 = T (T - 1).
     """
     s = sp.Symbol("s", positive=True)
     half = sp.Rational(1, 2)
-    m = sp.simplify(sp.expand_func(s * sp.besselk(3 * half, s) / sp.besselk(half, s)))
-    powers = sp.Poly(sp.expand(m**2), s)
 
     def moment(k: int, dimension: int) -> sp.Expr:
         """E|x|^k in R^dimension."""
         return 2 ** (k * half) * sp.gamma((dimension + k) * half) / sp.gamma(dimension * half)
 
-    mean = sum(c * moment(k, tokens) * moment(k, tokens - 1) for (k,), c in powers.terms())
-    return 1 / sp.simplify(mean - tokens)
+    def square(above: sp.Expr, below: sp.Expr) -> sp.Expr:
+        """E[m(s)^2], m = s K_above / K_below."""
+        m = sp.simplify(sp.expand_func(s * sp.besselk(above, s) / sp.besselk(below, s)))
+        return sum(c * moment(k, tokens) * moment(k, tokens - 1) for (k,), c in sp.Poly(sp.expand(m**2), s).terms())
+
+    T = sp.Integer(tokens)
+    # E|k - mean k|^2 = T - 1 = E m_k, so that E||m_k c c^T - P||^2 = E[m_k^2] - (T - 1).
+    rates = sp.Matrix([[square(3 * half, half) - T, T * (T - 1)], [T * (T - 1), square(half, half) - (T - 1)]])
+    return 1 / max(rates.applyfunc(sp.simplify).eigenvals(), key=float)
 
 
 def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
@@ -135,7 +141,7 @@ def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
         "alpha": None if first.kind == "hard" else first.alpha,
         "error": first.error,
         "order": first.order,
-        "closed_form": None if exact is None else str(sp.nsimplify(exact)),
+        "closed_form": None if exact is None else str(sp.radsimp(exact)),
         "closed_value": None if exact is None else float(exact),
         "later": [[t.kind, t.alpha if t.kind != "hard" else None, t.error] for t in solution.value[1:]],
         "seconds": round(time.perf_counter() - started, 1),
@@ -151,11 +157,10 @@ def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
 
 HEADER = """# Architectures, their charts and first thresholds
 
-Made by `docs/architectures.py` (smisym {version}); the numbers are in `architectures.json`. Fields: P, the rows of Z.
-Free: the
-dimensions of the posterior's integral once its closed-form directions are done. First threshold: the smallest alpha
-at which state evolution leaves Q = 0, with one standard error (or the change under refinement where no random numbers
-are used). A closed form is exact: its moments were taken symbolically, and the number beside it confirms it.
+Made by `docs/architectures.py` (smisym {version}); the numbers are in `architectures.json`. P: rows of Z. Free: dimensions
+of the posterior's integral once its closed-form directions are done. First threshold: the smallest alpha at which state
+evolution leaves Q = 0, with one standard error (or the change under refinement where no random numbers are used). A
+closed form is exact: its moments were taken symbolically, and the number beside it confirms it.
 
 | architecture | P | chart | free | branches | first threshold | closed form |
 |---|---|---|---|---|---|---|
@@ -171,7 +176,7 @@ def write(rows: list[dict[str, Any]]) -> None:
             value = f"infinite (hard, order {row['order']})"
         else:
             value = f"{row['alpha']:.6g} ± {row['error']:.1g}"
-        name = row["name"].replace("|", "\\\\|")
+        name = row["name"].replace("|", "\\|")
         exact = row["closed_form"] or ""
         lines.append(
             f"| {name} | {row['fields']} | {row['chart']} | {row['free']} | {row['branches']} | {value} | {exact} |"
@@ -183,12 +188,10 @@ def write(rows: list[dict[str, Any]]) -> None:
 NOTES = """
 Two formulas that hold for any T and r, noiseless, one layer:
 
-* tied, rank r: 1/alpha = T(T+1)/r - 2 max(r-T+1, 0)/r^2 with softmax (the chi-square part of the common row is not
-seen),
-  and T(T+1)/r with linear scores;
-* untied, rank one, softmax: alpha = 1/(T^2 - 1), along the queries; the keys follow at once, because a query that is
-known a
-  little makes the posterior mean of the keys differ from zero.
+* tied, rank r: 1/alpha = T(T+1)/r - 2 max(r-T+1, 0)/r^2 with softmax (the chi-square part of the common row
+  is not seen), and T(T+1)/r with linear scores;
+* untied, rank one, softmax: alpha = 1/((T-1)(T + sqrt(T^2+1))), sqrt(5) - 2 for T = 2; queries and keys
+  grow together, which takes it below the floor 1/(T(T+1)) of a single index from T = 3 on.
 """
 
 

@@ -165,6 +165,8 @@ _T_FIRST = 1e-3
 _TRIVIAL_POINTS, _TRIVIAL_SCRAMBLES = 64, 8
 # Standard errors (over the scrambles) above which E(0) shows a trivial direction, and least share of the largest.
 _SHOWN, _LEAST = 8.0, 1e-8
+# Share of the largest rate above which one block feeds another.
+_COUPLED = 1e-3
 # Growth at Q = 0 below this multiple of the inner error is none.
 _NOTHING = 10.0
 # Points of one scramble of the map that scouts, by free dimensions: more of them cost up to a hundred times more.
@@ -198,8 +200,8 @@ def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
             base = _learned(_T_FIRST) * shown / shown[pivot]
             alpha = _learned(_T_FIRST) / shown[pivot]
         else:
-            pivot = int(growth.argmax())
-            active[pivot] = True
+            pivot, together = _unstable(small, base, active, growth)
+            active |= together
             alpha = alpha if branch.stages else 1.0 / growth[pivot]
             active = excited(small, pivot, active, base)
         stage = _scouted_stage(small, pivot, active, base, alpha, last_stage, trivial=bool(trivial.any()))
@@ -268,6 +270,19 @@ def trivial_coordinates(omap: OverlapMap) -> np.ndarray:
     inner = float(np.mean([e.inner_error for e in estimates]))
     found[fixed] = (np.asarray(mean) > np.maximum(_SHOWN * np.asarray(error), max(inner, _LEAST)))[fixed]
     return found
+
+
+def _unstable(small: OverlapMap, base: np.ndarray, active: np.ndarray, growth: np.ndarray) -> tuple[int, np.ndarray]:
+    """(pivot, blocks (k,)) of the class that grows fastest: all of it becomes unstable at once, the pivot most."""
+    idle, rates = growth_rates(small, small.at(0, small.model.symmetry.matrix(base)), active)
+    fastest = int(growth.argmax())
+    (members,) = [m for m in coupled_classes(rates) if fastest in idle[m]]
+    vector = np.abs(np.linalg.eigh(rates[np.ix_(members, members)])[1][:, -1])
+    blocks = np.zeros(len(active), dtype=bool)
+    blocks[idle[members]] = True
+    # Overlap per row, as the coordinates are eigenvalues.
+    size = np.trace(small.model.symmetry.basis[idle[members]], axis1=1, axis2=2)
+    return int(idle[members][int((vector / np.sqrt(size)).argmax())]), blocks
 
 
 def excited(small: OverlapMap, pivot: int, active: np.ndarray, base: np.ndarray) -> np.ndarray:
@@ -413,9 +428,8 @@ def _node(
     q[pivot] = 1 - (1 - t[i]) ** 2
     if q[pivot] == 0.0:
         estimate = omap.at(scramble, omap.model.symmetry.matrix(q))
-        idle = active.copy()
-        idle[pivot] = False
-        return estimate, q, 1.0 / _growth(omap, estimate, 1.0, idle)[pivot], True
+        # What starts here, the pivot and all that grows with it, is still idle.
+        return estimate, q, 1.0 / _growth(omap, estimate, 1.0, active & (q > 0))[pivot], True
     return _solve_node(omap, scramble, pivot, active, q, alpha)
 
 
@@ -484,13 +498,46 @@ def _solve_node(
 
 
 def _growth(omap: OverlapMap, estimate: Estimate, alpha: float, active: np.ndarray) -> np.ndarray:
-    """alpha times the rate at which a small overlap along each idle coordinate reproduces itself."""
-    idle = np.flatnonzero(~active)
+    """alpha times the rate at which small overlaps of idle blocks reproduce themselves: of each block's class.
+
+    Blocks feed one another where the output shows their products (queries and keys): a class of such blocks grows
+    together, at the largest eigenvalue of its rates.
+    """
     out = np.zeros(len(active))
-    symmetry = omap.model.symmetry
-    for i in idle:
-        out[i] = alpha * float(np.sum(symmetry.dual[i] * estimate.derivative(symmetry.basis[i])))
+    idle, rates = growth_rates(omap, estimate, active)
+    for members in coupled_classes(rates):
+        out[idle[members]] = alpha * float(np.linalg.eigvalsh(rates[np.ix_(members, members)])[-1])
     return out
+
+
+def growth_of(omap: OverlapMap, estimate: Estimate, active: np.ndarray) -> np.ndarray:
+    """Rates of growth (k,) at alpha = 1, those of each idle block's class."""
+    return _growth(omap, estimate, 1.0, active)
+
+
+def growth_rates(omap: OverlapMap, estimate: Estimate, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(idle blocks (c,), rates (c, c)): how fast each idle block grows from each at alpha = 1, as unit matrices."""
+    idle = np.flatnonzero(~active)
+    symmetry = omap.model.symmetry
+    basis = symmetry.basis[idle]
+    unit = basis / np.sqrt(np.einsum("kij,kij->k", basis, basis))[:, None, None]
+    rates = np.array([[float(np.sum(A * estimate.derivative(B))) for B in unit] for A in unit])
+    rates = rates.reshape(len(idle), len(idle))
+    return idle, 0.5 * (rates + rates.T)
+
+
+def coupled_classes(rates: np.ndarray) -> list[list[int]]:
+    """Blocks that feed one another, directly or through others, beyond what integration leaves."""
+    floor = _COUPLED * max(float(np.abs(rates).max(initial=0.0)), 1e-300)
+    left, classes = set(range(len(rates))), []
+    while left:
+        members, frontier = set[int](), {min(left)}
+        while frontier:
+            members |= frontier
+            frontier = {j for i in frontier for j in left - members if abs(rates[i, j]) > floor}
+        classes.append(sorted(members))
+        left -= members
+    return classes
 
 
 def growth_at_zero(omap: OverlapMap, scramble: int, coordinate: int) -> float:

@@ -211,7 +211,10 @@ def gamp(
     alpha: Annotated[float | None, typer.Option(help="Samples per dimension of the data to draw.")] = None,
     dim: Annotated[int | None, typer.Option(help="Dimension D of the data to draw.")] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Your own data: X (N, T, D) and y (N, T, T).")
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz", help="Your own data: X (N, T, D) and y (N, ...), one output of the link a sample."
+        ),
     ] = None,
     iterations: Iterations = 100,
     damping: Annotated[float, typer.Option(help="Share of the old state kept at each iteration, in [0, 1).")] = 0.0,

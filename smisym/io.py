@@ -229,7 +229,7 @@ def read_data(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray]:
     Pickled content is never loaded.  Raises :class:`~smisym.errors.InputError` for a fault of the file.
     """
     where = f"data file {path}"
-    allowed = "an .npz file with the arrays X (N, T, D) and y (N, T, T)"
+    allowed = "an .npz file with the arrays X (N, T, D) and y (N, ...)"
     fix = "write it with numpy.savez(file, X=X, y=y)"
     try:
         with open(path, "rb") as handle:

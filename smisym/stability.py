@@ -18,6 +18,7 @@ from smisym.branch import (
     LAST,
     Branch,
     growth_at_zero,
+    growth_of,
     highest,
     refine_crossing,
     scout,
@@ -104,7 +105,7 @@ def weak_recovery(
         if stage.trivial:
             nothing = np.zeros((omap.model.fields,) * 2)
             found += [
-                _threshold(omap.model, "trivial", int(k), 0.0, 0.0, nothing) for k in np.flatnonzero(stage.active)
+                _threshold(omap.model, "trivial", [int(k)], 0.0, 0.0, nothing) for k in np.flatnonzero(stage.active)
             ]
             continue
 
@@ -112,13 +113,13 @@ def weak_recovery(
             return _one(omap, r, stage.pivot, previous)
 
         if previous is None and _by_quadrature(omap.model):
-            first, change = first_threshold(omap.model, stage.pivot)
+            first, change = first_threshold(omap.model, _class_of(omap.model, stage))
             if change > _ROUGH * first:
                 # The law of y has edges that the lattice does not resolve: sampling may be better.
                 sampled = mean_and_error(np.array([v[0] for v in omap.each(solve)]))
                 first, change = min((first, change), (float(sampled[0]), float(sampled[1])), key=lambda pair: pair[1])
             nothing = np.zeros((omap.model.fields,) * 2)
-            found += [_threshold(omap.model, "weak", k, first, change, nothing) for k in _learned(stage, previous)]
+            found.append(_threshold(omap.model, "weak", _learned(stage, previous), first, change, nothing))
             continue
         values: list[tuple[float, np.ndarray]] = omap.each(solve)
         alpha, error = mean_and_error(np.array([v[0] for v in values]))
@@ -127,8 +128,7 @@ def weak_recovery(
             seen = omap.at(0, 0 * np.eye(omap.model.fields))
             error = np.asarray(float(alpha) * math.sqrt(seen.inner_error))
         Q = omap.model.symmetry.matrix(np.mean([v[1] for v in values], axis=0))
-        for k in _learned(stage, previous):
-            found.append(_threshold(omap.model, "weak", k, float(alpha), float(error), Q))
+        found.append(_threshold(omap.model, "weak", _learned(stage, previous), float(alpha), float(error), Q))
     learned = coarse.stages[-1].active if coarse.stages else np.zeros(coarse.coordinates, dtype=bool)
     for pivot in np.flatnonzero(~learned):
         later = _given_the_learned(omap, coarse.stages[-1], int(pivot)) if coarse.stages else None
@@ -136,7 +136,7 @@ def weak_recovery(
             found.append(later)
             continue
         Q = omap.model.symmetry.matrix(coarse.stages[-1].q[-1]) if coarse.stages else np.zeros((omap.model.fields,) * 2)
-        hard = _threshold(omap.model, "hard", int(pivot), math.inf, 0.0, Q)
+        hard = _threshold(omap.model, "hard", [int(pivot)], math.inf, 0.0, Q)
         rows = tuple(int(r) for r in np.flatnonzero(np.abs(hard.subspace).max(axis=0) > 1e-9))
         found.append(replace(hard, order=first_order(omap.model, rows)))
     return _solution(omap, found, Result.SUCCESS if solved else Result.NOISY)
@@ -149,13 +149,12 @@ def _given_the_learned(omap: OverlapMap, last: Any, pivot: int) -> Threshold | N
     """
     model = omap.model
     q = np.where(last.active, 1 - LAST, 0.0)
-    B, dual = model.symmetry.basis[pivot], model.symmetry.dual[pivot]
     estimates = omap.evaluate(model.symmetry.matrix(q))
-    rates = np.array([float(np.sum(dual * e.derivative(B))) for e in estimates])
+    rates = np.array([growth_of(omap, e, last.active)[pivot] for e in estimates])
     if rates.mean() <= _NO_RATE or last.end < last.t[-1]:
         return None
     alpha, error = mean_and_error(1 / rates)
-    return _threshold(model, "weak", pivot, float(alpha), float(error), model.symmetry.matrix(q))
+    return _threshold(model, "weak", [pivot], float(alpha), float(error), model.symmetry.matrix(q))
 
 
 def _learned(stage: Any, previous: Any) -> list[int]:
@@ -164,13 +163,19 @@ def _learned(stage: Any, previous: Any) -> list[int]:
     return [stage.pivot, *[int(k) for k in np.flatnonzero(new) if k != stage.pivot]]
 
 
+def _class_of(model: Model, stage: Any) -> tuple[int, ...]:
+    """Blocks that a first stage learns, the pivot first."""
+    return (stage.pivot, *[int(k) for k in np.flatnonzero(stage.active) if k != stage.pivot])
+
+
 def _by_quadrature(model: Model) -> bool:
     """Whether the first threshold is better integrated over y than sampled."""
     chart = model.level_set
     return (
         chart is not None
         and chart.density
-        and (chart.dimension == 1 or chart.dimension in _SIDES)
+        # With latent coordinates an output costs milliseconds, and a lattice has thousands: sampling is as good.
+        and (chart.dimension == 1 or (chart.dimension in _SIDES and not chart.latents))
         and model.channel.free_dimensions <= 4
     )
 
@@ -181,8 +186,8 @@ def _chart(model: Model) -> LevelSet:
     return model.level_set
 
 
-def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
-    """(alpha, error) of the first threshold along one invariant coordinate, by quadrature over y itself.
+def first_threshold(model: Model, blocks: tuple[int, ...]) -> tuple[float, float]:
+    """(alpha, error) of the first threshold of a class of blocks that grow together, by quadrature over y itself.
 
     For outputs with at most three coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u,
     on axes stretched by a sinh because the law may have a narrow ridge and wide tails, converges fast.  The error is
@@ -190,13 +195,13 @@ def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
     """
     rtol = _INNER.get(model.channel.free_dimensions, 1e-2)
     if _chart(model).dimension == 1:
-        return _on_a_line(model, coordinate, rtol)
+        return _on_a_line(model, blocks, rtol)
     reach, values = 1.8, list[float]()
     for side in _SIDES[_chart(model).dimension]:
-        value, tail = _first_at(model, coordinate, side, reach, rtol)
+        value, tail = _first_at(model, blocks, side, reach, rtol)
         while tail > _TAIL and reach < _FARTHEST:
             reach *= 2
-            value, tail = _first_at(model, coordinate, side, reach, rtol)
+            value, tail = _first_at(model, blocks, side, reach, rtol)
         values.append(value)
         if len(values) > 1 and abs(values[-1] - values[-2]) < max(_SIDE_TOL, 0.05 * rtol) * values[-1]:
             break
@@ -204,7 +209,7 @@ def first_threshold(model: Model, coordinate: int) -> tuple[float, float]:
     return values[-1], max(2 * abs(values[-1] - values[-2]), 1e-6 * values[-1])
 
 
-def _on_a_line(model: Model, coordinate: int, rtol: float) -> tuple[float, float]:
+def _on_a_line(model: Model, blocks: tuple[int, ...], rtol: float) -> tuple[float, float]:
     """The first threshold where y is one number: panels, halved where they are not accurate.
 
     The density of y may jump or diverge anywhere (at zero for products, at the edges of what signs allow).
@@ -215,22 +220,23 @@ def _on_a_line(model: Model, coordinate: int, rtol: float) -> tuple[float, float
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
 
     def panels(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """(n, 2) integrals of the density and of the rate over each panel."""
+        """(n, 1 + c c) integrals of the density and of the rates over each panel."""
         half = 0.5 * (right - left)
         s = (0.5 * (left + right))[:, None] + half[:, None] * nodes
-        log_density, rate = _rates(model, coordinate, (narrow * np.sinh(s)).reshape(-1, 1), rtol)
+        log_density, rate = _rates(model, blocks, (narrow * np.sinh(s)).reshape(-1, 1), rtol)
         density = np.exp(log_density).reshape(s.shape) * narrow * np.cosh(s) * weights * half[:, None]
-        return np.stack([density.sum(axis=1), (density * rate.reshape(s.shape)).sum(axis=1)], axis=1)
+        return np.einsum("ns,nsk->nk", density, np.c_[np.ones(s.size), rate.reshape(s.size, -1)].reshape(*s.shape, -1))
 
     left, right = edges[:-1], edges[1:]
     whole = panels(left, right)
-    total, error = np.zeros(2), np.zeros(2)
+    total, error = np.zeros(whole.shape[1]), np.zeros(whole.shape[1])
     for _ in range(_HALVINGS):
         middle = 0.5 * (left + right)
         first, second = panels(left, middle), panels(middle, right)
         change = np.abs(first + second - whole)
         size = total + (first + second).sum(axis=0)
-        rough = (change > _PANEL_TOL * size).any(axis=1)
+        scale = np.maximum(np.abs(size), 1e-3 * np.abs(size[1:]).max())
+        rough = (change > _PANEL_TOL * scale).any(axis=1)
         total += (first + second)[~rough].sum(axis=0)
         error += change[~rough].sum(axis=0)
         left, right = np.r_[left[rough], middle[rough]], np.r_[middle[rough], right[rough]]
@@ -240,33 +246,42 @@ def _on_a_line(model: Model, coordinate: int, rtol: float) -> tuple[float, float
     # Panels that are rough to the end sit on jumps and poles: what they hold is their error.
     total += whole.sum(axis=0)
     error += np.abs(whole).sum(axis=0)
-    value = total[0] / total[1]
-    return float(value), float(value * max((error / total).sum(), 1e-6, 0.1 * rtol))
+    value = total[0] / np.linalg.eigvalsh(total[1:].reshape(len(blocks), -1))[-1]
+    relative = error[0] / total[0] + error[1:].max() / np.abs(total[1:]).max()
+    return float(value), float(value * max(relative, 1e-6, 0.1 * rtol))
 
 
 def _random_fields(model: Model) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((2048, model.fields, model.tokens))
 
 
-def _rates(model: Model, coordinate: int, u: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
-    """(log density of u (n,), rate (n,) at which that output lets a small overlap along the coordinate grow)."""
-    channel, B = model.channel, model.symmetry.basis[coordinate]
+def _rates(model: Model, blocks: tuple[int, ...], u: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
+    """(log density of u (n,), rates (n, c, c) at which that output lets small overlaps of the blocks grow)."""
+    channel = model.channel
     still, eye = np.zeros((len(u), model.fields, model.tokens)), np.eye(model.fields)
     # A look at the density first: most of a lattice carries no mass, and no field has some of these outputs.
     seen = channel.moments_at(u, still, eye, rtol=0.1).log_partition
     log_density = np.where(np.isfinite(seen), seen, -np.inf)
-    rate = np.zeros(len(u))
+    rate = np.zeros((len(u), len(blocks), len(blocks)))
     kept = log_density > np.log(_NEGLIGIBLE) + log_density.max()
     moments = channel.moments_at(u[kept], still[kept], eye, cov=True, rtol=rtol)
     log_density[kept] = moments.log_partition
     dg = np.asarray(moments.dg)
-    rate[kept] = np.einsum("pq,nptas,ab,nqtbs->n", B, dg, B, dg, optimize=True) * model.slices / float(np.sum(B * B))
+    rate[kept] = _block_rates(model, blocks, dg)
     return log_density, rate
 
 
-def _first_at(model: Model, coordinate: int, side: int, reach: float, rtol: float) -> tuple[float, float]:
+def _block_rates(model: Model, blocks: tuple[int, ...], dg: np.ndarray) -> np.ndarray:
+    """(n, c, c) rates between unit matrices of the blocks from dg (n, P, T, P, T)."""
+    basis = model.symmetry.basis[list(blocks)]
+    unit = basis / np.sqrt(np.einsum("kij,kij->k", basis, basis))[:, None, None]
+    fed = np.einsum("nptas,kab,nqtbs->nkpq", dg, unit, dg, optimize=True)
+    return np.asarray(model.slices * np.einsum("jpq,nkpq->njk", unit, fed))
+
+
+def _first_at(model: Model, blocks: tuple[int, ...], side: int, reach: float, rtol: float) -> tuple[float, float]:
     """The first threshold on one lattice, and the share of the rate that its outer half (in u) carries."""
-    channel, B = model.channel, model.symmetry.basis[coordinate]
+    channel = model.channel
     u, measure, outer = _outputs(model, side, reach)
     still, eye = np.zeros((len(u), model.fields, model.tokens)), np.eye(model.fields)
     # A look at the density first: most of the lattice carries no mass.
@@ -277,10 +292,9 @@ def _first_at(model: Model, coordinate: int, side: int, reach: float, rtol: floa
     moments = channel.moments_at(u[kept], still[kept], eye, cov=True, rtol=rtol)
     log_weight = moments.log_partition + measure[kept]
     weight = np.exp(log_weight - log_weight.max())
-    dg = np.asarray(moments.dg)
-    rate = weight * np.einsum("pq,nptas,ab,nqtbs->n", B, dg, B, dg, optimize=True)
-    rate *= model.slices / float(np.sum(B * B))
-    return float(weight.sum() / rate.sum()), float(rate[outer[kept]].sum() / rate.sum())
+    rates = weight[:, None, None] * _block_rates(model, blocks, np.asarray(moments.dg))
+    whole, far = rates.sum(axis=0), rates[outer[kept]].sum(axis=0)
+    return float(weight.sum() / np.linalg.eigvalsh(whole)[-1]), float(np.trace(far) / np.trace(whole))
 
 
 def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -410,8 +424,8 @@ def _one(omap: OverlapMap, scramble: int, pivot: int, previous: Any) -> tuple[fl
     return alpha, q
 
 
-def _threshold(model: Model, kind: str, pivot: int, alpha: float, error: float, Q: np.ndarray) -> Threshold:
-    values, vectors = np.linalg.eigh(model.symmetry.basis[pivot])
+def _threshold(model: Model, kind: str, blocks: list[int], alpha: float, error: float, Q: np.ndarray) -> Threshold:
+    values, vectors = np.linalg.eigh(model.symmetry.basis[blocks].sum(axis=0))
     return _along(model, kind, vectors.T[np.abs(values) > 1e-9], alpha, error, Q)
 
 

@@ -143,6 +143,15 @@ def tied_threshold(tokens: int, rank: int, *, linear: bool = False) -> float:
     return 1 / (tokens * (tokens + 1) / rank - hidden)
 
 
+def untied_threshold(tokens: int) -> float:
+    """One untied layer of rank one, softmax: queries and keys grow together.
+
+    Rates (T^2 - 1) and (T - 1)^2, fed by each other at T (T - 1): elementary because the Bessel functions of the
+    posterior mean length have order 1/2 (docs/architectures.py derives it).
+    """
+    return 1 / ((tokens - 1) * (tokens + math.sqrt(tokens**2 + 1)))
+
+
 A = Attention
 POSITION = ((0.0, 0.4), (-0.3, 0.2))
 RING = ((True, True, False), (False, True, True), (True, False, True))
@@ -210,9 +219,9 @@ NAMED = (
         tied_threshold(2, 2, linear=True),
     ),
     Family("tied-r2-two-layers", attention(2, A(), A(rank=2)), 3, 3, 40),
-    Family("untied-T2", attention(2, A(tied=False)), 2, 1, 600, 1 / 3),
-    Family("untied-T3", attention(3, A(tied=False)), 2, 1, 600, 1 / 8),
-    Family("untied-T4", attention(4, A(tied=False)), 2, 1, 600, 1 / 15),
+    Family("untied-T2", attention(2, A(tied=False)), 2, 1, 600, untied_threshold(2)),
+    Family("untied-T3", attention(3, A(tied=False)), 2, 1, 600, untied_threshold(3)),
+    Family("untied-T4", attention(4, A(tied=False)), 2, 1, 600, untied_threshold(4)),
     Family("untied-T2-linear", attention(2, A(tied=False, activation="linear")), 2, 1, 600),
     Family("untied-T3-linear", attention(3, A(tied=False, activation="linear")), 2, 1, 600),
     Family("untied-r2-T2", attention(2, A(tied=False, rank=2)), 4, 4, 8),
@@ -221,7 +230,7 @@ NAMED = (
     Family("untied-two-layers", attention(2, A(tied=False), A(tied=False)), 4, 5, 20),
     Family("heads-2", attention(2, A(heads=2)), 2, 0, 2000, 1 / 6),
     Family("heads-4", attention(3, A(heads=4)), 4, 0, 1000, 1 / 12),
-    Family("heads-3-untied", attention(2, A(heads=3, tied=False)), 6, 3, 40, 1 / 3),
+    Family("heads-3-untied", attention(2, A(heads=3, tied=False)), 6, 3, 40, untied_threshold(2)),
     Family("heads-readouts", attention(2, A(heads=2, readout=(0.5, 1.0)), A(heads=2)), 4, 4, 24),
     Family("heads-split", attention(2, A(heads=2), head_layout="split"), 2, 0, 2000, 1 / 12),
     Family("heads-sum", attention(2, A(heads=2, readout=(1.0, 0.5)), combine="sum", noise=0.05), 2, 4, 24),

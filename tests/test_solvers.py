@@ -63,7 +63,7 @@ def test_a_single_layer_recovers_at_its_counting_bound() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_half_of_an_even_lattice_stands_for_the_whole(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    half = stability._first_at(model(depth), 0, 16, 3.6, 1e-8)
+    half = stability._first_at(model(depth), (0,), 16, 3.6, 1e-8)
     chart = model(depth).level_set
 
     def upper(*at: Any) -> Sheets:
@@ -74,7 +74,7 @@ def test_half_of_an_even_lattice_stands_for_the_whole(depth: int, monkeypatch: p
     assert stability._even(model(depth))
     assert not stability._even(dataclasses.replace(model(depth), level_set=one_branch))
     monkeypatch.setattr(stability, "_even", lambda _: False)
-    assert stability._first_at(model(depth), 0, 16, 3.6, 1e-8) == pytest.approx(half, rel=1e-9)
+    assert stability._first_at(model(depth), (0,), 16, 3.6, 1e-8) == pytest.approx(half, rel=1e-9)
 
 
 def test_starts_are_different_questions() -> None:

@@ -38,8 +38,8 @@ def register_chart(name: str, rule: Rule) -> None:
 
     rule
         LinkFunction -> :class:`LevelSet`, or a :class:`Refusal` with its reason in one sentence.  Match the structure
-        of ``link.program``, never a name.  Hold a chart against the co-area formula before you trust it:
-        :func:`smisym.charts.verify.chart_errors`.
+        of ``link.program``, never a name.  Hold a chart against the co-area formula before you trust it
+        (docs/declaring.md shows how).
 
     Raises InputError for a name that is taken.
     """

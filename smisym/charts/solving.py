@@ -97,6 +97,12 @@ def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr], Read] |
         return fields, [sp.sympify(e).xreplace(swap) for e in value], _outputs
     if not link.output_is_softmax:
         return Refusal("the link is neither a list of explicit expressions nor a softmax of scores")
+    if max(link.row_layers) > 1:
+        return Refusal("the scores come after more than one layer")
+    if len(fields) > _SOLVABLE:
+        return Refusal(f"{len(fields)} fields are more than sympy is asked to solve scores for ({_SOLVABLE})")
+    if program.tokens > 2 and any(int(symbol.shape[0]) > 1 for symbol in program.inputs):
+        return Refusal("the scores have a rank above one, for which sympy takes minutes")
     shown, places = [], []
     for number, core in enumerate(link.cores or ()):
         scores = program.expand(core.expression.arg)
@@ -110,8 +116,6 @@ def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr], Read] |
                 if j != base:
                     shown.append(sp.expand(table[i, j] - table[i, base]))
                     places.append((number, i, j))
-    if len(fields) > _SOLVABLE:
-        return Refusal(f"{len(fields)} fields are more than sympy is asked to solve scores for ({_SOLVABLE})")
     if len(shown) > len(fields):
         return Refusal(f"{len(shown)} differences of scores are seen, more than the {len(fields)} fields")
     return fields, shown, lambda observation: _ratios(observation, places, len(program.outputs))
