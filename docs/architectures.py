@@ -158,9 +158,10 @@ def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
 HEADER = """# Architectures, their charts and first thresholds
 
 Made by `docs/architectures.py` (smisym {version}); the numbers are in `architectures.json`. P: rows of Z. Free:
-dimensions of the posterior's integral once its closed-form directions are done. First threshold: the smallest alpha at which state
-evolution leaves Q = 0, with one standard error (or the change under refinement where no random numbers are used). A
-closed form is exact: its moments were taken symbolically, and the number beside it confirms it.
+dimensions of the posterior's integral once its closed-form directions are done. First threshold: the smallest
+alpha at which state evolution leaves Q = 0, with one standard error (or the change under refinement where no
+random numbers are used). A closed form is exact: its moments were taken symbolically, and the number beside it
+confirms it.
 
 | architecture | P | chart | free | branches | first threshold | closed form |
 |---|---|---|---|---|---|---|
