@@ -16,6 +16,7 @@ import sympy as sp
 
 from smisym.derivation import Derivation, Formula, Step
 from smisym.link import LinkFunction
+from smisym.program import Program
 
 # Fields at which a candidate is tried, and how well the outputs must agree relative to their size.
 _TRIALS, _EQUAL = 24, 1e-9
@@ -344,7 +345,8 @@ def _record(link: LinkFunction, found: list[_Found], symmetry: Symmetry, derivat
         Step(
             "symmetry",
             "What the output cannot see",
-            f"Flips of the fields and exchanges of heads and layers were tried on {_TRIALS} random fields. The output "
+            f"Flips of the fields and exchanges of heads and layers were tried on {_TRIALS} random fields; "
+            "flips that passed were pushed through the recursion, assignment by assignment. The output "
             f"is unchanged under a group of {len(symmetry.elements)} signed exchange(s)"
             + (f" and the rotations of {turned} head(s)" if turned else "")
             + (f", and only relabelled under {len(relabelled)} more" if relabelled else "")
@@ -355,10 +357,38 @@ def _record(link: LinkFunction, found: list[_Found], symmetry: Symmetry, derivat
                 )
                 for f in kept
             ),
-            tuple((f"y is unchanged under {f.name}", f"equal outputs at {_TRIALS} random fields") for f in kept)
+            tuple((f"y is unchanged under {f.name}", _how(link, f)) for f in kept)
             + tuple((f"y is relabelled under {f.name}", f"at {_TRIALS} random fields") for f in relabelled),
         )
     )
+
+
+def _how(link: LinkFunction, found: _Found) -> str:
+    """How an invariance is known: by proof where it is a flip that the program carries through, else by trial."""
+    if _is_flip(found.matrix):
+        signs = np.diag(found.matrix)
+        flipped = {i for i, s in zip(link.row_inputs, signs, strict=True) if s < 0}
+        if flip_leaves(link.program, tuple(flipped)):
+            return "pushed through the program, assignment by assignment"
+    return f"equal outputs at {_TRIALS} random fields"
+
+
+def flip_leaves(program: Program, flipped: tuple[int, ...]) -> bool:
+    """Whether changing the sign of these inputs leaves the output unchanged, identically.
+
+    Every target keeps its value or changes sign; anything else is no proof.
+    """
+    change: dict[sp.Basic, sp.Basic] = {program.inputs[i]: -program.inputs[i] for i in flipped}
+    for assign in program.assigns:
+        value = assign.value.doit()
+        new = assign.value.xreplace(change).doit()
+        if new == value:
+            continue
+        if new == (-value).doit():
+            change[assign.target] = -assign.target
+            continue
+        return False
+    return not any(output in change for output in program.outputs)
 
 
 def _generating(found: list[_Found], fields: int) -> list[_Found]:
