@@ -204,6 +204,10 @@ class OverlapMap:
         if moments.dg is None:
             raise TypeError("the channel returned no covariance")
         g, dg, n = moments.g, moments.dg, len(Z)
+        still = self._still(Q)
+        # What flips that leave omega alone change the sign of is zero; integrated numerically it is only small.
+        g = np.where((still < 0).any(axis=0)[:, None], 0.0, g)
+        dg = np.where((still[:, :, None] == still[:, None, :]).all(axis=0)[:, None, :, None], dg, 0.0)
         star = np.linalg.solve(V, Z - omega)
         products = np.stack(
             [
@@ -229,6 +233,12 @@ class OverlapMap:
             moments.result is not Result.INTEGRATION,
         )
 
+    def _still(self, Q: np.ndarray) -> np.ndarray:
+        """The flips (G, P) of rows that leave the link and every omega in the range of Q unchanged."""
+        signs = self.model.symmetry.signs
+        learned = np.abs(Q).max(axis=1) > 0
+        return np.asarray(signs[(signs[:, learned] > 0).all(axis=1)])
+
     def _combine(self, products: np.ndarray) -> np.ndarray:
         """The mean of E[g g^T] with the two differences of Nishimori, which vanish on average, as control variates.
 
@@ -249,7 +259,11 @@ class OverlapMap:
                 coefficient = np.linalg.lstsq(centred, values, rcond=None)[0]
                 corrected[mine] = first[mine, k] - controls[mine] @ coefficient
             best[k] = corrected.mean()
-        return symmetry.matrix(best)
+        combined = symmetry.matrix(best)
+        if np.linalg.eigvalsh(combined)[0] < 0:
+            # E is positive semi-definite, and so is its first estimate; the combination is only on average.
+            return symmetry.matrix(first.mean(axis=0))
+        return combined
 
     # ---- files ---------------------------------------------------------------------------------
 
