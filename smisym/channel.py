@@ -242,10 +242,11 @@ class Channel:
         nothing = np.zeros(S, dtype=bool)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
             if dim == 0:
-                return quadrature.discrete(integrand, cov=cov), nothing
+                return _doubted(quadrature.discrete(integrand, cov=cov), integrand, rtol), nothing
             if dim > _LATTICE_DIM or not self.measure.smooth:
                 rng = np.random.default_rng([seed, where.start])
-                return importance.mixture(integrand, rtol=rtol, cov=cov, rng=rng, max_nodes=max_nodes), ~nothing
+                sampled = importance.mixture(integrand, rtol=rtol, cov=cov, rng=rng, max_nodes=max_nodes)
+                return _doubted(sampled, integrand, rtol), ~nothing
             posterior = quadrature.lattice(integrand, rtol=rtol, cov=cov, max_nodes=max_nodes)
             rest = np.flatnonzero(~posterior.converged)
             if not rest.size:
@@ -293,6 +294,15 @@ class Channel:
             result = Result.INTEGRATION
         statistical = np.concatenate([s for _, s in parts]) if parts else np.empty(0, dtype=bool)
         return Moments(log_partition, inside, spread, g, dg, join("error"), join("nodes"), statistical, result)
+
+
+def _doubted(posterior: quadrature.Posterior, integrand: Any, rtol: float) -> quadrature.Posterior:
+    """With the error of what an integrand may have missed, where it knows of such."""
+    doubt = getattr(integrand, "doubt", None)
+    if doubt is not None:
+        posterior.error += doubt
+        posterior.converged &= posterior.error <= rtol
+    return posterior
 
 
 def observation_from_array(y: np.ndarray, link: LinkFunction) -> Observation:

@@ -69,7 +69,8 @@ def mixture(
     """
     S, D = integrand.samples, integrand.dim + integrand.residuals
     budget = max_nodes or _BUDGET
-    proposal = _adapt(integrand, _start(integrand), rng)
+    start = _broad(integrand) if getattr(integrand, "modeless", False) else _start(integrand)
+    proposal = _adapt(integrand, start, rng)
     result = Posterior(
         np.full(S, np.nan),
         np.full((S, D), np.nan),
@@ -122,6 +123,19 @@ def _start(integrand: Integrand) -> _Mixture:
     weight[:, 1:] *= np.where(total > 0, (1 - _PRIOR_SHARE) / np.where(total > 0, total, 1), 0)
     weight[:, 0] = 1 - weight[:, 1:].sum(axis=1)
     return _Mixture(weight, mean, _factor(covariance, np.broadcast_to(np.eye(d), covariance.shape)))
+
+
+def _broad(integrand: Integrand) -> _Mixture:
+    """The prior, and narrower components all over it, which adapt to the posterior."""
+    S, d = integrand.samples, integrand.dim
+    centres = ndtri(np.clip(_sobol(d, 2 * _COMPONENTS)[:, 1 : 1 + _COMPONENTS], 1e-16, 1 - 1e-16)).T
+    weight = np.full((S, 1 + _COMPONENTS), (1 - 2 * _PRIOR_SHARE) / _COMPONENTS)
+    weight[:, 0] = 2 * _PRIOR_SHARE
+    mean = np.zeros((S, 1 + _COMPONENTS, d))
+    mean[:, 1:] = centres
+    factor = np.broadcast_to(np.eye(d), (S, 1 + _COMPONENTS, d, d)).copy()
+    factor[:, 1:] *= 0.6
+    return _Mixture(weight, mean, factor)
 
 
 def _adapt(integrand: Integrand, proposal: _Mixture, rng: np.random.Generator) -> _Mixture:

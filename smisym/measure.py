@@ -13,9 +13,18 @@ import numpy as np
 from smisym.charts import LevelSet
 from smisym.charts.base import FLAT, LINE, Arrays, Coordinates, Sheets
 from smisym.link import LinkFunction, Observation
+from smisym.modes import Integrand
 
 # Outputs of a discrete model that differ by less, relative to their size, are the same.
 _SAME = 1e-9
+
+
+class Posteriors(Integrand, Protocol):
+    """A batch of posteriors that a channel integrates."""
+
+    def take(self, index: np.ndarray) -> Posteriors:
+        """The same for some of the samples."""
+        ...
 
 
 class Measure(Protocol):
@@ -35,7 +44,7 @@ class Measure(Protocol):
         """What the integrand needs of the outputs, (S, n)."""
         ...
 
-    def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> Whitened | OnFields: ...
+    def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> Posteriors: ...
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
         """What the log of the integral lacks to the log-partition, (S,), beside (2 pi)^(P T / 2)."""
@@ -45,10 +54,9 @@ class Measure(Protocol):
 class OnLevelSet:
     """A noiseless output with a chart."""
 
-    smooth = True
-
     def __init__(self, level_set: LevelSet, tokens: int) -> None:
         self.level_set, self.tokens = level_set, tokens
+        self.smooth = level_set.smooth
         free = len(level_set.free_rows) * tokens
         self.order = (*level_set.free_rows, *level_set.solved_rows)
         self.dim = free + len(level_set.latents)

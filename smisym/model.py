@@ -12,7 +12,8 @@ from smisym.charts import LevelSet, find_level_set, record_refusals
 from smisym.derivation import Derivation, Formula, Step
 from smisym.errors import NoChartError
 from smisym.link import LinkFunction, Observation, link_function
-from smisym.measure import OnAllFields, OnLevelSet
+from smisym.measure import Measure, OnAllFields, OnLevelSet
+from smisym.numeric import OnPoints, OnSlices, numeric_measure
 from smisym.program import Program
 from smisym.smi import SMI
 from smisym.symmetry import Symmetry, find_symmetry, jacobian_rank
@@ -82,7 +83,7 @@ def compile(architecture: Architecture | SMI | Program) -> Model:
     declared = None if isinstance(architecture, Program) else architecture
     symmetry = find_symmetry(link, derivation)
     level_set = _level_set(link, derivation)
-    measure = OnAllFields(link) if level_set is None else OnLevelSet(level_set, link.tokens)
+    measure = _measure(link, level_set, symmetry)
     channel = Channel(link, measure)
     _record(channel, level_set, derivation)
     return Model(declared, link, symmetry, level_set, channel, derivation)
@@ -95,11 +96,16 @@ def _level_set(link: LinkFunction, derivation: Derivation) -> LevelSet | None:
     try:
         return find_level_set(link, derivation)
     except NoChartError as error:
-        rank = jacobian_rank(link, tuple(range(link.fields)), np.random.default_rng(0))
-        if rank > 0:
-            raise
         record_refusals(error.refusals, derivation)
         return None
+
+
+def _measure(link: LinkFunction, level_set: LevelSet | None, symmetry: Symmetry) -> Measure:
+    if level_set is not None:
+        return OnLevelSet(level_set, link.tokens)
+    if link.noise or jacobian_rank(link, tuple(range(link.fields)), np.random.default_rng(0)) == 0:
+        return OnAllFields(link)
+    return numeric_measure(link, symmetry.signs)
 
 
 def _record(channel: Channel, level_set: LevelSet | None, derivation: Derivation) -> None:
@@ -112,7 +118,20 @@ def _record(channel: Channel, level_set: LevelSet | None, derivation: Derivation
         if d <= 4
         else "importance sampling",
     )
-    if level_set is None and not channel.link.noise:
+    if isinstance(channel.measure, OnPoints):
+        where = (
+            "no rule found a closed chart; each output leaves finitely many fields, found numerically from many starts "
+            "until every solution was reached several times"
+        )
+        how = "a finite sum over them, with weight 1 / sqrt(det J^T J)"
+    elif isinstance(channel.measure, OnSlices):
+        count = len(channel.measure.choices)
+        how = "importance sampling"
+        where = (
+            f"no rule found a closed chart; {d} of the fields are integrated and the others solved for numerically, in "
+            f"{count} choice(s) that share the level set in proportion to the squares of their Jacobians"
+        )
+    elif level_set is None and not channel.link.noise:
         how = "importance sampling"
         where = f"the output is discrete, so that the posterior is the Gaussian of all {d} fields cut to a cell"
     elif level_set is None:

@@ -207,7 +207,8 @@ class OverlapMap:
         still = self._still(Q)
         # What flips that leave omega alone change the sign of is zero; integrated numerically it is only small.
         g = np.where((still < 0).any(axis=0)[:, None], 0.0, g)
-        dg = np.where((still[:, :, None] == still[:, None, :]).all(axis=0)[:, None, :, None], dg, 0.0)
+        alike: np.ndarray = np.logical_and.reduce(still[:, :, None] == still[:, None, :], axis=0)
+        dg = np.where(alike[:, None, :, None], dg, 0.0)
         star = np.linalg.solve(V, Z - omega)
         products = np.stack(
             [

@@ -75,10 +75,13 @@ def _newton(link: Link, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -> tu
     value, J = jacobian(link, Z, unknown)
     r = value - y
     for _ in range(_ITERATIONS):
-        gradient = np.einsum("nmk,nm->nk", J, r)
-        normal = np.einsum("nmk,nml->nkl", J, J)
-        size = np.einsum("nkk->n", normal) / K
-        normal += (damping[live] * np.where(size > 0, size, 1.0))[:, None, None] * np.eye(K)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            gradient = np.einsum("nmk,nm->nk", J, r)
+            normal = np.einsum("nmk,nml->nkl", J, J)
+            size = np.einsum("nkk->n", normal) / K
+            size = np.where(size > 0, size, 1.0)
+            normal = normal / size[:, None, None] + damping[live][:, None, None] * np.eye(K)
+            gradient = gradient / size[:, None]
         good = np.isfinite(normal).all(axis=(1, 2)) & np.isfinite(gradient).all(axis=1)
         normal[~good] = np.eye(K)
         trial = Z[live]
@@ -111,7 +114,11 @@ def _solve(normal: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     try:
         return np.asarray(np.linalg.solve(normal, gradient[..., None])[..., 0])
     except np.linalg.LinAlgError:
-        return np.asarray((np.linalg.pinv(normal) @ gradient[..., None])[..., 0])
+        values, vectors = np.linalg.eigh(normal)
+        along = np.einsum("nij,ni->nj", vectors, gradient)
+        with np.errstate(divide="ignore"):
+            inverse = np.where(values > 1e-15, 1 / values, 0.0)
+        return np.einsum("nij,nj->ni", vectors, inverse * along)
 
 
 def distinct(values: np.ndarray, met: np.ndarray, slots: int) -> Roots:

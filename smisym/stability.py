@@ -127,7 +127,8 @@ def weak_recovery(
             # Scrambles that all see the same few outputs: what is left is the error of the integrals.
             seen = omap.at(0, 0 * np.eye(omap.model.fields))
             error = np.asarray(float(alpha) * math.sqrt(seen.inner_error))
-        Q = omap.model.symmetry.matrix(np.mean([v[1] for v in values], axis=0))
+        # Where two thresholds nearly coincide, scrambles may meet the second before the first has begun.
+        Q = omap.model.symmetry.matrix(np.maximum(np.mean([v[1] for v in values], axis=0), 0.0))
         found.append(_threshold(omap.model, "weak", _learned(stage, previous), float(alpha), float(error), Q))
     learned = coarse.stages[-1].active if coarse.stages else np.zeros(coarse.coordinates, dtype=bool)
     for pivot in np.flatnonzero(~learned):

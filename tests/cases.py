@@ -235,6 +235,11 @@ NAMED = (
     Family("heads-split", attention(2, A(heads=2), head_layout="split"), 2, 0, 2000, 1 / 12),
     Family("heads-sum", attention(2, A(heads=2, readout=(1.0, 0.5)), combine="sum", noise=0.05), 2, 4, 24),
     Family("sequence", attention(3, A(skip=0.5), output="sequence"), 1, 0, 2000, 1 / 12),
+    Family("sequence-two-noiseless", attention(2, A(), A(), output="sequence"), 2, 2, 60),
+    Family("sequence-two-untied", attention(2, A(tied=False), A(beta=0.5, readout=0.7), output="sequence"), 3, 3, 24),
+    Family("sequence-two-T3", attention(3, A(), A(), output="sequence"), 2, 0, 60),
+    Family("sequence-two-T4", attention(4, A(), A(), output="sequence"), 2, 0, 60),
+    Family("heads-sum-T3", attention(3, A(heads=2, readout=(1.0, 0.5)), combine="sum"), 2, 0, 60),
     Family("sequence-two", attention(2, A(), A(), output="sequence", noise=0.02), 2, 4, 24),
     Family("position", attention(2, A(position=POSITION)), 1, 0, 2000, 1 / 6),
     Family("own", attention(3, A(activation="s/(1 + abs(s))")), 1, 0, 1000, 1 / 12),
@@ -256,6 +261,7 @@ MODELS = (
     Family("two-outputs", SMI(("z1*z2", "z1 + z2"), 2), 2, 0, 1000, 0.0),
     Family("two-tokens", SMI(("a[1]*b[1]", "a[2]*b[2]"), ("a", "b"), tokens=2), 2, 2, 100),
     Family("noisy-expression", SMI("sin(z1)*z2 + z1", 2, noise=0.2), 2, 2, 300, 0.0),
+    Family("no-inverse", SMI("z1 + tanh(z1*z2) + z2**2", 2), 2, 1, 40),
     Family("curved-cell", SMI("sign(z1 + z2**2)", 2), 2, 2, 60),
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from smisym.charts.attention import attention_matrices
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Rule, Sheets
+from smisym.charts.mixing import mixing_product
 from smisym.charts.rank_one import tied_rank_one
 from smisym.charts.solving import solved_expressions
 from smisym.derivation import Derivation, Step
@@ -29,6 +30,7 @@ __all__ = [
 RULES: list[tuple[str, Rule]] = [
     ("tied rank-one attention matrix", tied_rank_one),
     ("attention matrices, head by head", attention_matrices),
+    ("product of mixing matrices on two tokens", mixing_product),
     ("expressions solved on every orthant", solved_expressions),
 ]
 

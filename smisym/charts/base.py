@@ -79,6 +79,11 @@ class LevelSet:
     density
         Whether ``u`` are K independent coordinates of y in which the log-partition is a density: then averages over y
         can be integrals over u.
+    smooth
+        Whether weights are smooth functions of the coordinates, so that a lattice converges fast; else they are
+        sampled.
+    shared
+        Whether several sheets hold the same points, with weights that add up to the one of the level set.
     steps
         The derivation, with what was verified.
     """
@@ -94,6 +99,8 @@ class LevelSet:
     latents: tuple[str, ...] = ()
     directions: int = 0
     density: bool = False
+    smooth: bool = True
+    shared: bool = False
 
 
 @dataclass(frozen=True)

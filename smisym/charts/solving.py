@@ -252,11 +252,27 @@ def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
         # Only pure powers: general cubics have three complex-looking roots.
         if any(m not in (0, power.degree()) for (m,) in power.monoms()):
             return []
+    if len(_generators(expression, field)) > 1:
+        # z + tanh(z) = y and the like: sympy has no inverse, and takes minutes to say so.
+        return []
     try:
         solutions = sp.solve(expression - output, field)
     except (NotImplementedError, ValueError, TypeError):
         return []
     return [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
+
+
+def _generators(expression: sp.Expr, field: sp.Symbol) -> set[sp.Expr]:
+    """What the numerator of an expression is a polynomial in, of those that depend on the field."""
+    numerator = sp.fraction(sp.together(expression))[0]
+    inner = {
+        e
+        for e in numerator.atoms(sp.Function, sp.Pow)
+        if e.has(field) and not (isinstance(e, sp.Pow) and e.exp.is_Integer and e.exp.is_positive)
+    }
+    outer = {e for e in inner if not any(e != other and other.has(e) for other in inner)}
+    rest = numerator.xreplace({e: sp.Dummy() for e in outer})
+    return outer | ({field} if rest.has(field) else set())
 
 
 def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> LevelSet:
