@@ -206,8 +206,8 @@ class OverlapMap:
         g, dg, n = moments.g, moments.dg, len(Z)
         still = self._still(Q)
         # What flips that leave omega alone change the sign of is zero; integrated numerically it is only small.
-        g = np.where((still < 0).any(axis=0)[:, None], 0.0, g)
-        alike: np.ndarray = np.logical_and.reduce(still[:, :, None] == still[:, None, :], axis=0)
+        g = np.where(np.asarray((still < 0).any(axis=0))[:, None], 0.0, g)
+        alike = np.asarray(np.logical_and.reduce(still[:, :, None] == still[:, None, :], axis=0))
         dg = np.where(alike[:, None, :, None], dg, 0.0)
         star = np.linalg.solve(V, Z - omega)
         products = np.stack(
