@@ -16,7 +16,7 @@ import numpy as np
 from scipy.interpolate import BarycentricInterpolator, PchipInterpolator
 from scipy.optimize import brentq
 
-from smisym.overlap_map import Estimate, OverlapMap
+from smisym.overlap_map import Estimate, OverlapMap, scout_points
 from smisym.solution import mean_and_error
 
 # The last point of a stage leaves this much to learn: there E is homogeneous and alpha is at its limit.
@@ -169,9 +169,6 @@ _SHOWN, _LEAST = 8.0, 1e-8
 _COUPLED = 1e-3
 # Growth at Q = 0 below this multiple of the inner error is none.
 _NOTHING = 10.0
-# Points of one scramble of the map that scouts, by free dimensions: more of them cost up to a hundred times more.
-_SCOUT_POINTS = {3: 512, 4: 256}
-_SCOUT_POINTS_ELSE = 1024
 
 
 def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
@@ -180,7 +177,7 @@ def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
     The nodes that it chooses serve every scramble of the full map, and its solutions are where they start.
     Without ``last_stage`` only the first node of a stage on which everything is learned is solved.
     """
-    small = omap.sibling(2 * _SCOUT_POINTS.get(omap.model.channel.free_dimensions, _SCOUT_POINTS_ELSE), 2)
+    small = omap.sibling(2 * scout_points(omap.model), 2)
     k = len(omap.model.symmetry.basis)
     active = np.zeros(k, dtype=bool)
     base, alpha = np.zeros(k), 1.0

@@ -35,6 +35,9 @@ THRESHOLD_SAMPLES = 65536
 SCRAMBLES = 8
 # The same are divided by this in more than two free dimensions, where posteriors cost 10 to 300 times as much.
 _DEARER = {3: 4, 4: 8}
+# The same where posteriors of few dimensions are sampled.
+_SAMPLED = 8
+_SCOUT_POINTS = 1024
 # Tolerance of the inner integrals by free dimensions: for two layers on two tokens, 1e-2 leaves 1e-4 in E.
 _RTOL = {0: 1e-3, 1: 1e-3, 2: 1e-2}
 _RTOL_ELSE = 3e-2
@@ -110,7 +113,7 @@ class OverlapMap:
         if not (isinstance(seed, (int, np.integer)) and seed >= 0):
             raise InputError("seed", seed, "a whole number >= 0", "leave it out for 0")
         self.model, self.samples, self.scrambles, self.seed = model, int(samples), int(scrambles), int(seed)
-        self.rtol = _RTOL.get(_free(model), _RTOL_ELSE) if rtol is None else float(rtol)
+        self.rtol = _default_rtol(model) if rtol is None else float(rtol)
         self.workers = workers or os.cpu_count() or 1
         self.store = store
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
@@ -323,8 +326,29 @@ def overlap_map(
 
 
 def affordable(model: Model, samples: int) -> int:
-    """``samples``, or as many as cost about the same patience where posteriors have more than two free dimensions."""
-    return samples // _DEARER.get(_free(model), 1 if _free(model) < 3 else max(_DEARER.values()))
+    """``samples``, or as many as cost about the same patience where posteriors cost more."""
+    return samples // _dearer(model)
+
+
+def _dearer(model: Model) -> int:
+    """How many times fewer samples are affordable: with more than two free dimensions, or where they are sampled."""
+    free = _free(model)
+    by_dimension = _DEARER.get(free, 1 if free < 3 else max(_DEARER.values()))
+    return by_dimension if _smooth(model) or not free else max(by_dimension, _SAMPLED)
+
+
+def scout_points(model: Model) -> int:
+    """Points of one scramble of a map that only finds the way."""
+    return _SCOUT_POINTS // min(_dearer(model), 4)
+
+
+def _default_rtol(model: Model) -> float:
+    """Sampled posteriors are given the tolerance of many dimensions whatever theirs."""
+    return _RTOL.get(_free(model), _RTOL_ELSE) if _smooth(model) else _RTOL_ELSE
+
+
+def _smooth(model: Model) -> bool:
+    return bool(getattr(getattr(model.channel, "measure", None), "smooth", True))
 
 
 def _free(model: Model) -> int:
