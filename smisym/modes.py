@@ -116,7 +116,7 @@ def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> M
     x = points.T[order]  # (nb, S, K, d)
     x = np.moveaxis(x, 3, 0).reshape(d, nb, S * K)
     owner = np.repeat(index, K)
-    x, value, jacobian = _levenberg(integrand, owner, x, steps)
+    x, value, jacobian = levenberg(integrand, owner, x, steps)
     branch = np.broadcast_to(np.arange(nb)[:, None, None], (nb, S, K))
 
     def shape(a: np.ndarray) -> np.ndarray:
@@ -129,7 +129,7 @@ def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> M
     )
 
 
-def _levenberg(
+def levenberg(
     integrand: Integrand, owner: np.ndarray, x: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every branch and start at once; x (d, nb, N). Returns x, exponent (nb, N), Jacobian (nb, N, m, d)."""
