@@ -21,6 +21,8 @@ from smisym.placing import Places, find_places
 
 # Free fields and latent coordinates at which the output is read off v, on which it does not depend: any generic point.
 _GENERIC = 0.37
+# Largest ratio of the noise to the variance of the noiseless output under which it is weak.
+WEAK = 0.4
 
 
 class AroundLevelSet:
@@ -47,6 +49,12 @@ class AroundLevelSet:
         diagonal = np.log(np.einsum("sii->si", factor))[:, len(self.level_set.free_rows) :].sum(axis=1)
         outputs = int(np.prod(self.link.output_shape))
         return np.asarray(-self.link.tokens * diagonal - 0.5 * outputs * np.log(2 * np.pi * self.link.noise))
+
+
+def spread_of(link: LinkFunction) -> float:
+    """Mean variance of the entries of the noiseless output over standard normal fields, the same each time."""
+    Z = np.random.default_rng(0).standard_normal((1024, link.fields, link.tokens))
+    return float(link(Z).reshape(len(Z), -1).var(axis=0).mean())
 
 
 def unfolding_of(level_set: LevelSet) -> Unfolding:
@@ -118,9 +126,7 @@ class Around(Whitened):
         log_weight += self.places.log_share(component, index, v, self.unfolding.flips)
         return r, np.broadcast_to(log_weight, (self.level_set.branches, *x.shape[1:])), along
 
-    def at(
-        self, index: np.ndarray, x: np.ndarray, v: Arrays
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    def at(self, index: np.ndarray, x: np.ndarray, v: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Residuals, log-weight and spread of the noiseless channel at x (d - K, n, C) and v."""
         r, log_weight, along = self.on_sheets(index, x, self._embed(v))
         if self.unfolding.log_weight is not None:

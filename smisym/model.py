@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smisym.architecture import Architecture
+from smisym.around import WEAK, AroundLevelSet, spread_of
 from smisym.channel import Channel
 from smisym.charts import LevelSet, find_level_set, record_refusals
 from smisym.derivation import Derivation, Formula, Step
 from smisym.errors import NoChartError
 from smisym.link import LinkFunction, Observation, link_function
-from smisym.measure import OnAllFields, OnLevelSet
+from smisym.measure import Measure, OnAllFields, OnLevelSet
 from smisym.program import Program
 from smisym.smi import SMI
 from smisym.symmetry import Symmetry, find_symmetry, jacobian_rank
@@ -82,7 +83,7 @@ def compile(architecture: Architecture | SMI | Program) -> Model:
     declared = None if isinstance(architecture, Program) else architecture
     symmetry = find_symmetry(link, derivation)
     level_set = _level_set(link, derivation)
-    measure = OnAllFields(link) if level_set is None else OnLevelSet(level_set, link.tokens)
+    measure = _measure(link, level_set, derivation)
     channel = Channel(link, measure)
     _record(channel, level_set, derivation)
     return Model(declared, link, symmetry, level_set, channel, derivation)
@@ -102,6 +103,73 @@ def _level_set(link: LinkFunction, derivation: Derivation) -> LevelSet | None:
         return None
 
 
+def _measure(link: LinkFunction, level_set: LevelSet | None, derivation: Derivation) -> Measure:
+    """What the posterior is integrated over; under noise weak enough, around the level set where a chart allows it."""
+    if level_set is not None:
+        return OnLevelSet(level_set, link.tokens)
+    if not link.noise:
+        return OnAllFields(link)
+    ratio = link.noise / spread_of(link)
+    if ratio > WEAK:
+        _record_noise(
+            f"is {ratio:.3g} of it: the posterior is no thin shell, and all fields are integrated over", derivation
+        )
+        return OnAllFields(link)
+    kept = Derivation()
+    try:
+        noiseless = find_level_set(replace(link, noise=0.0), kept)
+    except NoChartError as error:
+        _record_noise(
+            f"is {ratio:.3g} of it, but the noiseless output has no chart: all fields are integrated over", derivation
+        )
+        record_refusals(error.refusals, derivation)
+        return OnAllFields(link)
+    if noiseless.unfolding is None:
+        reason = (
+            f"the chart of the noiseless output ({noiseless.rule}) does not give all outputs independent coordinates"
+        )
+        _record_noise(f"is {ratio:.3g} of it, but {reason}: all fields are integrated over", derivation)
+        return OnAllFields(link)
+    for step in kept:
+        derivation.add(step)
+    _record_noise(f"is {ratio:.3g} of it: the posterior is integrated around the level set", derivation, AROUND)
+    return AroundLevelSet(noiseless, link)
+
+
+AROUND = (
+    Formula(
+        r"p(y \mid \omega, V)",
+        r"\int dv\, \mathcal{N}(y; f(v), \Delta I) \int dx\, \mathcal{N}(Z(x, v); \omega, V) "
+        r"\left|\det \frac{\partial Z}{\partial (x, v)}\right|",
+        "the Gaussian average of the noiseless channel; x are coordinates on a level set, v those of the output",
+    ),
+    Formula(
+        "v",
+        r"v_j + a\, S_j \sinh(t / a), \qquad a = 3",
+        "one component j for each maximum of the posterior, S_j from its covariance; t is of order one",
+    ),
+    Formula(
+        r"w_j(v)",
+        r"\frac{c_j\, q_j(v)}{\sum_k c_k \sum_{\sigma} q_k(\sigma v)}",
+        "the share of component j, q_j its density, sigma the sign flips that give the same fields: the shares of all "
+        "components and flips add up to one, so that nothing is cut off or counted twice",
+    ),
+)
+
+
+def _record_noise(choice: str, derivation: Derivation, formulas: tuple[Formula, ...] = ()) -> None:
+    derivation.add(
+        Step(
+            "channel",
+            "Integration under noise",
+            f"Noise is weak where its variance is at most {WEAK:g} of the mean variance of the entries of the noiseless "
+            f"output over standard normal fields. Here it {choice}.",
+            formulas,
+            source="measured: from there on the same error costs fewer evaluations around the level set",
+        )
+    )
+
+
 def _record(channel: Channel, level_set: LevelSet | None, derivation: Derivation) -> None:
     d = channel.free_dimensions
     how = {0: "a finite sum over the branches"}.get(
@@ -115,6 +183,11 @@ def _record(channel: Channel, level_set: LevelSet | None, derivation: Derivation
     if level_set is None and not channel.link.noise:
         how = "importance sampling"
         where = f"the output is discrete, so that the posterior is the Gaussian of all {d} fields cut to a cell"
+    elif isinstance(channel.measure, AroundLevelSet):
+        where = (
+            f"the output has weak noise of variance {channel.link.noise:g}, so that the posterior lives around the level "
+            f"set: {d} dimensions with the coordinates of the output"
+        )
     elif level_set is None:
         where = (
             f"the output has noise of variance {channel.link.noise:g}, so that the posterior lives on all {d} fields"

@@ -34,7 +34,7 @@ _APART = 4.0
 _ROUNDS = 4
 # Rounds in which components are fitted to weighted points, points for each dimension, how many standard deviations of
 # the last fit these have, and by how much the new covariance is enlarged.
-_REFITS, _POINTS, _REACH, _INFLATION = 2, 32, 1.5, 1.1
+_REFITS, _POINTS, _REACH, _INFLATION = 3, 32, 2.0, 1.25
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,11 @@ class _Problem:
         self.residuals = around.u.shape[1]
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
-        return self.around.misfit(index, _affine(self.mean[index], self.factor[index], x))[None], np.zeros(
-            (1, *x.shape[1:])
-        ), None
+        return (
+            self.around.misfit(index, _affine(self.mean[index], self.factor[index], x))[None],
+            np.zeros((1, *x.shape[1:])),
+            None,
+        )
 
 
 def _affine(mean: np.ndarray, factor: np.ndarray, x: np.ndarray) -> Arrays:
