@@ -1,8 +1,8 @@
 """A noisy output whose noiseless link has a chart: the posterior is integrated around the level set.
 
-Under weak noise the posterior is a shell of thickness sqrt(Delta) around {Z : f(Z) = y}, thin in all the fields.  In the
-coordinates of the noiseless output it is not: with Z = Z(x, v), x the coordinates on the level set and v those of the
-noiseless output,
+Under weak noise the posterior is a shell of thickness sqrt(Delta) around {Z : f(Z) = y}, thin in all the fields.  In
+the coordinates of the noiseless output it is not: with Z = Z(x, v), x the coordinates on the level set and v those of
+the noiseless output,
 
     p(y) = int dv N(y; f(v), Delta) int dx N(Z(x, v); omega, V) |det dZ/d(x, v)|,
 
@@ -37,6 +37,16 @@ class AroundLevelSet:
         self.order = (*level_set.free_rows, *level_set.solved_rows)
         self.dim = free + len(level_set.latents) + unfolding.size
         self.fields_of_zeta = np.r_[:free, self.dim : self.dim + len(level_set.solved_rows) * tokens]
+        self.spread = spread_of(link)
+
+    def noise_is_weak(self, factor: np.ndarray) -> np.ndarray:
+        """(S,) whether the noise is weak beside what the cavity leaves open of the output; factor (S, P, P) of V.
+
+        The variance of the output is scaled by the smallest variance of the solved rows given the free ones.
+        """
+        first = len(self.level_set.free_rows)
+        open_to = np.linalg.svd(factor[:, first:, first:], compute_uv=False)[:, -1] ** 2
+        return np.asarray(self.link.noise <= WEAK * self.spread * open_to)
 
     def coordinates(self, observation: Observation) -> Coordinates:
         y = observation.y.reshape(len(observation), -1)

@@ -109,7 +109,7 @@ def _measure(link: LinkFunction, level_set: LevelSet | None, derivation: Derivat
         return OnLevelSet(level_set, link.tokens)
     if not link.noise:
         return OnAllFields(link)
-    ratio = link.noise / spread_of(link)
+    ratio = link.noise / max(spread_of(link), np.finfo(float).tiny)
     if ratio > WEAK:
         _record_noise(
             f"is {ratio:.3g} of it: the posterior is no thin shell, and all fields are integrated over", derivation
@@ -157,13 +157,19 @@ AROUND = (
 )
 
 
+_BESIDE = (
+    " At a cavity covariance V that variance is multiplied by the smallest variance of the solved fields given the free "
+    "ones: where the noise is not weak beside the product, all fields are integrated over."
+)
+
+
 def _record_noise(choice: str, derivation: Derivation, formulas: tuple[Formula, ...] = ()) -> None:
     derivation.add(
         Step(
             "channel",
             "Integration under noise",
-            f"Noise is weak where its variance is at most {WEAK:g} of the mean variance of the entries of the noiseless "
-            f"output over standard normal fields. Here it {choice}.",
+            f"Noise is weak where its variance is at most {WEAK:g} of the mean variance of the entries of the "
+            f"noiseless output over standard normal fields. Here it {choice}.{_BESIDE if formulas else ''}",
             formulas,
             source="measured: from there on the same error costs fewer evaluations around the level set",
         )
@@ -185,8 +191,8 @@ def _record(channel: Channel, level_set: LevelSet | None, derivation: Derivation
         where = f"the output is discrete, so that the posterior is the Gaussian of all {d} fields cut to a cell"
     elif isinstance(channel.measure, AroundLevelSet):
         where = (
-            f"the output has weak noise of variance {channel.link.noise:g}, so that the posterior lives around the level "
-            f"set: {d} dimensions with the coordinates of the output"
+            f"the output has weak noise of variance {channel.link.noise:g}, so that the posterior lives around the "
+            f"level set: {d} dimensions with the coordinates of the output"
         )
     elif level_set is None:
         where = (

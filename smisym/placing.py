@@ -1,8 +1,8 @@
 """Where a noisy output puts the coordinates v of its noiseless value, and how far it leaves them open.
 
-v = centre + S a sinh(t / a) with t standard normal to the integrator: close to a Gaussian with the centre and covariance
-S S^T of the posterior of v where that is one, and with tails that no posterior outgrows, since fields are Gaussian.
-Nothing here decides what is integrated, only in which coordinates: a poor place costs nodes.
+v = centre + S a sinh(t / a) with t standard normal to the integrator: close to a Gaussian with the centre and
+covariance S S^T of the posterior of v where that is one, and with tails that no posterior outgrows, since fields are
+Gaussian.  Nothing here decides what is integrated, only in which coordinates: a poor place costs nodes.
 """
 
 from __future__ import annotations
@@ -151,6 +151,7 @@ def _refit(around: Around, places: Places, mean: np.ndarray, known: np.ndarray) 
         w = np.exp(np.where(np.isfinite(log_w), log_w, -np.inf) - np.where(np.isfinite(top), top, 0.0))
         total = w.sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
+            log_mass = top + np.log(total)
             enough = total**2 / (w * w).sum(axis=0) > 2 * K + 2
             own = np.einsum("ns,ins->si", w, np.array(v)) / total[:, None]
             apart = np.array(v) - own.T[:, None]
@@ -161,7 +162,7 @@ def _refit(around: Around, places: Places, mean: np.ndarray, known: np.ndarray) 
         fitted = np.linalg.cholesky(_INFLATION * spread + 1e-12 * scale * np.eye(K))
         factor[:, j] = np.where(enough[:, None, None], fitted, factor[:, j])
         centre[:, j] = np.where(enough[:, None], own, centre[:, j])
-        log_weight[:, j] = np.where(enough & np.isfinite(log_weight[:, j]), top + np.log(total), log_weight[:, j])
+        log_weight[:, j] = np.where(enough & np.isfinite(log_weight[:, j]), log_mass, log_weight[:, j])
     return _places(log_weight - log_weight.max(axis=1, keepdims=True), centre, factor)
 
 
@@ -246,7 +247,7 @@ def _widths(around: Around, centre: np.ndarray, precision: np.ndarray, known: np
     S, K = centre.shape
     z = np.sqrt(K) * np.concatenate([np.eye(K), -np.eye(K)], axis=1)[..., None] * np.ones(S)
     index, step = np.arange(S), 1e-4
-    factor = np.linalg.cholesky(np.linalg.inv(precision))
+    factor: np.ndarray = np.linalg.cholesky(np.linalg.inv(precision))
     for _ in range(_ROUNDS):
         at = [around.misfit(index, _affine(centre, factor, z))]
         for i in range(K):
