@@ -21,6 +21,8 @@ from smisym.placing import Places, find_places
 
 # Free fields and latent coordinates at which the output is read off v, on which it does not depend: any generic point.
 _GENERIC = 0.37
+# How much further than for a Gaussian the mass is looked for where that costs little: shells bend.
+_REACH = 1.25
 # Largest ratio of the noise to the variance of the noiseless output under which it is weak.
 WEAK = 0.4
 
@@ -96,6 +98,7 @@ class Around(Whitened):
         self.dim += self.unfolding.size
         self.places = places or find_places(self)
         self.branches = level_set.branches * self.places.components
+        self.reach = _REACH if self.dim <= 2 else 1.0
 
     def take(self, index: np.ndarray) -> Around:
         """The same for some of the samples."""

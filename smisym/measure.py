@@ -101,6 +101,7 @@ class OnFields:
         self.dim = link.fields * link.tokens
         self.residuals = u.shape[1] if link.noise else 0
         self.branches = 1
+        self.reach = 1.0
 
     def take(self, index: np.ndarray) -> OnFields:
         """The same for some of the samples."""
@@ -150,6 +151,7 @@ class Whitened:
         self.dim = self.n_free * tokens + len(level_set.latents)
         self.residuals = self.n_solved * tokens
         self.branches = level_set.branches
+        self.reach = 1.0
         # Which entries of the factor below the diagonal are used at all: most V are diagonal.
         self._linked = np.any(factor != 0.0, axis=0)
 

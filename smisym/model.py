@@ -145,7 +145,7 @@ AROUND = (
     ),
     Formula(
         "v",
-        r"v_j + a\, S_j \sinh(t / a), \qquad a = 3",
+        r"v_j + a\, S_j \sinh(t / a), \qquad a = \tfrac{5}{2}",
         "one component j for each maximum of the posterior, S_j from its covariance; t is of order one",
     ),
     Formula(
@@ -158,8 +158,8 @@ AROUND = (
 
 
 _BESIDE = (
-    " At a cavity covariance V that variance is multiplied by the smallest variance of the solved fields given the free "
-    "ones: where the noise is not weak beside the product, all fields are integrated over."
+    " At a cavity covariance V that variance is multiplied by the smallest variance of the solved fields given the "
+    "free ones: where the noise is not weak beside the product, all fields are integrated over."
 )
 
 

@@ -30,13 +30,14 @@ class Integrand(Protocol):
 
     ``evaluate(index, x)``: ``index`` (C,) which posterior, ``x`` (d, n, C) points, n for each;
     returns residuals (branches, m, n, C), log_weight (branches or 1, n, C) and the spread (branches, k, m, n, C) or
-    None.
+    None.  ``reach``, at least one: how many times as far out as the log-weight near the centre tells some mass may lie.
     """
 
     samples: int
     dim: int
     residuals: int
     branches: int
+    reach: float
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]: ...
 

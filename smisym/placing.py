@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from smisym.around import Around
 
 # From how many standard deviations on the coordinates are stretched.
-_STRETCH = 3.0
+_STRETCH = 2.5
 # Points, for each dimension, at which the likelihood is probed, and how many of them maxima are sought from.
 _PROBES, _STARTS, _STEPS = 16, 4, 20
 # Draws of the free fields that say where v lies before y is seen.
@@ -34,12 +34,12 @@ _APART = 4.0
 _ROUNDS = 4
 # Rounds in which components are fitted to weighted points, points for each dimension, how many standard deviations of
 # the last fit these have, and by how much the new covariance is enlarged.
-_REFITS, _POINTS, _REACH, _INFLATION = 3, 32, 2.0, 1.25
+_REFITS, _POINTS, _REACH, _INFLATION = 3, 32, 2.0, 1.6
 
 
 @dataclass(frozen=True)
 class Places:
-    """Components for each sample: log_share (S, J), centre (S, J, K), factor and its inverse (S, J, K, K)."""
+    """Components for each sample: log_weight (S, J), centre (S, J, K), factor and its inverse (S, J, K, K)."""
 
     log_weight: np.ndarray
     centre: np.ndarray
@@ -87,7 +87,7 @@ class Places:
 class _Problem:
     """The posterior of v with a Gaussian for what is known before y: v = mean + factor x, and r is the misfit."""
 
-    branches = 1
+    branches, reach = 1, 1.0
 
     def __init__(self, around: Around, mean: np.ndarray, factor: np.ndarray) -> None:
         self.around, self.mean, self.factor = around, mean, factor
@@ -130,31 +130,39 @@ def _places(log_weight: np.ndarray, centre: np.ndarray, factor: np.ndarray) -> P
     return Places(log_weight, centre, factor, np.linalg.inv(factor))
 
 
+def _wide(around: Around, places: Places, j: int, mean: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Points (K, n, S) of the integrator's variables that reach further than component j, v there (K, n, S), and the
+    log (n, S) of what the component adds to the integral, with the prior of v for the fields."""
+    S, _, K = places.centre.shape
+    index = np.arange(S)
+    t = _REACH * np.broadcast_to(_normals(K, _POINTS * K)[..., None], (K, _POINTS * K, S))
+    v = places.at(j, index, t)
+    misfit = around.misfit(index, v)
+    away = _affine(np.zeros((S, K)), known, np.array([value - mean[:, i] for i, value in enumerate(v)]))
+    log_f = -0.5 * ((t * t).sum(axis=0) + (misfit**2).sum(axis=0) + sum(value * value for value in away))
+    log_f += places.log_share(j, index, v, around.unfolding.flips)
+    return t, np.array(v), np.where(np.isfinite(log_f), log_f, -np.inf)
+
+
 def _refit(around: Around, places: Places, mean: np.ndarray, known: np.ndarray) -> Places:
     """Weight, centre and covariance of every component from weighted points that reach further than it does.
 
     Where an activation has saturated y leaves v open on one side: the curvature near the maximum says little there.
     """
-    S, J, K = places.centre.shape
-    index = np.arange(S)
-    t = _REACH * np.broadcast_to(_normals(K, _POINTS * K)[..., None], (K, _POINTS * K, S))
-    base = 0.5 * (1 / _REACH**2 - 1) * (t * t).sum(axis=0)
+    _, J, K = places.centre.shape
     log_weight, centre = places.log_weight.copy(), places.centre.copy()
     factor = places.factor.copy()
     for j in range(J):
-        v = places.at(j, index, t)
-        misfit = around.misfit(index, v)
-        away = _affine(np.zeros((S, K)), known, np.array([value - mean[:, i] for i, value in enumerate(v)]))
-        log_w = base - 0.5 * (misfit**2).sum(axis=0) - 0.5 * sum(value * value for value in away)
-        log_w += places.log_share(j, index, v, around.unfolding.flips)
+        t, v, log_f = _wide(around, places, j, mean, known)
+        log_w = log_f + 0.5 * (t * t).sum(axis=0) / _REACH**2
         top = log_w.max(axis=0)
-        w = np.exp(np.where(np.isfinite(log_w), log_w, -np.inf) - np.where(np.isfinite(top), top, 0.0))
+        w = np.exp(log_w - np.where(np.isfinite(top), top, 0.0))
         total = w.sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             log_mass = top + np.log(total)
             enough = total**2 / (w * w).sum(axis=0) > 2 * K + 2
-            own = np.einsum("ns,ins->si", w, np.array(v)) / total[:, None]
-            apart = np.array(v) - own.T[:, None]
+            own = np.einsum("ns,ins->si", w, v) / total[:, None]
+            apart = v - own.T[:, None]
             spread = np.einsum("ns,ins,jns->sij", w, apart, apart, optimize=True) / total[:, None, None]
         enough &= np.isfinite(spread).all(axis=(1, 2))
         spread[~enough] = np.eye(K)
