@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from smisym.charts.base import Arrays
+from smisym.charts.base import Arrays, LevelSet, Unfolding
 from smisym.modes import levenberg, log_density
-
-if TYPE_CHECKING:
-    from smisym.around import Around
 
 # From how many standard deviations on the coordinates are stretched.
 _STRETCH = 2.5
@@ -35,6 +32,27 @@ _ROUNDS = 4
 # Rounds in which components are fitted to weighted points, points for each dimension, how many standard deviations of
 # the last fit these have, and by how much the new covariance is enlarged.
 _REFITS, _POINTS, _REACH, _INFLATION = 3, 32, 2.0, 1.6
+
+
+class Shell(Protocol):
+    """The posteriors of one block of samples around their level sets.
+
+    u (S, M): the outputs.  others: how many free fields and latent coordinates there are beside v.
+    """
+
+    samples: int
+    others: int
+    u: np.ndarray
+    level_set: LevelSet
+    unfolding: Unfolding
+
+    def misfit(self, index: np.ndarray, v: Arrays) -> np.ndarray:
+        """What v (K arrays (n, C)) misses of the outputs, in units of the noise, (M, n, C)."""
+        ...
+
+    def at(self, index: np.ndarray, x: np.ndarray, v: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Residuals (branches, m, n, C), log-weight and spread of the noiseless channel at x (others, n, C) and v."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -89,7 +107,7 @@ class _Problem:
 
     branches, reach = 1, 1.0
 
-    def __init__(self, around: Around, mean: np.ndarray, factor: np.ndarray) -> None:
+    def __init__(self, around: Shell, mean: np.ndarray, factor: np.ndarray) -> None:
         self.around, self.mean, self.factor = around, mean, factor
         self.samples, self.dim = mean.shape
         self.residuals = around.u.shape[1]
@@ -107,7 +125,7 @@ def _affine(mean: np.ndarray, factor: np.ndarray, x: np.ndarray) -> Arrays:
     return [sum((factor[:, i, j] * x[j] for j in range(i + 1)), mean[:, i]) for i in range(len(x))]
 
 
-def find_places(around: Around) -> Places:
+def find_places(around: Shell) -> Places:
     """Maxima of the posterior of v, each with the covariance of a Gaussian that fits around it."""
     mean, factor = _prior(around)
     problem = _Problem(around, mean, factor)
@@ -130,7 +148,7 @@ def _places(log_weight: np.ndarray, centre: np.ndarray, factor: np.ndarray) -> P
     return Places(log_weight, centre, factor, np.linalg.inv(factor))
 
 
-def _wide(around: Around, places: Places, j: int, mean: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, ...]:
+def _wide(around: Shell, places: Places, j: int, mean: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, ...]:
     """Points (K, n, S) of the integrator's variables that reach further than component j, v there (K, n, S), and the
     log (n, S) of what the component adds to the integral, with the prior of v for the fields."""
     S, _, K = places.centre.shape
@@ -144,7 +162,7 @@ def _wide(around: Around, places: Places, j: int, mean: np.ndarray, known: np.nd
     return t, np.array(v), np.where(np.isfinite(log_f), log_f, -np.inf)
 
 
-def _refit(around: Around, places: Places, mean: np.ndarray, known: np.ndarray) -> Places:
+def _refit(around: Shell, places: Places, mean: np.ndarray, known: np.ndarray) -> Places:
     """Weight, centre and covariance of every component from weighted points that reach further than it does.
 
     Where an activation has saturated y leaves v open on one side: the curvature near the maximum says little there.
@@ -174,7 +192,7 @@ def _refit(around: Around, places: Places, mean: np.ndarray, known: np.ndarray) 
     return _places(log_weight - log_weight.max(axis=1, keepdims=True), centre, factor)
 
 
-def _prior(around: Around) -> tuple[np.ndarray, np.ndarray]:
+def _prior(around: Shell) -> tuple[np.ndarray, np.ndarray]:
     """Mean (S, K) and factor (S, K, K) of the covariance of v before y is seen, roughly.
 
     At draws of the free fields and latent coordinates the residuals are taken for linear in v.
@@ -247,7 +265,7 @@ def _distinct(
     return log_weight, centre[take[:, None], first], precision[take[:, None], first]
 
 
-def _widths(around: Around, centre: np.ndarray, precision: np.ndarray, known: np.ndarray) -> np.ndarray:
+def _widths(around: Shell, centre: np.ndarray, precision: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Factor (S, K, K) of the covariance whose inverse is the mean curvature over the Gaussian with it.
 
     The curvature at the maximum itself may vanish (an even output at v = 0) where a step aside it does not.
