@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from smisym import importance, quadrature
+from smisym.around import AroundLevelSet
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation, check_fields
-from smisym.measure import Measure
+from smisym.measure import Measure, OnAllFields
 from smisym.solution import Result
 
 # Samples integrated together, by free dimensions: enough to amortise the interpreter, few enough for the cache and for
@@ -57,6 +58,15 @@ class Moments:
         return Moments(**chosen, result=self.result)
 
 
+def join(parts: list[Moments], result: Result) -> Moments:
+    """Moments of several batches as those of one."""
+    arrays: dict[str, Any] = {}
+    for name in (f.name for f in fields(Moments) if f.name != "result"):
+        values = [getattr(part, name) for part in parts]
+        arrays[name] = None if values[0] is None else np.concatenate(values)
+    return Moments(**arrays, result=result)
+
+
 class Channel:
     """The output channel of a model.
 
@@ -67,6 +77,8 @@ class Channel:
 
     def __init__(self, link: LinkFunction, measure: Measure) -> None:
         self.link, self.measure = link, measure
+        # What takes over where noise that is weak beside the output is not weak beside what V leaves open of it.
+        self.strong = Channel(link, OnAllFields(link)) if isinstance(measure, AroundLevelSet) else None
         self.fields, self.tokens = link.fields, link.tokens
         self.free_dimensions = measure.dim
 
@@ -88,6 +100,9 @@ class Channel:
         """
         observation = self._observation(y)
         omega = check_fields(omega, self.fields, self.tokens)
+        strong = self._strong(V, len(omega))
+        if strong.any() and self.strong is not None:
+            return self._apart(strong, observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
         if len(observation) != len(omega):
             raise InputError(
                 "lengths of y and omega", (len(observation), len(omega)), "equal", "give one omega (P, T) for each y"
@@ -120,6 +135,31 @@ class Channel:
         factor = self._factor(V, len(omega))
         rtol = self.default_rtol() if rtol is None else rtol
         return self._integrate(u, np.zeros(len(u)), omega, factor, cov, rtol, seed, max_nodes)
+
+    def _strong(self, V: np.ndarray, samples: int) -> np.ndarray:
+        """(samples,) where the noise is too strong, beside V, for integrals around the level set."""
+        if not isinstance(self.measure, AroundLevelSet):
+            return np.zeros(samples, dtype=bool)
+        factor = self._factor(V, samples)
+        return np.broadcast_to(~self.measure.noise_is_weak(factor[:1] if np.ndim(V) == 2 else factor), (samples,))
+
+    def _apart(
+        self, strong: np.ndarray, observation: Observation, omega: np.ndarray, V: np.ndarray, **how: Any
+    ) -> Moments:
+        """Moments of samples of which some are integrated over all fields and the others around the level set."""
+        assert self.strong is not None
+        how["rtol"] = self.default_rtol() if how["rtol"] is None else how["rtol"]
+        if strong.all():
+            return self.strong.moments(observation, omega, V, **how)
+        groups = [np.flatnonzero(strong), np.flatnonzero(~strong)]
+        V = np.asarray(V, dtype=float)
+        parts = [
+            channel.moments(observation[group], omega[group], V[group], **how)
+            for channel, group in zip((self.strong, self), groups, strict=True)
+        ]
+        result = next((part.result for part in parts if part.result is not Result.SUCCESS), Result.SUCCESS)
+        back = np.argsort(np.concatenate(groups))
+        return join(parts, result).take(back)
 
     def _integrate(
         self,

@@ -109,6 +109,7 @@ class OnFields:
         self.dim = link.fields * link.tokens
         self.residuals = u.shape[1] if link.noise else 0
         self.branches = 1
+        self.reach = 1.0
 
     def take(self, index: np.ndarray) -> OnFields:
         """The same for some of the samples."""
@@ -158,6 +159,7 @@ class Whitened:
         self.dim = self.n_free * tokens + len(level_set.latents)
         self.residuals = self.n_solved * tokens
         self.branches = level_set.branches
+        self.reach = 1.0
         # Which entries of the factor below the diagonal are used at all: most V are diagonal.
         self._linked = np.any(factor != 0.0, axis=0)
 
@@ -167,12 +169,18 @@ class Whitened:
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Residuals (branches, m, n, C), log-weight (branches or 1, n, C) and spread at x (d, n, C)."""
+        return self.on_sheets(index, x, list(self.u[index].T))
+
+    def on_sheets(
+        self, index: np.ndarray, x: np.ndarray, u: Arrays
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """The same on the level set at coordinates u, one array each, that broadcast with x."""
         omega, L = self.omega[index], self.factor[index]
         latent, log_measure = self._latent(x)
-        sheets = self.level_set.solve(self._free(x, omega, L), latent, list(self.u[index].T))
+        sheets = self.level_set.solve(self._free(x, omega, L), latent, u)
         shape = x.shape[1:]
         shift = self._shift(x, omega, L)
-        r = np.empty((self.branches, self.residuals, *shape))
+        r = np.empty((self.level_set.branches, self.residuals, *shape))
         for b, solved in enumerate(sheets.solved):
             self._whiten(solved, shift, L, r[b])
         log_weight = np.stack([np.broadcast_to(w, shape) for w in sheets.log_weight])
@@ -231,8 +239,9 @@ class Whitened:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Gaussian integral along the directions: orthonormalised one after the other and taken out of r."""
         count = self.level_set.directions
-        along = np.zeros((self.branches, count, *r.shape[1:]))
-        weight = np.repeat(log_weight, self.branches // len(log_weight), axis=0)
+        branches = self.level_set.branches
+        along = np.zeros((branches, count, *r.shape[1:]))
+        weight = np.repeat(log_weight, branches // len(log_weight), axis=0)
         for b, vectors in enumerate(sheets.directions):
             for i, vector in enumerate(vectors):
                 own = along[b, i]

@@ -9,11 +9,10 @@ import numpy as np
 from smisym.architecture import Architecture
 from smisym.channel import Channel
 from smisym.charts import LevelSet, find_level_set, record_refusals
-from smisym.derivation import Derivation, Formula, Step
+from smisym.derivation import Derivation
 from smisym.errors import NoChartError
+from smisym.integration import choose_measure, record_channel
 from smisym.link import LinkFunction, Observation, link_function
-from smisym.measure import Measure, OnAllFields, OnLevelSet
-from smisym.numeric import OnPoints, OnSlices, numeric_measure
 from smisym.program import Program
 from smisym.smi import SMI
 from smisym.symmetry import Symmetry, find_symmetry, jacobian_rank
@@ -75,7 +74,7 @@ class Model:
 def compile(architecture: Architecture | SMI | Program) -> Model:
     """Derive a Model from a declaration (or from a bare :class:`~smisym.program.Program`).
 
-    Raises InputError for a declaration that no pass covers, NoChartError when no rule finds a chart.
+    Raises InputError for a declaration that no pass covers.
     """
     derivation = Derivation(title="From the declaration to the denoiser")
     # The recursion comes first: everything else reads the program, never the architecture.
@@ -83,9 +82,9 @@ def compile(architecture: Architecture | SMI | Program) -> Model:
     declared = None if isinstance(architecture, Program) else architecture
     symmetry = find_symmetry(link, derivation)
     level_set = _level_set(link, derivation)
-    measure = _measure(link, level_set, symmetry)
+    measure = choose_measure(link, level_set, symmetry, derivation)
     channel = Channel(link, measure)
-    _record(channel, level_set, derivation)
+    record_channel(channel, level_set, derivation)
     return Model(declared, link, symmetry, level_set, channel, derivation)
 
 
@@ -98,65 +97,3 @@ def _level_set(link: LinkFunction, derivation: Derivation) -> LevelSet | None:
     except NoChartError as error:
         record_refusals(error.refusals, derivation)
         return None
-
-
-def _measure(link: LinkFunction, level_set: LevelSet | None, symmetry: Symmetry) -> Measure:
-    if level_set is not None:
-        return OnLevelSet(level_set, link.tokens)
-    if link.noise or jacobian_rank(link, tuple(range(link.fields)), np.random.default_rng(0)) == 0:
-        return OnAllFields(link)
-    return numeric_measure(link, symmetry.signs)
-
-
-def _record(channel: Channel, level_set: LevelSet | None, derivation: Derivation) -> None:
-    d = channel.free_dimensions
-    how = {0: "a finite sum over the branches"}.get(
-        d,
-        "an adaptive lattice"
-        if d <= 2
-        else "an adaptive lattice or importance sampling"
-        if d <= 4
-        else "importance sampling",
-    )
-    if isinstance(channel.measure, OnPoints):
-        where = (
-            "no rule found a closed chart; each output leaves finitely many fields, found numerically from many starts "
-            "until every solution was reached several times"
-        )
-        how = "a finite sum over them, with weight 1 / sqrt(det J^T J)"
-    elif isinstance(channel.measure, OnSlices):
-        count = len(channel.measure.choices)
-        how = "importance sampling"
-        where = (
-            f"no rule found a closed chart; {d} of the fields are integrated and the others solved for numerically, in "
-            f"{count} choice(s) that share the level set in proportion to the squares of their Jacobians"
-        )
-    elif level_set is None and not channel.link.noise:
-        how = "importance sampling"
-        where = f"the output is discrete, so that the posterior is the Gaussian of all {d} fields cut to a cell"
-    elif level_set is None:
-        where = (
-            f"the output has noise of variance {channel.link.noise:g}, so that the posterior lives on all {d} fields"
-        )
-    else:
-        where = f"the posterior lives on the level set: {d} free dimension(s) and {level_set.branches} branches"
-    derivation.add(
-        Step(
-            "channel",
-            "Posterior moments and the denoiser",
-            f"Given one output and the cavity Gaussian of its fields, {where}, integrated by {how}. All that the "
-            "solvers need follows from its first two moments; no derivative is taken numerically.",
-            (
-                Formula(r"Z", r"\omega + L\zeta, \qquad V = L L^{\top}", "whitened, free rows first"),
-                Formula(r"g_{\mathrm{out}}", r"V^{-1}(\mathbb{E}[Z \mid y] - \omega) = L^{-\top}\,\mathbb{E}[\zeta]"),
-                Formula(
-                    r"\frac{\partial g_{\mathrm{out}}}{\partial \omega}",
-                    r"V^{-1}\,\mathrm{Cov}[Z]\,V^{-1} - V^{-1} = L^{-\top}(\mathrm{Cov}[\zeta] - I)L^{-1}",
-                ),
-                Formula(
-                    r"\log Z_{\mathrm{out}}", r"\log p(y \mid \omega, V)", "a density in the chart's coordinates of y"
-                ),
-            ),
-            source="arXiv 2502.00901, eq. 12; identities of the Gaussian integral",
-        )
-    )

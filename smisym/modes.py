@@ -30,13 +30,14 @@ class Integrand(Protocol):
 
     ``evaluate(index, x)``: ``index`` (C,) which posterior, ``x`` (d, n, C) points, n for each;
     returns residuals (branches, m, n, C), log_weight (branches or 1, n, C) and the spread (branches, k, m, n, C) or
-    None.
+    None.  ``reach``, at least one: how many times as far out as the log-weight near the centre tells some mass may lie.
     """
 
     samples: int
     dim: int
     residuals: int
     branches: int
+    reach: float
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]: ...
 
@@ -116,7 +117,7 @@ def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> M
     x = points.T[order]  # (nb, S, K, d)
     x = np.moveaxis(x, 3, 0).reshape(d, nb, S * K)
     owner = np.repeat(index, K)
-    x, value, jacobian = _levenberg(integrand, owner, x, steps)
+    x, value, jacobian = levenberg(integrand, owner, x, steps)
     branch = np.broadcast_to(np.arange(nb)[:, None, None], (nb, S, K))
 
     def shape(a: np.ndarray) -> np.ndarray:
@@ -129,7 +130,7 @@ def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> M
     )
 
 
-def _levenberg(
+def levenberg(
     integrand: Integrand, owner: np.ndarray, x: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every branch and start at once; x (d, nb, N). Returns x, exponent (nb, N), Jacobian (nb, N, m, d)."""

@@ -203,7 +203,7 @@ def _slots(values: np.ndarray, met: np.ndarray) -> int:
 class PointPosterior:
     """Posteriors over finitely many fields, as an integrand without coordinates."""
 
-    dim = 0
+    dim, reach = 0, 1.0
 
     def __init__(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
         self.u, self.omega, self.factor = u, omega, factor
@@ -258,6 +258,7 @@ class SlicePosterior:
 
     # Posteriors change with x in no simple way: whoever samples them begins with broad proposals.
     modeless = True
+    reach = 1.0
 
     def __init__(
         self, surface: Surface, choices: list[Choice], u: np.ndarray, omega: np.ndarray, factor: np.ndarray

@@ -190,6 +190,7 @@ class _LatticeState:
             self.modes[active[far]] = np.where((modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan)
             self.narrow[active[far]] = True
         self.best[active] = best
+        radius = self.integrand.reach * radius
         active, radius = active[np.isfinite(best)], radius[np.isfinite(best)]
         if not active.size:
             return _Cells(np.empty(0, dtype=int), np.empty((0, d), dtype=int))

@@ -33,7 +33,9 @@ class Binned:
         return 1 / self.rate
 
 
-def binned_rate(draw: Draw, fields: int, tokens: int, *, log_n: int = 20, each: int = 16, replicates: int = 8) -> Binned:
+def binned_rate(
+    draw: Draw, fields: int, tokens: int, *, log_n: int = 20, each: int = 16, replicates: int = 8
+) -> Binned:
     """Largest eigenvalue of F from ``replicates`` times 2^log_n draws in bins of ``each``."""
     fine, coarse = [], []
     for seed in range(replicates):

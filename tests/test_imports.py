@@ -13,8 +13,11 @@ PACKAGE = Path(__file__).parent.parent / "smisym"
 ORDER = [
     "errors", "derivation", "symbols", "expressions", "architecture", "smi", "program", "core", "unroll", "files",
     "io", "solution", "large_depth", "network", "link", "symmetry", "charts.base", "charts.matching",
-    "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention", "charts.solving", "charts", "modes",
-    "quadrature", "importance", "measure", "channel", "model", "hermite", "overlap_map", "state_evolution",
+    "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention", "charts.mixing", "charts.solving",
+    "charts", "modes",
+    "quadrature", "importance", "measure", "placing", "around", "roots", "numeric", "channel", "integration",
+    "model", "hermite", "overlap_map",
+    "state_evolution",
     "branch", "curve", "stability", "free_entropy", "prediction", "samples", "alignment", "gamp", "sweep",
     "render.numbers", "render.outline", "render.mathml", "render.markdown", "render.latex", "render.html",
     "render.files", "render.report", "render", "plot_parts", "plots", "shipped", "terminal", "analysis", "cli",
@@ -24,8 +27,8 @@ ORDER = [
 SYMBOLIC = {
     "symbols", "expressions", "architecture", "smi", "derivation", "program", "core", "unroll", "large_depth",
     "network", "link", "symmetry", "charts.base", "charts.matching", "charts.rank_one", "charts.scores",
-    "charts.attention", "charts.solving", "charts", "model", "render.mathml", "render.outline", "render.markdown",
-    "render.latex", "render.html",
+    "charts.attention", "charts.mixing", "charts.solving", "charts", "model", "render.mathml", "render.outline",
+    "render.markdown", "render.latex", "render.html",
 }  # fmt: skip
 
 

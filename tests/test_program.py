@@ -7,6 +7,7 @@ import pytest
 import sympy as sp
 
 import smisym
+from smisym.charts import find_level_set
 from smisym.derivation import Derivation
 from smisym.link import link_function
 from smisym.program import Assign, Program, RowSoftmax, generic_determinant, gram_factor
@@ -66,7 +67,11 @@ def test_a_program_without_a_chart_says_why() -> None:
     out = sp.MatrixSymbol("out", 3, 3)
     product = RowSoftmax(a.T * a) * RowSoftmax(b.T * b)
     with pytest.raises(smisym.NoChartError, match="not a known affine map of one attention matrix"):
-        smisym.compile(Program((a, b), (Assign(out, product),), out))
+        find_level_set(link_function(Program((a, b), (Assign(out, product),), out), Derivation()), Derivation())
+    # The compiler then finds the fields numerically, and says why.
+    model = smisym.compile(Program((a, b), (Assign(out, product),), out))
+    assert model.level_set is None
+    assert any("not a known affine map" in step.text for step in model.derivation)
 
 
 def test_gram_matrices_are_recognised() -> None:
@@ -97,4 +102,7 @@ def test_singular_mixing_is_told_from_small_mixing() -> None:
     assert 1e-20 < generic_determinant(program, mixing) < 1e-1
     linear = smisym.Attention(skip=0.0, activation="linear")
     with pytest.raises(smisym.NoChartError, match="singular"):
-        smisym.compile(smisym.Architecture(tokens=3, layers=(linear, smisym.Attention())))
+        find_level_set(
+            link_function(smisym.Architecture(tokens=3, layers=(linear, smisym.Attention())), Derivation()),
+            Derivation(),
+        )

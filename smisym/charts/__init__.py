@@ -64,8 +64,14 @@ def find_level_set(link: LinkFunction, derivation: Derivation) -> LevelSet:
     raise NoChartError(refusals)
 
 
+REMEDY = (
+    "A rule of one's own is added with smisym.register_chart: it supplies the free fields, the others solved for as "
+    "functions of these and of y, and the log of the Jacobian."
+)
+
+
 def record_refusals(refusals: list[tuple[str, str]], derivation: Derivation) -> None:
     """Which rules did not apply, and why."""
     if refusals:
         text = "; ".join(f"{name}: {reason}" for name, reason in refusals)
-        derivation.add(Step("chart", "Rules that did not apply", f"{text}."))
+        derivation.add(Step("chart", "Rules that did not apply", f"{text}. {REMEDY}"))

@@ -16,7 +16,7 @@ import numpy as np
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets
+from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, Unfolding
 from smisym.charts.catalogue import Columns, Inverse, TiedHead, UntiedHead
 from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
 from smisym.charts.scores import inverse_activation
@@ -151,7 +151,28 @@ def _assemble(link: LinkFunction, heads: list[_Head], unknown: list[sp.MatrixSym
         latents=tuple(kind for head in heads for kind in head.inverse.latents),
         directions=sum(head.inverse.directions for head in heads),
         density=False,
+        unfolding=_unfolding(heads),
     )
+
+
+def _unfolding(heads: list[_Head]) -> Unfolding | None:
+    """All heads' coordinates side by side, where each head's coordinates are independent numbers."""
+    parts = [head.inverse.unfolding() for head in heads]
+    if any(part is None for part in parts):
+        return None
+    known = [part for part in parts if part is not None]
+    sizes = [part.size for part in known]
+    flips = np.array([np.concatenate(choice) for choice in itertools.product(*[part.flips for part in known])])
+
+    def embed(v: Arrays) -> Arrays:
+        own = zip(known, _cut(v, sizes), strict=True)
+        return [value for part, mine in own for value in (mine if part.embed is None else part.embed(mine))]
+
+    def log_weight(v: Arrays) -> np.ndarray:
+        own = zip(known, _cut(v, sizes), strict=True)
+        return sum((part.log_weight(mine) for part, mine in own if part.log_weight is not None), np.zeros(()))
+
+    return Unfolding(sum(sizes), flips, embed, log_weight)
 
 
 class _Sizes:

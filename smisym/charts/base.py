@@ -58,6 +58,31 @@ class Sheets:
 
 
 @dataclass(frozen=True)
+class Unfolding:
+    """How the level sets of all outputs together fill the space of the fields: what noise on the output needs.
+
+    K independent numbers v in R^K take the place of the coordinates u of one output.  As v runs over R^K, and the free
+    fields, the latent coordinates, the directions and the branches over all they may be, every Z is met equally often.
+
+    size
+        K.
+    flips
+        Patterns (n, K) of signs, the first all ones: a Z that is met at v is met at v * flip for each of them, and
+        nowhere else.
+    embed
+        From v, K arrays, to the coordinates u that ``solve`` takes; None where they are the same.
+    log_weight
+        From v to what the log-weight of the chart lacks to be that of the fields themselves,
+        log |det dZ/d(free, latents, directions, v)|: the factors that depend on y alone.  None where it lacks nothing.
+    """
+
+    size: int
+    flips: np.ndarray
+    embed: Callable[[Arrays], Arrays] | None = None
+    log_weight: Callable[[Arrays], np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
 class LevelSet:
     """A chart: everything about "which fields give this y".
 
@@ -84,6 +109,9 @@ class LevelSet:
         sampled.
     shared
         Whether several sheets hold the same points, with weights that add up to the one of the level set.
+    unfolding
+        How the charts of all outputs fill the fields, for integrals around the level set under noise; None where the
+        rule does not say.
     steps
         The derivation, with what was verified.
     """
@@ -101,6 +129,7 @@ class LevelSet:
     density: bool = False
     smooth: bool = True
     shared: bool = False
+    unfolding: Unfolding | None = None
 
 
 @dataclass(frozen=True)

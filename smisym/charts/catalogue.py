@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import log_ndtr
 
-from smisym.charts.base import FLAT, Arrays, Coordinates
+from smisym.charts.base import FLAT, Arrays, Coordinates, Unfolding
 from smisym.errors import InputError
 
 # A column of U: T arrays.  Columns come in the order of the rows of the fields, queries before keys.
@@ -54,6 +54,10 @@ class Inverse(Protocol):
 
     def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
         """All branches; ``size`` is the scale of U where the fields are of order one."""
+        ...
+
+    def unfolding(self) -> Unfolding | None:
+        """The head's part of the chart's :class:`~smisym.charts.base.Unfolding`, or None where there is none yet."""
         ...
 
 
@@ -112,6 +116,20 @@ class TiedHead:
             found.append(Sheet(columns, weight if self.latents else None, directions))
         return found
 
+    def unfolding(self) -> Unfolding | None:
+        """Of rank one the scores' vector itself; of rank two on two tokens under a softmax, its part across them.
+
+        There U = v f^T + d 1 g^T with (f, g) a frame at an angle of _TURN times the latent coordinate, so that
+        |det dU/d(v, latent, d)| = _TURN |v_1 - v_2|; half a turn takes v to -v.
+        """
+        T, r = self.tokens, self.rank
+        flips = np.array([np.ones(T), -np.ones(T)])
+        if r == 1:
+            return Unfolding(T, flips)
+        if self.softmax and r == T == 2:
+            return Unfolding(T, flips, log_weight=lambda v: np.log(_TURN * np.abs(v[0] - v[1])))
+        return None
+
 
 class UntiedHead:
     """y shows q k^T (linear), or q_i (k_j - k_1)^T (softmax): E = q c^T with n = T or T - 1 rows of c.
@@ -150,6 +168,20 @@ class UntiedHead:
 
     def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
         return self._orbit(latent, u, size) if self.orbit else self._conditional(u, known)
+
+    def unfolding(self) -> Unfolding | None:
+        """Rank one on two tokens under a softmax: E = q (k_2 - k_1) is any vector of R^2.
+
+        With q = E M / |E| and k_2 - k_1 = |E| / M, dq d(k_2 - k_1) = dE dM / |E|.
+        """
+        if not (self.softmax and self.rank == 1 and self.tokens == 2):
+            return None
+
+        def embed(v: Arrays) -> Arrays:
+            size = np.hypot(v[0], v[1])
+            return [v[0] / size, v[1] / size, size]
+
+        return Unfolding(2, np.ones((1, 2)), embed, lambda v: -np.log(np.hypot(v[0], v[1])))
 
     def _orbit(self, latent: Arrays, u: Arrays, size: np.ndarray) -> list[Sheet]:
         T, r, n = self.tokens, self.rank, self.differences

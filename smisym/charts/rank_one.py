@@ -16,7 +16,7 @@ import numpy as np
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets
+from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, Unfolding
 from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
 from smisym.derivation import Formula, Step
 from smisym.errors import InputError
@@ -66,6 +66,9 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
         solve=solve,
         steps=_steps(found, tokens, checks),
         density=True,
+        # u is linear in the field that it is solved for: the weight 1/|det M| is that of the fields, and u runs over
+        # all of R^T, so that u on one branch is -u on the other.
+        unfolding=Unfolding(tokens, np.array([np.ones(tokens), -np.ones(tokens)])),
     )
 
 
