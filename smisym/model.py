@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import sympy as sp
 
 from smisym.architecture import Architecture
+from smisym.central_limit import ThroughStatistic
 from smisym.channel import Channel
 from smisym.charts import LevelSet, find_level_set, record_refusals
 from smisym.derivation import Derivation, Formula, Step
-from smisym.errors import NoChartError
+from smisym.errors import InputError, NoChartError
 from smisym.link import LinkFunction, Observation, link_function
-from smisym.measure import OnAllFields, OnLevelSet
+from smisym.measure import Measure, OnAllFields, OnLevelSet
 from smisym.program import Program
 from smisym.smi import SMI
 from smisym.symmetry import Symmetry, find_symmetry, jacobian_rank
@@ -22,7 +24,8 @@ from smisym.symmetry import Symmetry, find_symmetry, jacobian_rank
 class Model:
     """Everything that solvers need, as plain arrays and callables.
 
-    ``architecture`` is None for a model compiled from an anonymous program.
+    ``architecture`` is None for a model compiled from an anonymous program.  ``level_set`` is a chart of the link in
+    the fields, or in the statistic and the fields beside it where the declaration says ``statistic="gaussian"``.
     """
 
     architecture: Architecture | SMI | None
@@ -81,11 +84,56 @@ def compile(architecture: Architecture | SMI | Program) -> Model:
     link = link_function(architecture, derivation)
     declared = None if isinstance(architecture, Program) else architecture
     symmetry = find_symmetry(link, derivation)
-    level_set = _level_set(link, derivation)
-    measure = OnAllFields(link) if level_set is None else OnLevelSet(level_set, link.tokens)
+    through = isinstance(declared, Architecture) and declared.statistic == "gaussian"
+    if through:
+        record_statistic(link, derivation)
+    level_set = _level_set(link.through_statistic if through else link, derivation)
+    measure: Measure
+    if through:
+        measure = ThroughStatistic(link, level_set)
+    else:
+        measure = OnAllFields(link) if level_set is None else OnLevelSet(level_set, link.tokens)
     channel = Channel(link, measure)
     _record(channel, level_set, derivation)
     return Model(declared, link, symmetry, level_set, channel, derivation)
+
+
+def record_statistic(link: LinkFunction, derivation: Derivation) -> None:
+    """What the posterior is integrated through, and which approximation that is; InputError where there is no sum."""
+    statistic = link.statistic
+    if statistic is None:
+        raise InputError(
+            "statistic",
+            "gaussian",
+            "a network in which two layers or heads or more enter the output through one sum only",
+            'leave statistic out, or declare limit="first_order" with three layers or more',
+        )
+    S = statistic.target
+    derivation.add(
+        Step(
+            "statistic",
+            "The sum through which layers enter the output",
+            f"{statistic.summands} terms, each with fields of its own, enter the output through ${sp.latex(S)}$ only, "
+            f"of which {statistic.dimension} numbers vary. Given the cavity they are taken for Gaussian, jointly with "
+            "the other fields, with their own mean and covariance (linear and quadratic couplings between the terms "
+            "included, all couplings with the other fields exactly). This is the central limit theorem: what is "
+            "dropped is the third cumulant, of relative order $1/\\sqrt{n}$ in a single posterior of $n$ terms and "
+            "$1/n$ in averages over outputs. The derivatives of the denoiser hold the covariance fixed, which is of "
+            "the same order.",
+            (
+                *(Formula(f"s_{{{k}}}", kind.expression, f"{len(kind.rows)} term(s) of this form, up to a factor")
+                  for k, kind in enumerate(statistic.kinds, start=1)),
+                Formula(r"\mu, \Sigma", rf"\mathbb{{E}}[{sp.latex(S)} \mid \omega], \quad "
+                        rf"\mathrm{{Cov}}[{sp.latex(S)} \mid \omega]", "by quadrature, term by term"),
+                Formula("g_k", r"\left(\frac{\partial \mu}{\partial \omega_k}\right)^{\top} \Sigma^{-1}"
+                        r"\,(\mathbb{E}[S \mid y] - \mu)", "where the terms are not coupled with the other fields"),
+                *(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}")
+                  for a in statistic.program.assigns),
+            ),
+            (("the sum reproduces the link", "see tests"),),
+            source="arXiv 2502.00901, appendix A.4 (the committee); the closure is derived here",
+        )
+    )  # fmt: skip
 
 
 def _level_set(link: LinkFunction, derivation: Derivation) -> LevelSet | None:
