@@ -1,14 +1,15 @@
 """Posteriors integrated through an additive statistic: given the cavity, a sum of many terms is taken for Gaussian.
 
-Of a sum c = sum_k s_k(h_k) (:mod:`smisym.statistic`) and the other fields h_R, with all fields Gaussian of mean omega and
-covariance V, the mean and the covariance are kept and everything beyond is dropped: the central limit theorem.  With
-J_k and D_k the first and second derivatives of the mean of s_k by omega_k, which are Hermite coefficients (Stein),
+Of a sum c = sum_k s_k(h_k) (:mod:`smisym.statistic`) and the other fields h_R, with all fields Gaussian of mean omega
+and covariance V, the mean and the covariance are kept and everything beyond is dropped: the central limit theorem.
+With J_k and D_k the first and second derivatives of the mean of s_k by omega_k, Hermite coefficients (Stein),
 
     Cov(c) = sum_k Var(s_k) + sum_{k != l} (J_k V_kl J_l^T + 1/2 D_k (V_kl x V_kl) D_l^T + ...),
     Cov(c, h_R) = sum_k J_k V_kR        (exact).
 
 Rows of a committee are coupled with strength O(1/L), so that the first term adds up to O(1) relative to the variances
-and the second to O(1/L); what is left out is O(1/L^2).  The result is positive semidefinite for every V: it is what a
+and the second to O(1/L); what is left out is O(1/L^2).  (Couplings of order one between many rows are outside the
+central limit: their error does not decay.)  The result is positive semidefinite for every V: it is what a
 linear and a quadratic function of the fields, plus independent noise, have.
 
 The log-partition is then a function of m = (mean of c, omega_R) alone, at a covariance that is held fixed:
@@ -36,8 +37,8 @@ from smisym.link import LinkFunction, Observation
 from smisym.measure import FieldMoments, OnFields, Whitened, cholesky
 from smisym.statistic import Statistic, Summands
 
-# Gauss-Hermite nodes a side by the number of fields of one summand (second derivatives of a softmax of two tokens: 2e-4),
-# and quasi-random points beyond.
+# Gauss-Hermite nodes a side by the number of fields of one summand, and quasi-random points beyond.  For a softmax of two
+# tokens these leave 2e-4 in the second derivatives, relative to the largest.
 _SIDE = {1: 40, 2: 20, 3: 12}
 _POINTS = 2**11
 # Numbers held at once in the largest array.
