@@ -35,10 +35,10 @@ from smisym.charts import LevelSet
 from smisym.charts.base import Arrays, Coordinates
 from smisym.link import LinkFunction, Observation
 from smisym.measure import FieldMoments, OnFields, Whitened, cholesky
-from smisym.statistic import Statistic, Summands
+from smisym.statistic import Statistic, Summands, summand_values
 
-# Gauss-Hermite nodes a side by the number of fields of one summand, and quasi-random points beyond.  For a softmax of two
-# tokens these leave 2e-4 in the second derivatives, relative to the largest.
+# Gauss-Hermite nodes a side by the number of fields of one summand, and quasi-random points beyond.  For a softmax of
+# two tokens these leave 2e-4 in the second derivatives, relative to the largest.
 _SIDE = {1: 40, 2: 20, 3: 12}
 _POINTS = 2**11
 # Numbers held at once in the largest array.
@@ -163,6 +163,23 @@ def _add_coupling(found: _Cumulants, statistic: Statistic, V: np.ndarray) -> Non
                 found.cov[part] += 0.5 * np.einsum("sgiatcu,sgjatcu->sij", D[part], fed, optimize=True)
 
 
+def skewness(statistic: Statistic) -> float:
+    """Largest third cumulant of the statistic along its principal axes, in units of its spread, at omega = 0, V = I.
+
+    What the central limit drops first; of order 1/sqrt(summands).
+    """
+    covariance, parts = np.zeros((statistic.dimension,) * 2), []
+    for kind in statistic.kinds:
+        z, weights = _rule(kind.rows.shape[1], statistic.program.tokens)
+        values = summand_values(kind, z) @ statistic.basis
+        values = values - weights @ values
+        covariance += (kind.factors**2).sum() * (values.T * weights) @ values
+        parts.append((values, weights, (kind.factors**3).sum()))
+    sizes, axes = np.linalg.eigh(covariance)
+    third = sum(cubes * (weights @ (values @ axes) ** 3) for values, weights, cubes in parts)
+    return float(np.abs(third / sizes**1.5).max())
+
+
 class CavityOfSum:
     """The statistic and the other fields, whitened together: xi = m + Lambda zeta, xi = (c, h_R), h_R row by row."""
 
@@ -219,12 +236,12 @@ class CavityOfSum:
         if cov is None:
             return FieldMoments(inside, g, None, None)
         H = np.swapaxes(self.inverse, 1, 2) @ (cov - np.eye(cov.shape[1])) @ self.inverse
-        D = np.zeros((S, self.dimension, P, T))
-        D[:, :n] = self.slope
+        slopes = np.zeros((S, self.dimension, P, T))
+        slopes[:, :n] = self.slope
         for k, row in enumerate(rest):
             for t in range(T):
-                D[:, n + k * T + t, row, t] = 1.0
-        D = D.reshape(S, self.dimension, P * T)
+                slopes[:, n + k * T + t, row, t] = 1.0
+        D = slopes.reshape(S, self.dimension, P * T)
         dg = (np.swapaxes(D, 1, 2) @ H @ D).reshape(S, P, T, P, T)
         for kind, curvature in zip(self.measure.statistic.kinds, self.curvature, strict=True):
             own = np.einsum("sgiatcu,si->gsactu", curvature, gamma[:, :n], optimize=True)
@@ -283,7 +300,7 @@ class ThroughStatistic:
 
 def _entries(statistic: Statistic, x: np.ndarray, mean: np.ndarray, root: np.ndarray, white: int) -> Arrays:
     """Entries of the statistic's matrix, then the free fields, at whitened x (d, n, C)."""
-    linked = root.any(axis=0)
+    linked = np.any(root != 0.0, axis=0)
     numbers = []
     for i in range(white):
         value = mean[:, i]
@@ -292,11 +309,12 @@ def _entries(statistic: Statistic, x: np.ndarray, mean: np.ndarray, root: np.nda
         numbers.append(np.broadcast_to(value, x.shape[1:]))
     n = statistic.dimension
     matrix = []
-    for e, origin in enumerate(statistic.origin):
-        value = np.full(x.shape[1:], origin)
-        for i in np.flatnonzero(statistic.basis[e]):
-            value += statistic.basis[e, i] * numbers[i]
-        matrix.append(value)
+    for origin, weights in zip(statistic.origin, statistic.basis, strict=True):
+        entry = np.full(x.shape[1:], origin)
+        for weight, number in zip(weights, numbers, strict=False):
+            if weight:
+                entry += weight * number
+        matrix.append(entry)
     return [*matrix, *numbers[n:]]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import sympy as sp
 
 from smisym.architecture import Architecture
-from smisym.central_limit import ThroughStatistic
+from smisym.central_limit import ThroughStatistic, skewness
 from smisym.channel import Channel
 from smisym.charts import LevelSet, find_level_set, record_refusals
 from smisym.derivation import Derivation, Formula, Step
@@ -17,6 +17,7 @@ from smisym.link import LinkFunction, Observation, link_function
 from smisym.measure import Measure, OnAllFields, OnLevelSet
 from smisym.program import Program
 from smisym.smi import SMI
+from smisym.statistic import Statistic
 from smisym.symmetry import Symmetry, find_symmetry, jacobian_rank
 
 
@@ -120,20 +121,52 @@ def record_statistic(link: LinkFunction, derivation: Derivation) -> None:
             "dropped is the third cumulant, of relative order $1/\\sqrt{n}$ in a single posterior of $n$ terms and "
             "$1/n$ in averages over outputs. The derivatives of the denoiser hold the covariance fixed, which is of "
             "the same order.",
+            _statistic_formulas(statistic),
             (
-                *(Formula(f"s_{{{k}}}", kind.expression, f"{len(kind.rows)} term(s) of this form, up to a factor")
-                  for k, kind in enumerate(statistic.kinds, start=1)),
-                Formula(r"\mu, \Sigma", rf"\mathbb{{E}}[{sp.latex(S)} \mid \omega], \quad "
-                        rf"\mathrm{{Cov}}[{sp.latex(S)} \mid \omega]", "by quadrature, term by term"),
-                Formula("g_k", r"\left(\frac{\partial \mu}{\partial \omega_k}\right)^{\top} \Sigma^{-1}"
-                        r"\,(\mathbb{E}[S \mid y] - \mu)", "where the terms are not coupled with the other fields"),
-                *(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}")
-                  for a in statistic.program.assigns),
+                ("the output is a function of the sum and the other fields", _check_statistic(link)),
+                ("what is dropped first", f"standardised third cumulant at omega = 0: {skewness(statistic):.2g}"),
+                ("error for two tokens, tied, rank one, n terms with readouts 1/n", _MEASURED),
             ),
-            (("the sum reproduces the link", "see tests"),),
             source="arXiv 2502.00901, appendix A.4 (the committee); the closure is derived here",
         )
-    )  # fmt: skip
+    )
+
+
+# Against the exact channel, by benchmarks/committee.py.
+_MEASURED = (
+    "measured at n = 4, 8, 16: first threshold of the last layer 6e-4, 2e-4, 9e-5; growth rate of the committee at "
+    "Q = 0 5 %, 3 %, 2 %, and where the overlap of the last layer is 0.99 8 %, 4 %, 1 %"
+)
+
+
+def _statistic_formulas(statistic: Statistic) -> tuple[Formula, ...]:
+    S = sp.latex(statistic.target)
+    terms = [
+        Formula(f"s_{{{k}}}", kind.expression, f"{len(kind.rows)} term(s) of this form, up to a factor")
+        for k, kind in enumerate(statistic.kinds, start=1)
+    ]
+    moments = rf"\mathbb{{E}}[{S} \mid \omega], \quad \mathrm{{Cov}}[{S} \mid \omega]"
+    denoiser = rf"(\partial \mu / \partial \omega_k)^{{\top}}\, \Sigma^{{-1}} (\mathbb{{E}}[{S} \mid y] - \mu)"
+    program = [Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in statistic.program.assigns]
+    return (
+        *terms,
+        Formula(r"\mu, \Sigma", moments, "by quadrature, term by term"),
+        Formula(r"g_k", denoiser, "where the terms are not coupled with the other fields"),
+        *program,
+    )
+
+
+def _check_statistic(link: LinkFunction) -> str:
+    """That the program in the sum gives the link's outputs; raises where it does not."""
+    statistic = link.statistic
+    if statistic is None:
+        raise TypeError("the program has no additive statistic")
+    Z = np.random.default_rng(0).standard_normal((16, link.fields, link.tokens))
+    reduced = link.through_statistic(np.concatenate([statistic(Z), Z[:, list(statistic.rest)]], axis=1))
+    off = float(np.abs(reduced - link(Z)).max())
+    if off > 1e-9:
+        raise ArithmeticError(f"the program in the sum misses the link by {off:.1e}")
+    return "equal outputs at 16 random fields"
 
 
 def _level_set(link: LinkFunction, derivation: Derivation) -> LevelSet | None:

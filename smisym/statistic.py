@@ -86,12 +86,12 @@ class Statistic:
         """S (S, T', T) at fields Z (S, P, T)."""
         total = np.broadcast_to(self.constant, (len(Z), len(self.constant))).copy()
         for kind in self.kinds:
-            total += np.einsum("g,sge->se", kind.factors, _values(kind, Z[:, kind.rows]))
+            total += np.einsum("g,sge->se", kind.factors, summand_values(kind, Z[:, kind.rows]))
         return total.reshape(len(Z), *map(int, self.target.shape))
 
 
-def _values(kind: Summands, fields: np.ndarray) -> np.ndarray:
-    """(..., E) the function of a kind at fields (..., r, T)."""
+def summand_values(kind: Summands, fields: np.ndarray) -> np.ndarray:
+    """(..., E) the function of a kind, without its factors, at fields (..., r, T)."""
     arguments = np.moveaxis(fields.reshape(*fields.shape[:-2], -1), -1, 0)
     with np.errstate(over="ignore", under="ignore"):
         found = kind.entries(*arguments)
@@ -215,7 +215,7 @@ def _directions(kinds: tuple[Summands, ...], constant: np.ndarray, tokens: int) 
     rng = np.random.default_rng(0)
     origin, varied = constant.copy(), []
     for kind in kinds:
-        values = _values(kind, rng.standard_normal((4 * E + 16, kind.rows.shape[1], tokens)))
+        values = summand_values(kind, rng.standard_normal((4 * E + 16, kind.rows.shape[1], tokens)))
         varied.append(values[1:] - values[0])
         origin = origin + kind.factors.sum() * values[0]
     _, size, vectors = np.linalg.svd(np.concatenate(varied), full_matrices=False)
