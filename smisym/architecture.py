@@ -26,6 +26,7 @@ OUTPUTS = ("attention", "sequence")
 LAYOUTS = ("shared", "split")
 COMBINATIONS = ("stack", "sum")
 LIMITS = ("first_order", "ode")
+STATISTICS = ("exact", "gaussian")
 
 Table = tuple[tuple[float, ...], ...]
 Mask = str | tuple[tuple[bool, ...], ...]
@@ -132,6 +133,10 @@ class Architecture:
         "first_order", where these layers act on the original tokens and their attention matrices add up (a committee,
         exact as the readouts vanish at fixed depth), or "ode", where their sum is replaced by its limit at fixed
         sum of the readouts, the solution of an ordinary differential equation.
+    statistic
+        How posteriors treat layers or heads that enter the output through one sum only.  "exact": all their fields are
+        integrated, at a cost that grows with their number.  "gaussian": given the cavity the sum is taken for Gaussian
+        (central limit), so that only its T (T - 1) numbers are integrated; averages are wrong by O(1/number of terms).
 
     Compared by value and hashable; its ``repr`` is the Python that makes it.
     Raises :class:`~smisym.errors.InputError`.
@@ -144,6 +149,7 @@ class Architecture:
     head_layout: str = "shared"
     combine: str = "stack"
     limit: str | None = None
+    statistic: str = "exact"
 
     def __post_init__(self) -> None:
         _put(self, "tokens", _integer("tokens", self.tokens, 2))
@@ -154,6 +160,7 @@ class Architecture:
         _put(self, "combine", _choice("combine", self.combine, COMBINATIONS))
         if self.limit is not None:
             _put(self, "limit", _choice("limit", self.limit, LIMITS))
+        _put(self, "statistic", _choice("statistic", self.statistic, STATISTICS))
         for number, layer in enumerate(self.layers, start=1):
             _check_tables(layer, number, self.tokens)
         _check_heads(self)
@@ -182,7 +189,7 @@ class Architecture:
 
 
 # Fields that came after files were first named by digests.
-_LATER = ("readout", "scale", "mask", "position", "head_layout", "combine", "limit")
+_LATER = ("readout", "scale", "mask", "position", "head_layout", "combine", "limit", "statistic")
 
 
 def _without_later(declaration: Any, table: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Unfolding
 from smisym.link import LinkFunction, Observation
-from smisym.measure import Whitened
+from smisym.measure import CavityOfFields, Whitened, cavity_of_fields
 from smisym.placing import Places, find_places
 
 # Free fields and latent coordinates at which the output is read off v, on which it does not depend: any generic point.
@@ -53,6 +53,9 @@ class AroundLevelSet:
     def coordinates(self, observation: Observation) -> Coordinates:
         y = observation.y.reshape(len(observation), -1)
         return Coordinates(y, np.zeros(len(y)))
+
+    def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
+        return cavity_of_fields(self, omega, V)
 
     def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> Around:
         return Around(self.level_set, self.link, u, omega, factor)

@@ -15,7 +15,7 @@ from smisym import importance, quadrature
 from smisym.around import AroundLevelSet
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation, check_fields
-from smisym.measure import Measure, OnAllFields
+from smisym.measure import Cavity, CavityOfFields, Measure, OnAllFields
 from smisym.solution import Result
 
 # Samples integrated together, by free dimensions: enough to amortise the interpreter, few enough for the cache and for
@@ -100,21 +100,19 @@ class Channel:
         """
         observation = self._observation(y)
         omega = check_fields(omega, self.fields, self.tokens)
-        strong = self._strong(V, len(omega))
-        if strong.any() and self.strong is not None:
-            return self._apart(strong, observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
         if len(observation) != len(omega):
             raise InputError(
                 "lengths of y and omega", (len(observation), len(omega)), "equal", "give one omega (P, T) for each y"
             )
-        factor = self._factor(V, len(omega))
+        cavity = self._cavity(omega, V)
+        strong = self._strong(cavity, len(omega))
+        if strong.any() and self.strong is not None:
+            return self._apart(strong, observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
         rtol = self.default_rtol() if rtol is None else rtol
         if not (np.isfinite(rtol) and rtol > 0):
             raise InputError("rtol", rtol, "a positive number", "use 1e-6, or 1e-3 in many dimensions")
         coordinates = self.measure.coordinates(observation)
-        return self._integrate(
-            coordinates.values, coordinates.relative_error, omega, factor, cov, rtol, seed, max_nodes
-        )
+        return self._integrate(coordinates.values, coordinates.relative_error, cavity, cov, rtol, seed, max_nodes)
 
     def moments_at(
         self,
@@ -132,16 +130,15 @@ class Channel:
         u = np.asarray(u, dtype=float)
         if u.ndim != 2 or len(u) != len(omega) or not np.isfinite(u).all():
             raise InputError("coordinates u", u.shape, f"finite, of shape ({len(omega)}, n)", "one row a sample")
-        factor = self._factor(V, len(omega))
         rtol = self.default_rtol() if rtol is None else rtol
-        return self._integrate(u, np.zeros(len(u)), omega, factor, cov, rtol, seed, max_nodes)
+        return self._integrate(u, np.zeros(len(u)), self._cavity(omega, V), cov, rtol, seed, max_nodes)
 
-    def _strong(self, V: np.ndarray, samples: int) -> np.ndarray:
+    def _strong(self, cavity: Cavity, samples: int) -> np.ndarray:
         """(samples,) where the noise is too strong, beside V, for integrals around the level set."""
-        if not isinstance(self.measure, AroundLevelSet):
+        if not isinstance(self.measure, AroundLevelSet) or not isinstance(cavity, CavityOfFields):
             return np.zeros(samples, dtype=bool)
-        factor = self._factor(V, samples)
-        return np.broadcast_to(~self.measure.noise_is_weak(factor[:1] if np.ndim(V) == 2 else factor), (samples,))
+        factor = cavity.factor if cavity.factor.strides[0] else cavity.factor[:1]
+        return np.broadcast_to(~self.measure.noise_is_weak(factor), (samples,))
 
     def _apart(
         self, strong: np.ndarray, observation: Observation, omega: np.ndarray, V: np.ndarray, **how: Any
@@ -165,26 +162,24 @@ class Channel:
         self,
         u: np.ndarray,
         ill: np.ndarray,
-        omega: np.ndarray,
-        factor: np.ndarray,
+        cavity: Cavity,
         cov: bool,
         rtol: float,
         seed: int,
         max_nodes: int | None,
     ) -> Moments:
-        S = len(omega)
-        if S > 1 and not omega.any() and (factor == factor[0]).all():
+        S = len(u)
+        if S > 1 and cavity.constant:
             first, where = np.unique(u, axis=0, return_index=True, return_inverse=True)[1:]
             if 2 * len(first) < S:
                 # Outputs that repeat, as discrete ones do: one integral for all of a kind.
-                one = self._integrate(u[first], ill[first], omega[first], factor[first], cov, rtol, seed, max_nodes)
+                one = self._integrate(u[first], ill[first], cavity.take(first), cov, rtol, seed, max_nodes)
                 return one.take(where.reshape(-1))
         block = _BLOCK.get(self.free_dimensions, _BLOCK_ELSE)
         parts = [
-            self._block(slice(i, min(i + block, S)), u, omega, factor, cov, rtol, seed, max_nodes)
-            for i in range(0, S, block)
+            self._block(slice(i, min(i + block, S)), u, cavity, cov, rtol, seed, max_nodes) for i in range(0, S, block)
         ]
-        return self._assemble(parts, omega, factor, ill, cov, rtol)
+        return self._assemble(parts, cavity, ill, cov, rtol)
 
     def g_out(
         self, y: np.ndarray | Observation, omega: np.ndarray, V: np.ndarray, *, rtol: float | None = None, seed: int = 0
@@ -239,29 +234,17 @@ class Channel:
             return y
         return observation_from_array(y, self.link)
 
-    def _factor(self, V: np.ndarray, samples: int) -> np.ndarray:
-        """Cholesky factor (S, P, P) of V with the free rows first."""
+    def _cavity(self, omega: np.ndarray, V: np.ndarray) -> Cavity:
+        """The Gaussian of the fields, of a covariance that is checked first."""
         V = np.asarray(V, dtype=float)
-        P = self.fields
+        P, samples = self.fields, len(omega)
         if V.shape not in ((P, P), (samples, P, P)):
             raise InputError(
                 "shape of V", V.shape, f"({P}, {P}) or ({samples}, {P}, {P})", "give one V or one a sample"
             )
         if not np.isfinite(V).all() or (np.abs(V - np.swapaxes(V, -1, -2)) > 1e-12 * np.abs(V).max()).any():
             raise InputError("V", V, "a finite symmetric matrix", "symmetrise V and remove NaN")
-        order = list(self.measure.order)
-        V = V[..., order, :][..., :, order]
-        try:
-            factor = np.linalg.cholesky(V)
-        except np.linalg.LinAlgError:
-            smallest = float(np.linalg.eigvalsh(V).min())
-            raise InputError(
-                "V",
-                f"a matrix with smallest eigenvalue {smallest:.3g}",
-                "positive definite",
-                "at perfect recovery no channel is needed; else check that Q < I",
-            ) from None
-        return np.broadcast_to(factor, (samples, P, P))
+        return self.measure.cavity(omega, V.reshape(-1, P, P))
 
     # ---- integration ---------------------------------------------------------------------------
 
@@ -269,15 +252,14 @@ class Channel:
         self,
         where: slice,
         u: np.ndarray,
-        omega: np.ndarray,
-        factor: np.ndarray,
+        cavity: Cavity,
         cov: bool,
         rtol: float,
         seed: int,
         max_nodes: int | None,
     ) -> tuple[quadrature.Posterior, np.ndarray]:
         """Posterior of one block of samples, and which of them were sampled rather than integrated."""
-        integrand = self.measure.integrand(u[where], omega[where], factor[where])
+        integrand = cavity.take(where).integrand(u[where])
         dim, S = integrand.dim, integrand.samples
         nothing = np.zeros(S, dtype=bool)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
@@ -299,41 +281,27 @@ class Channel:
     def _assemble(
         self,
         parts: list[tuple[quadrature.Posterior, np.ndarray]],
-        omega: np.ndarray,
-        factor: np.ndarray,
+        cavity: Cavity,
         ill: np.ndarray,
         cov: bool,
         rtol: float,
     ) -> Moments:
-        S, P, T = omega.shape
-        order = list(self.measure.order)
+        where = self.measure.fields_of_zeta
 
         def join(name: str) -> np.ndarray:
             return np.concatenate([getattr(p, name) for p, _ in parts]) if parts else np.empty(0)
 
-        fields_of_zeta = self.measure.fields_of_zeta
-        mean = join("mean")[:, fields_of_zeta].reshape(S, P, T)
-        inverse = np.linalg.inv(factor)
-        g, inside = np.empty_like(omega), np.empty_like(omega)
-        g[:, order] = np.swapaxes(inverse, 1, 2) @ mean
-        inside[:, order] = factor @ mean
-        inside += omega
-        log_partition = join("log_norm") - 0.5 * P * T * np.log(2 * np.pi) + self.measure.log_constant(factor)
-        spread = dg = None
-        if cov:
-            zeta = join("cov")[:, fields_of_zeta][:, :, fields_of_zeta].reshape(S, P, T, P, T)
-            spread, dg = np.empty_like(zeta), np.empty_like(zeta)
-            grid = np.ix_(range(S), order, range(T), order, range(T))
-            spread[grid] = np.einsum("spi,sitju,sqj->sptqu", factor, zeta, factor, optimize=True)
-            centred = zeta - np.eye(P * T).reshape(P, T, P, T)
-            dg[grid] = np.einsum("sip,sitju,sjq->sptqu", inverse, centred, inverse, optimize=True)
+        found = cavity.fields(join("mean")[:, where], join("cov")[:, where][:, :, where] if cov else None)
+        log_partition = join("log_norm") - 0.5 * cavity.dimension * np.log(2 * np.pi) + cavity.log_constant()
         result = Result.SUCCESS
         if (ill > max(1e-6, 10 * rtol)).any():
             result = Result.ILL_CONDITIONED
         elif not join("converged").all():
             result = Result.INTEGRATION
         statistical = np.concatenate([s for _, s in parts]) if parts else np.empty(0, dtype=bool)
-        return Moments(log_partition, inside, spread, g, dg, join("error"), join("nodes"), statistical, result)
+        return Moments(
+            log_partition, found.mean, found.cov, found.g, found.dg, join("error"), join("nodes"), statistical, result
+        )
 
 
 def _doubted(posterior: quadrature.Posterior, integrand: Any, rtol: float) -> quadrature.Posterior:

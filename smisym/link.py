@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import sympy as sp
@@ -16,6 +17,7 @@ from smisym.errors import InputError
 from smisym.network import Row, build_program, record_architecture
 from smisym.program import Assign, Program
 from smisym.smi import SMI
+from smisym.statistic import Statistic, find_statistic
 from smisym.unroll import Unroller
 
 
@@ -96,6 +98,24 @@ class LinkFunction:
     def labels(self) -> tuple[str, ...]:
         """For each row of Z, its name in plain text."""
         return tuple(row.label for row in self.rows)
+
+    @cached_property
+    def statistic(self) -> Statistic | None:
+        """The sum through which alone some of the rows of Z enter the output, or None."""
+        return find_statistic(self.program, self.row_inputs)
+
+    @cached_property
+    def through_statistic(self) -> LinkFunction:
+        """The same output as a function of the rows of the statistic's matrix and of the other rows of Z."""
+        if self.statistic is None:
+            raise TypeError("the program has no additive statistic")
+        program = self.statistic.program
+        names = program.inputs[0]
+        rows = [Row(0, 0, 1, 0, f"{names.name}[{i + 1}]") for i in range(int(names.shape[0]))]
+        inputs = {self.program.inputs.index(symbol): k for k, symbol in enumerate(program.inputs) if k}
+        rest = [self.rows[r] for r in self.statistic.rest]
+        rows += [Row(inputs[row.input], row.layer, row.head, row.slice, row.label) for row in rest]
+        return _link(program, tuple(rows), self.slices, self.noise)
 
     @property
     def output_shape(self) -> tuple[int, ...]:

@@ -6,12 +6,15 @@ measure asks for; the integrators of :mod:`smisym.quadrature` and :mod:`smisym.i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from smisym.charts import LevelSet
 from smisym.charts.base import FLAT, LINE, Arrays, Coordinates, Sheets
+from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation
 from smisym.modes import Integrand
 
@@ -27,15 +30,50 @@ class Posteriors(Integrand, Protocol):
         ...
 
 
+class Cavity(Protocol):
+    """The Gaussian of the fields of a batch of samples before their outputs are seen, whitened.
+
+    constant: whether it is centred and the same for all samples.  dimension: how many numbers are whitened.
+    """
+
+    constant: bool
+    dimension: int
+
+    def take(self, index: slice | np.ndarray) -> Cavity:
+        """The same for some of the samples."""
+        ...
+
+    def integrand(self, u: np.ndarray) -> Posteriors:
+        """The posterior at coordinates u (S, n) of the outputs."""
+        ...
+
+    def log_constant(self) -> np.ndarray:
+        """What the log of the integral lacks to the log-partition, (S,), beside (2 pi)^(dimension / 2)."""
+        ...
+
+    def fields(self, mean: np.ndarray, cov: np.ndarray | None) -> FieldMoments:
+        """Moments of the fields from those of the whitened numbers, (S, dimension) and (S, dimension, dimension)."""
+        ...
+
+
+@dataclass(frozen=True)
+class FieldMoments:
+    """Mean (S, P, T) and covariance (S, P, T, P, T) of the fields, g_out and its derivative, or None for these two."""
+
+    mean: np.ndarray
+    g: np.ndarray
+    cov: np.ndarray | None
+    dg: np.ndarray | None
+
+
 class Measure(Protocol):
     """How the posterior of one output is integrated.
 
-    order: the rows of the fields in the order in which they are whitened.  dim: dimensions of the integral.
-    fields_of_zeta: where the P T whitened fields are among the coordinates that the integrator reports.
+    dim: dimensions of the integral.
+    fields_of_zeta: where the whitened numbers are among the coordinates that the integrator reports.
     smooth: whether the integrand is, so that a lattice converges fast.
     """
 
-    order: tuple[int, ...]
     dim: int
     smooth: bool
     fields_of_zeta: np.ndarray
@@ -44,11 +82,92 @@ class Measure(Protocol):
         """What the integrand needs of the outputs, (S, n)."""
         ...
 
+    def cavity(self, omega: np.ndarray, V: np.ndarray) -> Cavity:
+        """The Gaussian with mean omega (S, P, T) and covariance V, (1, P, P) or (S, P, P); InputError for a bad V."""
+
+        ...
+
+
+Integrands = Callable[[np.ndarray, np.ndarray, np.ndarray], Posteriors]
+
+
+class CavityOfFields:
+    """All fields, whitened row by row: Z = omega + L zeta with V = L L^T, the rows in the measure's order."""
+
+    def __init__(
+        self,
+        omega: np.ndarray,
+        factor: np.ndarray,
+        order: tuple[int, ...],
+        integrands: Integrands,
+        constants: Callable[[np.ndarray], np.ndarray],
+    ) -> None:
+        self.omega, self.factor, self.order = omega, factor, list(order)
+        self._integrands, self._constants = integrands, constants
+        self.dimension = int(np.prod(omega.shape[1:]))
+        self.constant = bool(len(omega) and not omega.any() and (factor == factor[0]).all())
+
+    def take(self, index: slice | np.ndarray) -> CavityOfFields:
+        return CavityOfFields(
+            self.omega[index], self.factor[index], tuple(self.order), self._integrands, self._constants
+        )
+
+    def integrand(self, u: np.ndarray) -> Posteriors:
+        return self._integrands(u, self.omega, self.factor)
+
+    def log_constant(self) -> np.ndarray:
+        return self._constants(self.factor)
+
+    def fields(self, mean: np.ndarray, cov: np.ndarray | None) -> FieldMoments:
+        S, P, T = self.omega.shape
+        order, factor = self.order, self.factor
+        zeta = mean.reshape(S, P, T)
+        inverse = np.linalg.inv(factor)
+        g, inside = np.empty_like(self.omega), np.empty_like(self.omega)
+        g[:, order] = np.swapaxes(inverse, 1, 2) @ zeta
+        inside[:, order] = factor @ zeta
+        inside += self.omega
+        if cov is None:
+            return FieldMoments(inside, g, None, None)
+        second = cov.reshape(S, P, T, P, T)
+        spread, dg = np.empty_like(second), np.empty_like(second)
+        grid = np.ix_(range(S), order, range(T), order, range(T))
+        spread[grid] = np.einsum("spi,sitju,sqj->sptqu", factor, second, factor, optimize=True)
+        centred = second - np.eye(P * T).reshape(P, T, P, T)
+        dg[grid] = np.einsum("sip,sitju,sjq->sptqu", inverse, centred, inverse, optimize=True)
+        return FieldMoments(inside, g, spread, dg)
+
+
+def cholesky(V: np.ndarray) -> np.ndarray:
+    """Cholesky factors of V (..., P, P), or an InputError."""
+    try:
+        return np.linalg.cholesky(V)
+    except np.linalg.LinAlgError:
+        smallest = float(np.linalg.eigvalsh(V).min())
+        raise InputError(
+            "V",
+            f"a matrix with smallest eigenvalue {smallest:.3g}",
+            "positive definite",
+            "at perfect recovery no channel is needed; else check that Q < I",
+        ) from None
+
+
+class OfFields(Protocol):
+    """A measure whose cavity is that of all fields, whitened row by row in some order."""
+
+    order: tuple[int, ...]
+
     def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> Posteriors: ...
 
-    def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        """What the log of the integral lacks to the log-partition, (S,), beside (2 pi)^(P T / 2)."""
-        ...
+    def log_constant(self, factor: np.ndarray) -> np.ndarray: ...
+
+
+def cavity_of_fields(measure: OfFields, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
+    """The cavity of such a measure; V (1, P, P) or (S, P, P)."""
+    order = list(measure.order)
+    factor = cholesky(V[..., order, :][..., :, order])
+    factor = np.broadcast_to(factor, (len(omega), *factor.shape[1:]))
+    return CavityOfFields(omega, factor, measure.order, measure.integrand, measure.log_constant)
 
 
 class OnLevelSet:
@@ -64,6 +183,9 @@ class OnLevelSet:
 
     def coordinates(self, observation: Observation) -> Coordinates:
         return self.level_set.coordinates(observation)
+
+    def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
+        return cavity_of_fields(self, omega, V)
 
     def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> Whitened:
         return Whitened(self.level_set, self.tokens, u, omega, factor)
@@ -86,6 +208,9 @@ class OnAllFields:
     def coordinates(self, observation: Observation) -> Coordinates:
         y = observation.y.reshape(len(observation), -1)
         return Coordinates(y, np.zeros(len(y)))
+
+    def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
+        return cavity_of_fields(self, omega, V)
 
     def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> OnFields:
         return OnFields(self.link, u, omega, factor)
@@ -155,13 +280,18 @@ class Whitened:
         self.level_set, self.tokens = level_set, tokens
         self.u, self.omega, self.factor = u, omega, factor
         self.n_free, self.n_solved = len(level_set.free_rows), len(level_set.solved_rows)
+        self.n_white = self._white()
         self.samples = len(u)
-        self.dim = self.n_free * tokens + len(level_set.latents)
+        self.dim = self.n_white + len(level_set.latents)
         self.residuals = self.n_solved * tokens
         self.branches = level_set.branches
         self.reach = 1.0
         # Which entries of the factor below the diagonal are used at all: most V are diagonal.
         self._linked = np.any(factor != 0.0, axis=0)
+
+    def _white(self) -> int:
+        """How many of the coordinates x are whitened numbers."""
+        return self.n_free * self.tokens
 
     def take(self, index: np.ndarray) -> Whitened:
         """The same for some of the samples."""
@@ -193,7 +323,7 @@ class Whitened:
     def _latent(self, x: np.ndarray) -> tuple[list[np.ndarray], np.ndarray | None]:
         """Latent coordinates at x, and the log of their measure relative to a standard normal."""
         latent, total = [], None
-        for kind, value in zip(self.level_set.latents, x[self.n_free * self.tokens :], strict=True):
+        for kind, value in zip(self.level_set.latents, x[self.n_white :], strict=True):
             # Far beyond any scale of the fields at both ends, so that no mass is cut off.
             if kind == LINE:
                 latent.append(np.sinh(value))

@@ -11,7 +11,7 @@ from smisym.channel import Channel
 from smisym.charts import LevelSet, find_level_set, record_refusals
 from smisym.derivation import Derivation
 from smisym.errors import NoChartError
-from smisym.integration import choose_measure, record_channel
+from smisym.integration import choose_measure, record_channel, record_statistic
 from smisym.link import LinkFunction, Observation, link_function
 from smisym.program import Program
 from smisym.smi import SMI
@@ -22,7 +22,8 @@ from smisym.symmetry import Symmetry, find_symmetry, jacobian_rank
 class Model:
     """Everything that solvers need, as plain arrays and callables.
 
-    ``architecture`` is None for a model compiled from an anonymous program.
+    ``architecture`` is None for a model compiled from an anonymous program.  ``level_set`` is a chart of the link in
+    the fields, or in the statistic and the fields beside it where the declaration says ``statistic="gaussian"``.
     """
 
     architecture: Architecture | SMI | None
@@ -81,8 +82,11 @@ def compile(architecture: Architecture | SMI | Program) -> Model:
     link = link_function(architecture, derivation)
     declared = None if isinstance(architecture, Program) else architecture
     symmetry = find_symmetry(link, derivation)
-    level_set = _level_set(link, derivation)
-    measure = choose_measure(link, level_set, symmetry, derivation)
+    through = isinstance(declared, Architecture) and declared.statistic == "gaussian"
+    if through:
+        record_statistic(link, derivation)
+    level_set = _level_set(link.through_statistic if through else link, derivation)
+    measure = choose_measure(link, level_set, symmetry, derivation, through=through)
     channel = Channel(link, measure)
     record_channel(channel, level_set, derivation)
     return Model(declared, link, symmetry, level_set, channel, derivation)

@@ -18,6 +18,7 @@ from scipy.stats import qmc
 
 from smisym.charts.base import Coordinates
 from smisym.link import LinkFunction, Observation
+from smisym.measure import CavityOfFields, cavity_of_fields
 from smisym.roots import Roots, along_line, distinct, from_starts, jacobian, log_volume, newton
 
 # Random fields at which choices of entries are judged, at most so many choices, and choices tried.
@@ -129,6 +130,9 @@ class OnPoints:
                 self._known.pop(next(iter(self._known)))
             self._known[key] = self._solve(y)
         return self._known[key]
+
+    def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
+        return cavity_of_fields(self, omega, V)
 
     def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> PointPosterior:
         return PointPosterior(u, omega, factor)
@@ -242,6 +246,9 @@ class OnSlices:
     def coordinates(self, observation: Observation) -> Coordinates:
         values = self.surface.seen(observation)
         return Coordinates(values, np.zeros(len(values)))
+
+    def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
+        return cavity_of_fields(self, omega, V)
 
     def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> SlicePosterior:
         return SlicePosterior(self.surface, self.choices, u, omega, factor)

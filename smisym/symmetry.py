@@ -20,8 +20,10 @@ from smisym.program import Program
 
 # Fields at which a candidate is tried, and how well the outputs must agree relative to their size.
 _TRIALS, _EQUAL = 24, 1e-9
-# Finite groups are listed up to this many elements.
-_MOST = 4096
+# Finite groups are listed up to this many elements, and this many numbers in all of them.
+_MOST, _MOST_NUMBERS = 4096, 4_000_000
+# With more inputs than this, candidates that are products of others are not tried.
+_FEW = 8
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class _Found:
 def find_symmetry(link: LinkFunction, derivation: Derivation) -> Symmetry:
     """LinkFunction -> Symmetry: candidates are read off the program and tried on random fields; records the finds."""
     trial = _Trial(link)
-    discrete = [found for found in (trial(*candidate) for candidate in _candidates(link)) if found is not None]
+    discrete = _discrete(link, trial)
     rotations = tuple(group for group in _rank_groups(link) if trial.turns(group))
     signs = _sign_group([f.matrix for f in discrete if f.invariant], link.fields)
     basis, projectors = invariant_basis([f.matrix for f in discrete], rotations, link.row_slices)
@@ -137,27 +139,59 @@ class _Trial:
         return True
 
 
-def _candidates(link: LinkFunction) -> Iterator[tuple[np.ndarray, str]]:
-    """Flips of inputs, then exchanges of inputs of one shape (with their partners in the same head)."""
-    program, P = link.program, link.fields
-    rows = [[r for r, i in enumerate(link.row_inputs) if i == k] for k in range(len(program.inputs))]
-    names = [symbol.name for symbol in program.inputs]
-    for flipped in _subsets(len(rows)):
-        matrix = np.eye(P)
+def _discrete(link: LinkFunction, trial: _Trial) -> list[_Found]:
+    """Flips of inputs, then exchanges of inputs of one shape (with their partners in the same head), that pass."""
+    found = _flips(link, trial) + _exchanges(link, trial)
+    if link.slices > 1:
+        found += [one for candidate in _slice_exchanges(link) if (one := trial(*candidate)) is not None]
+    return found
+
+
+def _input_rows(link: LinkFunction) -> list[list[int]]:
+    """The rows of Z of each input."""
+    return [[r for r, i in enumerate(link.row_inputs) if i == k] for k in range(len(link.program.inputs))]
+
+
+def _flips(link: LinkFunction, trial: _Trial) -> list[_Found]:
+    """All sets of inputs while they are few; else single ones, then pairs and the whole of those that do not pass."""
+    rows, names = _input_rows(link), [symbol.name for symbol in link.program.inputs]
+
+    def tried(flipped: tuple[int, ...]) -> _Found | None:
+        matrix = np.eye(link.fields)
         for k in flipped:
             matrix[rows[k], rows[k]] = -1.0
-        yield matrix, ", ".join(f"{names[k]} to -{names[k]}" for k in flipped)
-    heads = _heads(link)
-    for a, b in itertools.combinations(heads, 2):
+        return trial(matrix, ", ".join(f"{names[k]} to -{names[k]}" for k in flipped))
+
+    count = len(rows)
+    if count <= _FEW:
+        sets = [s for size in range(1, count + 1) for s in itertools.combinations(range(count), size)]
+        return [one for flipped in sets if (one := tried(flipped)) is not None]
+    singles = [tried((k,)) for k in range(count)]
+    left = [k for k, one in enumerate(singles) if one is None or not one.invariant]
+    sets = [*itertools.combinations(left, 2), *([tuple(left)] if len(left) > 2 else [])]
+    return [one for one in [*singles, *map(tried, sets)] if one is not None]
+
+
+def _exchanges(link: LinkFunction, trial: _Trial) -> list[_Found]:
+    """Exchanges of heads; with many inputs, none of two heads that earlier exchanges join already."""
+    rows, names = _input_rows(link), [symbol.name for symbol in link.program.inputs]
+    heads, found = _heads(link), list[_Found]()
+    joined = list(range(len(heads)))
+    for (i, a), (j, b) in itertools.combinations(enumerate(heads), 2):
         if [len(rows[k]) for k in a] != [len(rows[k]) for k in b]:
             continue
-        matrix = np.eye(P)
-        for i, j in zip(a, b, strict=True):
-            for r, s in zip(rows[i], rows[j], strict=True):
+        if len(rows) > _FEW and joined[i] == joined[j]:
+            continue
+        matrix = np.eye(link.fields)
+        for k, m in zip(a, b, strict=True):
+            for r, s in zip(rows[k], rows[m], strict=True):
                 matrix[[r, s]] = matrix[[s, r]]
-        yield matrix, "exchange of " + " and ".join(", ".join(names[k] for k in group) for group in (a, b))
-    if link.slices > 1:
-        yield from _slice_exchanges(link)
+        one = trial(matrix, "exchange of " + " and ".join(", ".join(names[k] for k in group) for group in (a, b)))
+        if one is not None:
+            found.append(one)
+            if one.invariant:
+                joined = [joined[i] if group == joined[j] else group for group in joined]
+    return found
 
 
 def _slice_exchanges(link: LinkFunction) -> Iterator[tuple[np.ndarray, str]]:
@@ -190,14 +224,6 @@ def _rank_groups(link: LinkFunction) -> list[tuple[tuple[int, ...], ...]]:
     return found
 
 
-def _subsets(count: int) -> list[tuple[int, ...]]:
-    """Sets of inputs to try: all of them while they are few, else singles, pairs and the whole."""
-    if count <= 8:
-        sizes = range(1, count + 1)
-        return [s for size in sizes for s in itertools.combinations(range(count), size)]
-    return [*itertools.combinations(range(count), 1), *itertools.combinations(range(count), 2), tuple(range(count))]
-
-
 def _sign_group(invariances: list[np.ndarray], fields: int) -> np.ndarray:
     """All products of the flips among the invariances, the identity first, up to a largest number."""
     group = np.ones((1, fields))
@@ -228,18 +254,19 @@ def _independent(flips: list[np.ndarray]) -> list[np.ndarray]:
 def _group(invariances: list[np.ndarray], fields: int) -> np.ndarray:
     """All products of signed permutations, the identity first, up to a largest number."""
     exchanges = [m for m in invariances if not _is_flip(m)]
+    most = max(1, min(_MOST, _MOST_NUMBERS // fields**2))
     elements = {np.eye(fields).tobytes(): np.eye(fields)}
     frontier = [np.eye(fields)]
-    while frontier and len(elements) < _MOST:
+    while frontier and len(elements) < most:
         new = []
         for element, generator in itertools.product(frontier, exchanges):
             product = generator @ element + 0.0
-            if product.tobytes() not in elements and len(elements) < _MOST:
+            if product.tobytes() not in elements and len(elements) < most:
                 elements[product.tobytes()] = product
                 new.append(product)
         frontier = new
     flips = _sign_group(invariances, fields)
-    flips = flips[: max(1, _MOST // len(elements))]
+    flips = flips[: max(1, most // len(elements))]
     # Flips are carried into flips by exchanges: every element is a flip of a product of exchanges.
     found = (flips[:, None, :, None] * np.array(list(elements.values()))[None]).reshape(-1, fields, fields) + 0.0
     return np.unique(found, axis=0)[::-1] if len(elements) > 1 and len(flips) > 1 else found
@@ -253,32 +280,60 @@ def invariant_basis(
     Rows on different slices of the embedding have no overlap.
     """
     P = len(slices)
-    start = _pairs(slices)
-    constraints = [*maps, *_generators(rotations, P)]
+    pairs = [p for p in itertools.combinations_with_replacement(range(P), 2) if slices[p[0]] == slices[p[1]]]
+    orbits = _orbits(maps, pairs)
+    start = np.array([_on_pairs(row, pairs, P) for row in orbits])
     # Squares of the commutators: what they all vanish on.
     square = np.zeros((len(start), len(start)))
-    for m in constraints:
+    for m in _generators(rotations, P):
         rows = np.stack([(m @ B - B @ m).ravel() for B in start], axis=1)
         square += rows.T @ rows
     values, vectors = np.linalg.eigh(square)
     coefficients = vectors.T[values < 1e-9]
-    commutant = np.einsum("ka,aij->kij", coefficients, np.array(start))
+    commutant = np.einsum("ka,aij->kij", coefficients, start)
     projectors = _minimal_projectors(commutant)
     if projectors is not None:
         return projectors, True
-    return _sparse(commutant, np.array(start), coefficients), False
+    return _sparse(commutant, np.array([_on_pairs(row, pairs, P) for row in np.eye(len(pairs))]),
+                   coefficients @ orbits), False  # fmt: skip
 
 
-def _pairs(slices: tuple[int, ...]) -> list[np.ndarray]:
-    """Orthonormal basis of the symmetric matrices that join rows of one slice only."""
-    P = len(slices)
-    basis = []
-    for i, j in itertools.combinations_with_replacement(range(P), 2):
-        if slices[i] == slices[j]:
-            matrix = np.zeros((P, P))
-            matrix[i, j] = matrix[j, i] = 1.0 if i == j else np.sqrt(0.5)
-            basis.append(matrix)
-    return basis
+def _orbits(maps: list[np.ndarray], pairs: list[tuple[int, int]]) -> np.ndarray:
+    """(k, n) orthonormal: sums over orbits of pairs of rows, with signs, that signed exchanges leave as they are.
+
+    An exchange m moves entry (i, j) of a symmetric matrix to (c_i, c_j) with the sign s_i s_j; an orbit that comes back
+    to a pair with the other sign carries nothing.
+    """
+    number = {pair: k for k, pair in enumerate(pairs)}
+    leader, sign = np.arange(len(pairs)), np.ones(len(pairs))
+    dead = np.zeros(len(pairs), dtype=bool)
+    i, j = np.array(pairs).T
+    for m in maps:
+        image = np.abs(m).argmax(axis=1)
+        s = m[np.arange(len(m)), image]
+        low, high = np.minimum(image[i], image[j]), np.maximum(image[i], image[j])
+        turned = s[i] * s[j]
+        for k in np.flatnonzero((low != i) | (high != j) | (turned < 0)):
+            other = number[int(low[k]), int(high[k])]
+            a, b, relative = leader[k], leader[other], turned[k] * sign[k] * sign[other]
+            if a == b:
+                dead[leader == a] |= relative < 0
+                continue
+            moved = leader == b
+            sign[moved] *= relative
+            dead[moved | (leader == a)] = dead[k] or dead[other]
+            leader[moved] = a
+    rows = [np.where(leader == a, sign, 0.0) for a in np.unique(leader[~dead])]
+    return np.array([row / np.linalg.norm(row) for row in rows]).reshape(len(rows), len(pairs))
+
+
+def _on_pairs(row: np.ndarray, pairs: list[tuple[int, int]], fields: int) -> np.ndarray:
+    """The symmetric matrix with these coefficients on the orthonormal basis of pairs of rows."""
+    matrix = np.zeros((fields, fields))
+    for k in np.flatnonzero(row):
+        i, j = pairs[k]
+        matrix[i, j] = matrix[j, i] = row[k] * (1.0 if i == j else np.sqrt(0.5))
+    return matrix
 
 
 def _generators(rotations: tuple[tuple[tuple[int, ...], ...], ...], fields: int) -> list[np.ndarray]:

@@ -1,7 +1,7 @@
 """First thresholds by two computations that share neither chart nor integrator, for every family that allows it.
 
-One goes from the declaration through chart, posterior moments and scrambles; the other only draws fields and outputs and
-sorts them into bins (:mod:`oracles_binning`), which needs outputs with at most two coordinates.
+One goes from the declaration through chart, posterior moments and scrambles; the other only draws fields and outputs
+and sorts them into bins (:mod:`oracles_binning`), which needs outputs with at most two coordinates.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ QUICK = {
     "product": 2048,
     "sign-of-product": 2048,
     "p-causal": 2048,
-    "p-own-causal": 1024,
     "untied-T2": 8192,
     "tied-r2-T2": 8192,
     "tied-r3-T2": 2048,
     "noise": 2048,
-    "committee": 512,
 }
 SLOW = {
     "untied-on-tied": 1024,
@@ -65,9 +63,7 @@ def binned(name: str) -> Binned:
     return binned_rate(coordinates(model), model.fields, model.tokens, log_n=19)
 
 
-@pytest.mark.parametrize(
-    "name", [*QUICK, *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW]]
-)
+@pytest.mark.parametrize("name", [*QUICK, *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW]])
 def test_first_thresholds_are_those_of_binned_draws(name: str) -> None:
     model = smisym.compile(FAMILIES[name].declared)
     found = smisym.weak_recovery(model, samples={**QUICK, **SLOW}[name]).value[0]
