@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import smisym
-from smisym import SMI, Architecture, Attention, InputError, LevelSet, NoChartError, Refusal, Sheets
+from smisym import SMI, Architecture, Attention, InputError, LevelSet, Refusal, Sheets
 from smisym.charts import RULES
 from smisym.charts.base import Coordinates
 from smisym.stability import counting
@@ -140,10 +140,18 @@ def test_a_discrete_link_without_a_chart_is_sampled_and_says_why() -> None:
     assert "cut to a cell" in model.derivation.stage("channel")[0].text
 
 
-def test_a_continuous_link_without_a_chart_says_what_to_supply() -> None:
-    with pytest.raises(NoChartError, match="register_chart"):
-        smisym.compile(SMI("z1**5 + z1*z2**3 + z2**7", 2))
-    # With noise it needs none.
+def test_a_continuous_link_without_a_chart_is_solved_numerically_and_says_what_to_supply() -> None:
+    model = smisym.compile(SMI("z1**5 + z1*z2**3 + z2**7", 2))
+    assert model.level_set is None
+    text = model.derivation.stage("chart")[0].text
+    assert "sympy solved none of" in text
+    assert "smisym.register_chart: it supplies the free fields" in text
+    assert "solved for numerically" in model.derivation.stage("channel")[0].text
+    rng = np.random.default_rng(3)
+    Z = rng.standard_normal((30, 2, 1))
+    moments = model.channel.moments(model.observe(Z), np.zeros_like(Z), np.eye(2), rtol=3e-2)
+    assert moments.result is smisym.Result.SUCCESS
+    # With noise it needs no chart either.
     assert smisym.compile(SMI("z1**5 + z1*z2**3 + z2**7", 2, noise=0.1)).level_set is None
 
 
