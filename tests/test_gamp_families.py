@@ -48,6 +48,19 @@ FAMILIES = {
         Architecture(2, (Attention(position=POSITION),), noise=0.05), 1.2, runs=12, points=2048
     ),
     "expressions": Family(SMI("z1*z2", 2), 2.0, runs=8),
+    "causal mask": Family(Architecture(2, (Attention(mask="causal"),)), 1.0, runs=16),
+    "many layers": Family(Architecture(2, (*[Attention(readout=0.1)] * 4, Attention()), limit="ode"), 0.6),
+    "committee through its sum": Family(
+        Architecture(2, (*[Attention(readout=1 / 6)] * 6, Attention()), limit="first_order", statistic="gaussian"),
+        1.0,
+        runs=6,
+        points=2048,
+    ),
+    "sequence output of two layers": Family(
+        Architecture(4, (Attention(), Attention()), output="sequence"), 0.15, runs=8, points=1024
+    ),
+    "hardmax": Family(Architecture(2, (Attention(activation="hardmax"),)), 2.0, runs=4, points=512),
+    "linear scores": Family(Architecture(2, (Attention(tied=False, activation="linear"),)), 0.5, runs=16),
 }
 
 
@@ -75,7 +88,9 @@ def runs(model: Model, family: Family, dim: int) -> dict[str, np.ndarray]:
 
 # Without noise, scores of position only move the chart; with noise they change the channel, at the price of two free
 # dimensions.
-SLOW = {"noise and scores of position"}
+SLOW = {
+    "noise and scores of position", "committee through its sum", "sequence output of two layers", "hardmax",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in FAMILIES])

@@ -158,3 +158,18 @@ def test_the_lattice_on_a_ring(dim: int, width: float) -> None:
     assert np.abs(found.mean[0, :dim]).max() < 1e-4
     assert found.cov is not None
     assert found.cov[0, 0, 0] == pytest.approx(second, rel=1e-3)
+
+
+def test_coupled_overlaps_stay_positive_and_unlearned_rows_stay_zero() -> None:
+    """Two untied layers: queries and keys of the last one are learned together, the first one not at all."""
+    layers = (smisym.Attention(tied=False), smisym.Attention(tied=False))
+    model = smisym.compile(smisym.Architecture(2, layers))
+    assert not model.symmetry.projectors
+    omap = smisym.OverlapMap(model, samples=64, scrambles=2, seed=1)
+    Q = smisym.state_evolution(omap, 0.8, max_steps=40).value.Q
+    assert (Q[:2] == 0).all()
+    assert (np.diag(Q)[2:] > 0.1).all()
+    assert np.linalg.eigvalsh(Q)[0] >= -1e-14
+    # Away from perfect squares of the first layer, every estimate of E is positive semi-definite.
+    for estimate in omap.evaluate(0.3 * np.eye(4)):
+        assert np.linalg.eigvalsh(estimate.E)[0] >= -1e-12
