@@ -69,7 +69,7 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
 ]
 SAMPLES = {0: 65536, 1: 65536, 2: 8192, 3: 2048}
 # Where single posteriors cost more: points found numerically, sampled posteriors.
-DEARER = {"OnPoints": 4096, "OnSlices": 1024, "sampled": 2048}
+DEARER = {"OnPoints": 2048, "OnSlices": 1024, "sampled": 2048}
 
 
 def closed_form(declared: Architecture | SMI) -> sp.Expr | None:

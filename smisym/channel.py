@@ -294,10 +294,10 @@ class Channel:
         found = cavity.fields(join("mean")[:, where], join("cov")[:, where][:, :, where] if cov else None)
         log_partition = join("log_norm") - 0.5 * cavity.dimension * np.log(2 * np.pi) + cavity.log_constant()
         result = Result.SUCCESS
-        if (ill > max(1e-6, 10 * rtol)).any():
-            result = Result.ILL_CONDITIONED
-        elif not join("converged").all():
+        if not join("converged").all():
             result = Result.INTEGRATION
+        elif (ill > max(1e-6, 10 * rtol)).any():
+            result = Result.ILL_CONDITIONED
         statistical = np.concatenate([s for _, s in parts]) if parts else np.empty(0, dtype=bool)
         return Moments(
             log_partition, found.mean, found.cov, found.g, found.dg, join("error"), join("nodes"), statistical, result
@@ -309,7 +309,8 @@ def _doubted(posterior: quadrature.Posterior, integrand: Any, rtol: float) -> qu
     doubt = getattr(integrand, "doubt", None)
     if doubt is not None:
         posterior.error += doubt
-        posterior.converged &= posterior.error <= rtol
+        # However little, what is doubted is not returned as if it were known.
+        posterior.converged &= (posterior.error <= rtol) & ~integrand.incomplete
     return posterior
 
 

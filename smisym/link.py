@@ -148,7 +148,7 @@ class LinkFunction:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             values = self._numeric(*np.moveaxis(Z.reshape(Z.shape[0], -1), 1, 0))
         shape = (Z.shape[0],)
-        return np.stack([np.broadcast_to(v, shape) for v in values], axis=1).reshape(-1, *self.output_shape)
+        return np.stack([np.broadcast_to(v, shape) for v in values], axis=1).reshape(len(Z), *self.output_shape)
 
     def entries(self, fields: list[np.ndarray]) -> list[np.ndarray]:
         """Entries of the output from entries of the fields, row by row, that broadcast; for integrators."""

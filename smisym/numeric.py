@@ -10,23 +10,31 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import qr
 from scipy.special import ndtri
 from scipy.stats import qmc
 
 from smisym.charts.base import Coordinates
+from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation
 from smisym.measure import CavityOfFields, cavity_of_fields
-from smisym.roots import Roots, along_line, distinct, from_starts, jacobian, log_volume, newton
+from smisym.roots import SAME, Roots, along_line, distinct, from_starts, jacobian, log_volume, newton
 
 # Random fields at which choices of entries are judged, at most so many choices, and choices tried.
-_TRIALS, _CHOICES, _TRIED = 64, 4, 512
+_TRIALS, _CHOICES, _TRIED = 64, 4, 64
+# Share of random fields at which an output may have fewer independent coordinates, by rounding where it saturates.
+_SATURATED = 0.1
 # Slots of solutions of one equation; starts for several.
-_SLOTS, _STARTS = 8, 8
-# Finite sets: starts a round and in all; from how many starts every solution must have been reached.
-_ROUND, _MOST_STARTS, _HITS = 64, 512, 5
+_SLOTS, _STARTS = 8, 16
+# Finite sets: starts a round, rounds at least and at most, and from how many starts every solution must have been
+# reached.
+_ROUND, _LEAST_ROUNDS, _MOST_ROUNDS, _HITS = 64, 3, 16, 5
 _SPREADS = (1.2, 0.7, 2.0)
 # Finite sets remembered, in batches.
 _REMEMBERED = 64
@@ -46,30 +54,52 @@ class Surface:
     def __init__(self, link: LinkFunction) -> None:
         self.link = link
         self.entries = link.fields * link.tokens
+        Z = np.random.default_rng(1).standard_normal((256, link.fields, link.tokens))
+        spread = link.raw(Z).reshape(256, -1).std(axis=0)
+        # Outputs that vary, in units of their spread, so that what counts as equal does not depend on units.
+        self.seen_outputs = np.flatnonzero(~(spread <= 1e-14))
+        unit = spread[self.seen_outputs]
+        self.unit = np.where(np.isfinite(unit), unit, 1.0)
 
     def __call__(self, Z: np.ndarray) -> np.ndarray:
         """(N, M) at entries Z (N, n), real or complex."""
-        return self.link.raw(Z.reshape(len(Z), self.link.fields, self.link.tokens)).reshape(len(Z), -1)
+        return self._varying(self.link.raw(Z.reshape(len(Z), self.link.fields, self.link.tokens)))
 
     def seen(self, observation: Observation) -> np.ndarray:
         """(S, M): the same of an output."""
         if not self.link.output_is_softmax or observation.log_ratios is None:
-            return observation.y.reshape(len(observation), -1)
-        raw = np.where(self.link.attended, observation.log_ratios, 0.0)
-        return raw.reshape(len(observation), -1)
+            raw = observation.y
+        else:
+            raw = np.where(self.link.attended, observation.log_ratios, 0.0)
+        return self._varying(raw)
+
+    def _varying(self, raw: np.ndarray) -> np.ndarray:
+        flat = raw.reshape(len(raw), math.prod(self.link.output_shape))
+        return np.asarray(flat[:, self.seen_outputs] / self.unit)
 
     def rank(self) -> int:
         """Rank of the Jacobian at random fields: how many independent coordinates an output has."""
-        J = self._at_random()
-        values = np.linalg.svd(J, compute_uv=False)
-        return int(np.median((values > 1e-9 * values[:, :1]).sum(axis=1)))
+        values = np.linalg.svd(self._at_random(), compute_uv=False)
+        ranks = (values > 1e-9 * np.maximum(values[:, :1], 1e-300)).sum(axis=1)
+        if (ranks < ranks.max()).mean() > _SATURATED:
+            raise InputError(
+                "link",
+                f"a Jacobian of rank {ranks.min()} at some fields and {ranks.max()} at others",
+                "an output that is everywhere smooth or everywhere discrete",
+                "declare noise > 0, or supply a chart with smisym.register_chart",
+            )
+        return int(ranks.max())
 
     def choices(self) -> list[Choice]:
         """Entries to solve for, so that at most fields some choice is nearly as good as any."""
         K, n = self.rank(), self.entries
         J = self._at_random()
-        tried = itertools.islice(itertools.combinations(range(n), K), _TRIED)
-        subsets = np.array(list(tried))
+        if math.comb(n, K) <= _TRIED:
+            tried = list(itertools.combinations(range(n), K))
+        else:
+            # The columns that a pivoted elimination takes first, at each of the fields.
+            tried = sorted({tuple(sorted(int(i) for i in qr(own, mode="r", pivoting=True)[1][:K])) for own in J})
+        subsets = np.array(tried)
         volume = np.exp(np.stack([log_volume(J[:, :, s]) for s in subsets], axis=1))
         total = np.sqrt((volume**2).sum(axis=1, keepdims=True))
         share = volume / np.where(total > 0, total, 1.0)
@@ -115,21 +145,28 @@ class OnPoints:
         self.order = tuple(range(surface.link.fields))
         self.dim = 0
         self.fields_of_zeta = np.arange(surface.entries)
-        self._known: dict[bytes, Coordinates] = {}
+        self._known: OrderedDict[bytes, Coordinates] = OrderedDict()
+        self._lock = threading.Lock()
 
     def coordinates(self, observation: Observation) -> Coordinates:
-        """(S, slots (n + 1) + 1): the solutions, their log-weights (-inf where there are fewer), and a doubt.
+        """(S, slots (n + 2) + 1): the solutions, their log-weights (-inf where there are fewer), which of them were
+        reached too seldom to believe that there are no others like them, and a doubt.
 
-        The doubt is the share of starts that ended on solutions reached too seldom to believe that all are known: zero
-        where the set counts as complete, one where nothing was found.
+        The doubt is zero where the set counts as complete, else one over the number of starts that ended on it.
         """
         y = self.surface.seen(observation)
         key = hashlib.sha256(y.tobytes()).digest()
-        if key not in self._known:
-            if len(self._known) >= _REMEMBERED:
-                self._known.pop(next(iter(self._known)))
-            self._known[key] = self._solve(y)
-        return self._known[key]
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+        if found is None:
+            found = self._solve(y)
+            with self._lock:
+                self._known[key] = found
+                while len(self._known) > _REMEMBERED:
+                    self._known.popitem(last=False)
+        return found
 
     def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
         return cavity_of_fields(self, omega, V)
@@ -141,23 +178,27 @@ class OnPoints:
         return _log_det(factor, self.surface.link.tokens)
 
     def _solve(self, y: np.ndarray) -> Coordinates:
-        n, P = self.surface.entries, self.surface.link.fields
+        n, P, S = self.surface.entries, self.surface.link.fields, len(y)
+        if not S:
+            return Coordinates(np.empty((0, n + 3)), np.empty(0))
         classes, doubt = self._classes(y)
-        slots = classes.found.shape[1]
-        S, images = len(y), len(self.signs)
+        slots, images = classes.found.shape[1], len(self.signs)
         Z = classes.values.reshape(S, slots, P, -1)
         everywhere = (self.signs[None, None, :, :, None] * Z[:, :, None]).reshape(S, slots * images, n)
         found = np.repeat(classes.found, images, axis=1)
         # A solution that a flip leaves where it is counts once.
         once = distinct(everywhere, found, slots * images)
+        seldom = classes.found & (classes.hits < _HITS)
+        rare = distinct(everywhere, np.repeat(seldom, images, axis=1), slots * images)
         J = jacobian(self.surface, once.values.reshape(-1, n), np.arange(n))[1]
         values = np.linalg.svd(np.where(np.isfinite(J), J, 0.0), compute_uv=False).reshape(S, slots * images, n)
         with np.errstate(divide="ignore", invalid="ignore"):
             weight = np.where(once.found, -np.log(values).sum(axis=2), -np.inf)
             rounding = np.where(once.found, np.finfo(float).eps / values[..., -1], 0.0).max(axis=1)
+        doubted = _among(once, rare)
         used = max(1, int(once.found.sum(axis=1).max()))
-        packed = np.concatenate([once.values[:, :used].reshape(S, -1), weight[:, :used], doubt[:, None]], axis=1)
-        return Coordinates(packed, rounding)
+        packed = [once.values[:, :used].reshape(S, -1), weight[:, :used], doubted[:, :used], doubt[:, None]]
+        return Coordinates(np.concatenate(packed, axis=1), rounding)
 
     def _classes(self, y: np.ndarray) -> tuple[Roots, np.ndarray]:
         """Solutions up to flips, and the doubt that they are all."""
@@ -167,7 +208,7 @@ class OnPoints:
         values, met = np.empty((S, 0, n)), np.empty((S, 0), dtype=bool)
         classes = distinct(values, met, 1)
         complete = np.zeros(S, dtype=bool)
-        for number in range(_MOST_STARTS // _ROUND):
+        for number in range(_MOST_ROUNDS):
             rest = np.flatnonzero(~complete)
             starts = _SPREADS[number % len(_SPREADS)] * ndtri(np.clip(engine.random(_ROUND), 1e-12, 1 - 1e-12))
             begin = np.broadcast_to(starts, (len(rest), _ROUND, n)).reshape(-1, n)
@@ -178,12 +219,10 @@ class OnPoints:
             values, met = np.concatenate([values, new_values], axis=1), np.concatenate([met, new_met], axis=1)
             classes = distinct(values, met, _slots(values, met))
             enough = np.where(classes.found, classes.hits, _HITS).min(axis=1) >= _HITS
-            complete = enough & classes.found.any(axis=1)
+            complete = enough & classes.found.any(axis=1) & (number + 1 >= _LEAST_ROUNDS)
             if complete.all():
                 break
-        hits = classes.hits.sum(axis=1)
-        seldom = np.where(classes.found & (classes.hits < _HITS), classes.hits, 0).sum(axis=1)
-        return classes, np.where(complete, 0.0, np.where(hits > 0, seldom / np.maximum(hits, 1), 1.0))
+        return classes, np.where(complete, 0.0, 1 / np.maximum(classes.hits.sum(axis=1), 1))
 
     def _canonical(self, Z: np.ndarray) -> np.ndarray:
         """One image of each point (N, n) under the flips."""
@@ -194,6 +233,17 @@ class OnPoints:
         fields = Z.reshape(len(Z), P, -1)
         flipped: np.ndarray = np.multiply(self.signs[best][:, :, None], fields)
         return flipped.reshape(Z.shape)
+
+
+def _among(points: Roots, rare: Roots) -> np.ndarray:
+    """(N, B): which of the points are among the rare ones, as 0 and 1."""
+    out = np.zeros(points.found.shape)
+    for j in range(rare.found.shape[1]):
+        near = np.abs(points.values - rare.values[:, j, None]).max(axis=2) <= SAME * (
+            1 + np.abs(rare.values[:, j]).max(axis=1, keepdims=True)
+        )
+        out[near & points.found & rare.found[:, j, None]] = 1.0
+    return out
 
 
 def _slots(values: np.ndarray, met: np.ndarray) -> int:
@@ -211,10 +261,10 @@ class PointPosterior:
 
     def __init__(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
         self.u, self.omega, self.factor = u, omega, factor
-        self.samples, self.residuals = len(u), omega[0].size if len(omega) else 0
-        self.branches = u.shape[1] // (self.residuals + 1) if self.residuals else 1
-        # A solution that is missing moves the mean by about its share of the mass, in units of the whitened fields.
-        self.doubt = u[:, -1] * np.sqrt(self.residuals)
+        self.samples, self.residuals = len(u), int(np.prod(omega.shape[1:]))
+        self.branches = (u.shape[1] - 1) // (self.residuals + 2)
+        self.incomplete = u[:, -1] > 0
+        self.doubt = np.zeros(len(u))
 
     def take(self, index: np.ndarray) -> PointPosterior:
         return PointPosterior(self.u[index], self.omega[index], self.factor[index])
@@ -222,10 +272,15 @@ class PointPosterior:
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
         C, B, n = len(index), self.branches, self.residuals
         Z = self.u[index, : B * n].reshape(C, B, *self.omega.shape[1:])
-        zeta = _whiten(Z, self.omega[index][:, None], self.factor[index][:, None])
-        r = np.broadcast_to(np.moveaxis(zeta.reshape(C, B, n), 0, 2)[:, :, None], (B, n, *x.shape[1:]))
-        weight = np.broadcast_to(self.u[index, B * n : -1].T[:, None], (B, *x.shape[1:]))
-        return r, weight, None
+        zeta = _whiten(Z, self.omega[index][:, None], self.factor[index][:, None]).reshape(C, B, n)
+        weight, rare = self.u[index, B * n : B * (n + 1)], self.u[index, B * (n + 1) : -1]
+        log = weight - 0.5 * (zeta**2).sum(axis=2)
+        share = np.exp(log - np.logaddexp.reduce(log, axis=1, keepdims=True))
+        # A solution that is missing moves the mean by its share, in units of the whitened fields: those that were
+        # seldom reached tell how large that may be.
+        self.doubt[index] = np.sqrt(n) * ((share * rare).sum(axis=1) + self.u[index, -1])
+        r = np.broadcast_to(np.moveaxis(zeta, 0, 2)[:, :, None], (B, n, *x.shape[1:]))
+        return r, np.broadcast_to(weight.T[:, None], (B, *x.shape[1:])), None
 
 
 # ------------------------------------------------------------------------------------------------------------ slices
@@ -277,10 +332,19 @@ class SlicePosterior:
         self.line = u.shape[1] == 1 and len(choices[0].solved) == 1
         self.slots = _SLOTS if self.line else _STARTS
         self.branches = len(choices) * self.slots
-        self.doubt = np.zeros(len(u))
+        self.incomplete = np.zeros(len(u), dtype=bool)
+        # Weights of all solutions and of those that one start alone has reached, sample by sample.
+        self._seen, self._once = np.full(len(u), -np.inf), np.full(len(u), -np.inf)
         L = factor @ np.swapaxes(factor, 1, 2)
         T = surface.link.tokens
         self._covariance = np.einsum("spq,tu->sptqu", L, np.eye(T)).reshape(len(u), surface.entries, -1)
+
+    @property
+    def doubt(self) -> np.ndarray:
+        """(S,): what solutions that no start has reached may move the mean by, from those that a single one has."""
+        with np.errstate(invalid="ignore"):
+            share = np.where(self._once > -np.inf, np.exp(self._once - self._seen), 0.0)
+        return np.where(self.incomplete, np.inf, np.sqrt(self.residuals) * share)
 
     def take(self, index: np.ndarray) -> SlicePosterior:
         return SlicePosterior(self.surface, self.choices, self.u[index], self.omega[index], self.factor[index])
@@ -314,15 +378,20 @@ class SlicePosterior:
         spread = covariance[:, choice.solved[:, None], choice.solved] - np.swapaxes(back, 1, 2) @ back
         roots = self._roots(choice, owner, Z, mean, np.linalg.cholesky(spread)[owner])
         # Solutions that found no slot: nothing bounds what they carry.
-        self.doubt[owner[roots.lost]] = np.inf
+        self.incomplete[owner[roots.lost]] = True
         full = np.repeat(Z[:, None], self.slots, axis=1)
         full[:, :, choice.solved] = roots.values
         log_weight = np.full((N, self.slots), -np.inf)
         some = roots.found
-        log_weight[some] = self._shares(choice, full[some])
+        if some.any():
+            log_weight[some] = self._shares(choice, full[some])
         log_weight += (0.5 * (x**2).sum(axis=1) + np.log(np.einsum("nii->ni", own)).sum(axis=1)[owner])[:, None]
         fields = full.reshape(N, self.slots, *self.omega.shape[1:])
         zeta = _whiten(fields, self.omega[owner][:, None], self.factor[owner][:, None]).reshape(N, self.slots, n)
+        if not self.line:
+            density = log_weight - 0.5 * (zeta**2).sum(axis=2) - 0.5 * (x**2).sum(axis=1)[:, None]
+            for total, which in ((self._seen, some), (self._once, some & (roots.hits == 1))):
+                np.logaddexp.at(total, owner, np.logaddexp.reduce(np.where(which, density, -np.inf), axis=1))
         return np.where(some[..., None], zeta, 0.0), log_weight
 
     def _roots(self, choice: Choice, owner: np.ndarray, Z: np.ndarray, mean: np.ndarray, factor: np.ndarray) -> Roots:

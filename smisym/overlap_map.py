@@ -207,6 +207,9 @@ class OverlapMap:
         if moments.dg is None:
             raise TypeError("the channel returned no covariance")
         g, dg, n = moments.g, moments.dg, len(Z)
+        # A posterior that was not found tells nothing; its infinite error makes that of the estimate infinite.
+        absent = ~np.isfinite(g).all(axis=(1, 2)) | ~np.isfinite(dg).all(axis=(1, 2, 3, 4))
+        g, dg = np.where(absent[:, None, None], 0.0, g), np.where(absent[:, None, None, None, None], 0.0, dg)
         still = self._still(Q)
         # What flips that leave omega alone change the sign of is zero; integrated numerically it is only small.
         g = np.where(np.asarray((still < 0).any(axis=0))[:, None], 0.0, g)
@@ -226,15 +229,17 @@ class OverlapMap:
         slope = self.model.slices * (flat @ flat.T / n).reshape(P, P, P, P)
         products = self.model.slices * products
         whitened = np.einsum("npt,pq,nqt->n", g, V, g)
-        inner = np.mean(2 * np.sqrt(whitened) * moments.error + moments.error**2)
+        error = np.where(absent, np.inf, moments.error)
+        with np.errstate(invalid="ignore"):
+            inner = np.where(absent, np.inf, 2 * np.sqrt(whitened) * error + error**2).mean()
         return Estimate(
             Q,
             self._combine(products),
             self.model.symmetry.project(products.mean(axis=1)),
             slope,
-            float(moments.log_partition.mean()),
+            float(moments.log_partition[~absent].mean()) if not absent.all() else math.nan,
             float(inner) * self.model.slices,
-            moments.result is not Result.INTEGRATION,
+            moments.result is not Result.INTEGRATION and not absent.any(),
         )
 
     def _still(self, Q: np.ndarray) -> np.ndarray:
@@ -268,6 +273,11 @@ class OverlapMap:
             # E is positive semi-definite, and so is its first estimate; the combination is only on average.
             return symmetry.matrix(first.mean(axis=0))
         return combined
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether some estimate so far lacks the posterior of a sample, or knows no bound on its error."""
+        return any(not np.isfinite(estimate.inner_error) for estimate in list(self._known.values()))
 
     # ---- files ---------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ _STEP = 1e-30
 ON_SURFACE, SAME = 1e-9, 1e-6
 # Points of a scan, from - to + this many standard deviations, dense in the middle.
 _SCAN, _REACH = 97, 30.0
+# Standard deviations beyond which a solution carries no mass beside nearer ones.
+_CARRIES = 8.0
 _ITERATIONS = 60
 # Equations solved together.
 _CHUNK = 16384
@@ -165,11 +167,21 @@ def along_line(
     parts = []
     for i in range(0, len(Z), max(1, _CHUNK // _SCAN)):
         p = slice(i, i + max(1, _CHUNK // _SCAN))
-        parts.append(_scan(link, y[p, 0], Z[p], unknown, mean[p, None] + scale[p, None] * grid, slots))
+        parts.append(_scan(link, y[p, 0], Z[p], unknown, mean[p], scale[p], grid, slots))
     return Roots(*(np.concatenate([getattr(r, name) for r in parts]) for name in ("values", "found", "hits", "lost")))
 
 
-def _scan(link: Link, y: np.ndarray, Z: np.ndarray, unknown: int, v: np.ndarray, slots: int) -> Roots:
+def _scan(
+    link: Link,
+    y: np.ndarray,
+    Z: np.ndarray,
+    unknown: int,
+    mean: np.ndarray,
+    scale: np.ndarray,
+    grid: np.ndarray,
+    slots: int,
+) -> Roots:
+    v = mean[:, None] + scale[:, None] * grid
     N, G = v.shape
 
     def evaluate(owner: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -206,7 +218,7 @@ def _scan(link: Link, y: np.ndarray, Z: np.ndarray, unknown: int, v: np.ndarray,
             root[bad] = _bisect(lambda x: evaluate(owner[bad], x)[0], low[bad], high[bad], 60)
         met = np.abs(evaluate(owner, root)[0]) <= ON_SURFACE * (1 + np.abs(y[owner]))
         owner, root = owner[met], root[met]
-    return _slotted(owner, root, N, slots)
+    return _slotted(owner, root, np.abs(root - mean[owner]) / scale[owner], N, slots)
 
 
 def _bisect(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, steps: int) -> np.ndarray:
@@ -219,18 +231,24 @@ def _bisect(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.nda
     return np.asarray(0.5 * (low + high))
 
 
-def _slotted(owner: np.ndarray, root: np.ndarray, count: int, slots: int) -> Roots:
-    """Solutions sorted into the slots of their problems; those met twice, at the edge of two cells, once."""
+def _slotted(owner: np.ndarray, root: np.ndarray, away: np.ndarray, count: int, slots: int) -> Roots:
+    """Solutions in the slots of their problems, those nearest to the mean first (``away``, in standard deviations).
+
+    Those met twice, at the edge of two cells, count once; more than there are slots are lost unless they are so far
+    away that they carry no mass.
+    """
     order = np.lexsort((root, owner))
-    owner, root = owner[order], root[order]
+    owner, root, away = owner[order], root[order], away[order]
     if owner.size:
         fresh = np.r_[True, (owner[1:] != owner[:-1]) | (np.diff(root) > 1e-12 * (1 + np.abs(root[1:])))]
-        owner, root = owner[fresh], root[fresh]
+        owner, root, away = owner[fresh], root[fresh], away[fresh]
+        order = np.lexsort((away, owner))
+        owner, root, away = owner[order], root[order], away[order]
     number = np.arange(len(owner)) - np.searchsorted(owner, owner)
     inside = number < slots
     values, found = np.zeros((count, slots, 1)), np.zeros((count, slots), dtype=bool)
     values[owner[inside], number[inside], 0] = root[inside]
     found[owner[inside], number[inside]] = True
     lost = np.zeros(count, dtype=bool)
-    lost[owner[~inside]] = True
+    lost[owner[~inside & (away < _CARRIES)]] = True
     return Roots(values, found, np.zeros((count, slots), dtype=int), lost)

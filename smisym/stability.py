@@ -140,6 +140,8 @@ def weak_recovery(
         hard = _threshold(omap.model, "hard", [int(pivot)], math.inf, 0.0, Q)
         rows = tuple(int(r) for r in np.flatnonzero(np.abs(hard.subspace).max(axis=0) > 1e-9))
         found.append(replace(hard, order=first_order(omap.model, rows)))
+    if omap.incomplete:
+        return _solution(omap, found, Result.INTEGRATION)
     return _solution(omap, found, Result.SUCCESS if solved else Result.NOISY)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+import sympy as sp
 from cases import FAMILIES, attention
 
 import smisym
-from smisym import SMI, Attention, Result
+from smisym import SMI, Attention, InputError, Result
 from smisym.channel import Channel
 from smisym.numeric import OnPoints, OnSlices, Surface, numeric_measure
+from smisym.program import Assign, Program, RowSoftmax
 from smisym.roots import along_line, distinct, from_starts, jacobian, log_volume
 
 A = Attention
@@ -34,7 +37,10 @@ def test_a_scan_finds_every_root_of_polynomials() -> None:
     # Three within one cell of the scan (about 1 % of these draws) are taken for one.
     assert (found.found.sum(axis=1) == 5).mean() > 0.98
     full = found.found[:, :5].all(axis=1)
-    np.testing.assert_allclose(found.values[full, :5, 0], roots[full], atol=1e-6)
+    np.testing.assert_allclose(np.sort(found.values[full, :5, 0], axis=1), roots[full], atol=1e-6)
+    # Nearest to the mean first: those are kept where there are more than slots.
+    away = np.abs(found.values[full, :5, 0])
+    assert (np.diff(away, axis=1) >= 0).all()
 
 
 def test_a_scan_takes_no_jump_for_a_root_and_says_when_there_are_too_many() -> None:
@@ -108,7 +114,7 @@ def test_numeric_posteriors_are_those_of_the_closed_chart(name: str) -> None:
     assert model.level_set is not None
     measure = numeric_measure(model.link, model.symmetry.signs)
     assert isinstance(measure, kind)
-    observed, omega, V, _ = _draw(model, 6 if rtol > 0.05 else 24, 3)
+    observed, omega, V, _ = _draw(model, 3 if rtol > 0.05 else 24, 3)
     closed = model.channel.moments(observed, omega, V, cov=True, rtol=min(rtol, 1e-2))
     numeric = Channel(model.link, measure).moments(observed, omega, V, cov=True, rtol=rtol)
     whiten = np.linalg.inv(np.linalg.cholesky(V))
@@ -149,7 +155,7 @@ def test_four_tokens_know_all_fields_up_to_signs() -> None:
     model = smisym.compile(FAMILIES["sequence-two-T4"].declared)
     observed, omega, V, Z = _draw(model, 64, 7)
     values = model.channel.measure.coordinates(observed).values
-    slots = (values.shape[1] - 1) // 9
+    slots = (values.shape[1] - 1) // 10
     assert slots == 4
     points = values[:, : 8 * slots].reshape(64, slots, 2, 4)
     apart = np.abs(np.abs(points) - np.abs(Z)[:, None]).max(axis=(1, 2, 3))
@@ -172,8 +178,8 @@ def test_three_tokens_have_several_classes_and_all_are_solutions() -> None:
     measure = model.channel.measure
     assert isinstance(measure, OnPoints)
     values = measure.coordinates(observed).values
-    slots = (values.shape[1] - 1) // 7
-    weights = values[:, 6 * slots : -1]
+    slots = (values.shape[1] - 1) // 8
+    weights = values[:, 6 * slots : 7 * slots]
     points = values[:, : 6 * slots].reshape(96, slots, 2, 3)
     there = np.isfinite(weights)
     again = model.link(points[there])
@@ -184,7 +190,7 @@ def test_three_tokens_have_several_classes_and_all_are_solutions() -> None:
     assert (counts == 1).any()
     # Remembered: the same outputs are not solved again.
     assert measure.coordinates(observed) is measure.coordinates(observed)
-    # The weight is 1/|det J|, here by central differences.
+    # The weight is 1/|det J| up to the units of y, here by central differences.
     k, b = int(np.argmax(counts)), 1
     step = 1e-6
     columns = []
@@ -195,10 +201,11 @@ def test_three_tokens_have_several_classes_and_all_are_solutions() -> None:
             columns.append(
                 (model.link((points[k, b] + shift)[None]) - model.link((points[k, b] - shift)[None])).ravel()
             )
-    singular = np.linalg.svd(np.array(columns).T / (2 * step), compute_uv=False)
+    J = np.array(columns).T[measure.surface.seen_outputs] / (2 * step) / measure.surface.unit[:, None]
+    singular = np.linalg.svd(J, compute_uv=False)
     np.testing.assert_allclose(weights[k, b], -np.log(singular).sum(), atol=1e-4)
     found = (np.abs(points - Z[:, None]).max(axis=(2, 3)) < 1e-4).any(axis=1)
-    assert found.mean() > 0.97
+    assert found.mean() > 0.985
 
 
 def test_a_set_that_may_be_incomplete_is_not_returned_as_if_it_were_complete() -> None:
@@ -209,8 +216,82 @@ def test_a_set_that_may_be_incomplete_is_not_returned_as_if_it_were_complete() -
     doubted = model.channel.measure.coordinates(observed).values[:, -1] > 0
     assert doubted.any()
     assert moments.result is Result.INTEGRATION
-    assert (moments.error[doubted] > 0).all()
+    assert (np.isnan(moments.error) | (moments.error > 0))[doubted].all()
     assert (moments.error[~doubted] == 0).all()
+    # A map of such posteriors says that it lacks some, in its error and in its code.
+    omap = smisym.OverlapMap(model, samples=128, scrambles=2)
+    estimates = omap.evaluate(np.zeros((2, 2)))
+    assert not all(e.accurate for e in estimates)
+    assert np.isfinite([e.E for e in estimates]).all()
+
+
+# ------------------------------------------------------------------------------------------------- what may go wrong
+
+
+def test_several_equations_doubt_what_single_starts_found() -> None:
+    """Many solutions in a slice, few starts: the share of those reached once bounds what no start reached."""
+    model = smisym.compile(SMI(("sin(3*z1) + z2*z3", "cos(3*z2) + z1*z3"), 3))
+    assert isinstance(model.channel.measure, OnSlices)
+    rng = np.random.default_rng(1)
+    Z = rng.standard_normal((6, 3, 1))
+    moments = model.channel.moments(model.observe(Z), np.zeros_like(Z), np.eye(3), rtol=3e-2, max_nodes=20000)
+    assert moments.result is Result.INTEGRATION
+    assert (moments.error > 0.05).any()
+
+
+def test_rows_of_a_product_keep_the_order_of_their_declaration() -> None:
+    """A program whose inputs are not in the order of its layers: moments of each row stay its own."""
+    a, b = sp.MatrixSymbol("a", 1, 2), sp.MatrixSymbol("b", 1, 2)
+    A1, A2, out, u = (sp.MatrixSymbol(n, 2, k) for n, k in (("A1", 2), ("A2", 2), ("out", 2), ("u", 1)))
+    one = Assign(A1, sp.Identity(2) + RowSoftmax(b.T * b))
+    rest = (Assign(u, A1 * a.T), Assign(A2, sp.Identity(2) + RowSoftmax(u * u.T)), Assign(out, A2 * A1))
+    swapped = smisym.compile(Program((a, b), (one, *rest), out))
+    straight = smisym.compile(Program((b, a), (one, *rest), out))
+    assert swapped.level_set is not None
+    assert swapped.level_set.rule == "product of mixing matrices on two tokens"
+    rng = np.random.default_rng(2)
+    Z, omega = rng.standard_normal((2, 4, 2, 2))
+    first = straight.channel.moments(straight.observe(Z), omega, np.diag([0.5, 0.8]), rtol=1e-2)
+    second = swapped.channel.moments(swapped.observe(Z[:, ::-1]), omega[:, ::-1], np.diag([0.8, 0.5]), rtol=1e-2)
+    np.testing.assert_allclose(
+        second.mean[:, ::-1], first.mean, atol=5 * float(np.hypot(first.error, second.error).max())
+    )
+
+
+def test_declarations_at_the_edge_compile_or_say_why() -> None:
+    # A factor that is a number times one softmax, and row sums that vanish.
+    for layer in (A(skip=0, readout=1.4), A(skip=1.0, readout=-1.0)):
+        model = smisym.compile(attention(2, layer, A(), output="sequence"))
+        assert model.channel.free_dimensions >= 0
+    with pytest.raises(InputError, match="rank 0 at some fields and 1 at others"):
+        smisym.compile(SMI("relu(z1 + z2*exp(z1))", 2))
+    # An output that no field in reach gives: no posterior, and no crash.
+    model = smisym.compile(FAMILIES["no-inverse"].declared)
+    nothing = model.channel.moments(np.array([[-1e3]]), np.zeros((1, 2, 1)), np.eye(2), rtol=0.1)
+    assert nothing.result is Result.INTEGRATION
+
+
+def test_units_of_the_output_do_not_matter() -> None:
+    pair = ("z1 + tanh(z1*z2) + z2**3", "sin(z2) + z1*exp(z1/3)")
+    tiny = tuple(f"(1/10**8)*({e})" for e in pair)
+    rng = np.random.default_rng(4)
+    Z = rng.standard_normal((20, 2, 1))
+    found = []
+    for expressions in (pair, tiny):
+        model = smisym.compile(SMI(expressions, 2))
+        assert isinstance(model.channel.measure, OnPoints)
+        found.append(model.channel.moments(model.observe(Z), np.zeros_like(Z), np.eye(2)).mean)
+    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+
+
+def test_finite_sets_are_found_from_several_threads() -> None:
+    model = smisym.compile(FAMILIES["two-outputs"].declared)
+    measure = numeric_measure(model.link, model.symmetry.signs)
+    Z = np.random.default_rng(6).standard_normal((40, 3, 2, 1))
+    with ThreadPoolExecutor(4) as pool:
+        sets = list(pool.map(lambda z: measure.coordinates(model.observe(z)).values, [*Z, *Z, *Z]))
+    for i in range(40):
+        np.testing.assert_array_equal(sets[i], sets[i + 40])
 
 
 # -------------------------------------------------------------------------------------------------------- the compiler

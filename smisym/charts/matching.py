@@ -52,10 +52,15 @@ def square_factors(mixing: MatrixExpr, definitions: dict[sp.MatrixSymbol, Matrix
     """Square factors of the mixing matrix, from the left, following names that are products."""
     if isinstance(mixing, sp.Identity):
         return []
-    if isinstance(mixing, sp.MatMul) and all(arg.shape == mixing.shape for arg in mixing.args):
+    if isinstance(mixing, sp.MatMul) and _square(mixing):
         return [f for arg in mixing.args for f in square_factors(arg, definitions)]
     inner = definitions.get(mixing)
-    square = isinstance(inner, sp.MatMul) and all(arg.shape == inner.shape for arg in inner.args)
+    square = isinstance(inner, sp.MatMul) and _square(inner)
     if square or (inner is not None and inner in definitions):
         return square_factors(inner, definitions)
     return [mixing]
+
+
+def _square(product: sp.MatMul) -> bool:
+    """Whether all factors are matrices of one shape; a number among them makes it one factor."""
+    return all(getattr(arg, "shape", None) == product.shape for arg in product.args)

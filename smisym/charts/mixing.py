@@ -113,7 +113,11 @@ def mixing_product(link: LinkFunction) -> LevelSet | Refusal:
     if isinstance(found, Refusal):
         return found
     layers = found
-    solved = tuple(range(link.fields))
+    inputs = [link.program.inputs.index(field) for layer in layers for field in layer.fields]
+    # Sheets list the rows layer by layer, queries before keys, whatever the order of the inputs.
+    solved = tuple(link.row_inputs.index(i) for i in inputs)
+    if sorted(solved) != list(range(link.fields)):
+        return Refusal("the layers share fields, or leave some out")
     count = sum(2 if layer.tied else 3 for layer in layers) - 2
 
     def coordinates(observation: Observation) -> Coordinates:
@@ -161,6 +165,8 @@ def _match(program: Program) -> list[_Layer] | Refusal:
         layer = _layer(program, factor, factors[:number])
         if isinstance(layer, Refusal):
             return layer
+        if layer.sum == 0:
+            return Refusal(f"the row sums of the factor {factor} are zero: it cannot be inverted")
         layers.append(layer)
     return layers
 
