@@ -231,8 +231,8 @@ The row of the committee is that of the Gaussian closure of its sum, 2e-4 below 
 
 Sorting draws of fields and outputs into bins (`tests/oracles_binning.py`: no chart, no integrator; in brackets how much
 doubling the width of the bins changes) gives, on two tokens: sequence output of two layers 0.4213 (1.1 %), untied then
-tied 0.3603 (0.6 %); tied on untied 0.2010 (1.6 %; 0.1980 ± 0.0019 from 4096 samples), untied on tied 0.2618 (0.5 %); noise 0.01 0.2552
-(0.2 %).
+tied 0.3603 (0.6 %); tied on untied 0.2010 (1.6 %; 0.1980 ± 0.0019 from 4096 samples), untied on tied 0.2618 (0.5 %);
+noise 0.01 0.2552 (0.2 %).
 """
 
 
