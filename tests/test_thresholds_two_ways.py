@@ -33,6 +33,7 @@ SLOW = {
     "sequence-two-noiseless": 1024,
     "sequence-two-untied": 1024,
     "heads-sum": 1024,
+    "two-tokens": 1024,
     "noise-untied": 1024,
     "p-hardmax": 1024,
 }
