@@ -183,8 +183,9 @@ def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
     base, alpha = np.zeros(k), 1.0
     still = small.at(0, small.model.symmetry.matrix(base))
     growth = _growth(small, still, 1.0, active)
-    # Squares of what integration leaves in g_out: nothing grows there.
-    growth[growth <= _NOTHING * still.inner_error + _LEAST] = 0.0
+    # Squares of what integration leaves in g_out: nothing grows there.  An error without a bound tells nothing of it.
+    left = still.inner_error if np.isfinite(still.inner_error) else 0.0
+    growth[growth <= _NOTHING * left + _LEAST] = 0.0
     branch = Branch(k, [], [])
     trivial = trivial_coordinates(small)
     while not active.all() and (growth.max() > 0 or trivial.any()):
@@ -264,7 +265,8 @@ def trivial_coordinates(omap: OverlapMap) -> np.ndarray:
     )
     shown = np.array([symmetry.coordinates(e.three[0]) for e in estimates])
     mean, error = mean_and_error(shown)
-    inner = float(np.mean([e.inner_error for e in estimates]))
+    bounded = [e.inner_error for e in estimates if np.isfinite(e.inner_error)]
+    inner = float(np.mean(bounded)) if bounded else 0.0
     found[fixed] = (np.asarray(mean) > np.maximum(_SHOWN * np.asarray(error), max(inner, _LEAST)))[fixed]
     return found
 

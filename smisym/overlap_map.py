@@ -276,8 +276,9 @@ class OverlapMap:
 
     @property
     def incomplete(self) -> bool:
-        """Whether some estimate so far lacks the posterior of a sample, or knows no bound on its error."""
-        return any(not np.isfinite(estimate.inner_error) for estimate in list(self._known.values()))
+        """Whether some estimate so far, of this map or a sibling, lacks a posterior or knows no bound on its error."""
+        known = [estimate for omap in list(self._family.values()) for estimate in list(omap._known.values())]
+        return any(not np.isfinite(estimate.inner_error) for estimate in known)
 
     # ---- files ---------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ def weak_recovery(
         samples = affordable(model, THRESHOLD_SAMPLES) if samples is None else samples
         omap = OverlapMap(model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
     if not omap.model.symmetry.projectors:
-        return _solution(omap, _coupled(omap), Result.SUCCESS)
+        return _weak(omap, _coupled(omap), solved=True)
     coarse = scout(omap, last_stage=False)
     found: list[Threshold] = []
     # Of the last stage only its beginning is used.
@@ -140,6 +140,11 @@ def weak_recovery(
         hard = _threshold(omap.model, "hard", [int(pivot)], math.inf, 0.0, Q)
         rows = tuple(int(r) for r in np.flatnonzero(np.abs(hard.subspace).max(axis=0) > 1e-9))
         found.append(replace(hard, order=first_order(omap.model, rows)))
+    return _weak(omap, found, solved=solved)
+
+
+def _weak(omap: OverlapMap, found: list[Threshold], *, solved: bool) -> Solution:
+    """The thresholds with their code: posteriors that are missing come before noise."""
     if omap.incomplete:
         return _solution(omap, found, Result.INTEGRATION)
     return _solution(omap, found, Result.SUCCESS if solved else Result.NOISY)

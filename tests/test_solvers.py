@@ -173,3 +173,30 @@ def test_coupled_overlaps_stay_positive_and_unlearned_rows_stay_zero() -> None:
     # Away from perfect squares of the first layer, every estimate of E is positive semi-definite.
     for estimate in omap.evaluate(0.3 * np.eye(4)):
         assert np.linalg.eigvalsh(estimate.E)[0] >= -1e-12
+
+
+class _Gaps:
+    """A channel whose first posterior of every batch is not found."""
+
+    def __init__(self, channel: smisym.model.Channel) -> None:
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def moments(self, *arguments: Any, **settings: Any) -> Any:
+        found = self._channel.moments(*arguments, **settings)
+        g, dg = found.g.copy(), found.dg.copy()
+        g[0], dg[0] = np.nan, np.nan
+        return dataclasses.replace(found, g=g, dg=dg)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_missing_posteriors_end_in_a_code_and_are_no_hard_direction(tied: bool) -> None:
+    """Seen by the map that scouts alone: thresholds go by an integral over y, or come from coupled rates."""
+    layers = (smisym.Attention(),) if tied else (smisym.Attention(tied=False), smisym.Attention(tied=False))
+    whole = smisym.compile(smisym.Architecture(2, layers))
+    gaps = dataclasses.replace(whole, channel=_Gaps(whole.channel))
+    solution = smisym.weak_recovery(gaps, samples=2048 if tied else 256)
+    assert solution.result is smisym.Result.INTEGRATION
+    assert solution.value[0].kind == "weak"
