@@ -14,6 +14,7 @@ import math
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import qr
@@ -79,7 +80,7 @@ class Surface:
 
     def rank(self) -> int:
         """Rank of the Jacobian at random fields: how many independent coordinates an output has."""
-        values = np.linalg.svd(self._at_random(), compute_uv=False)
+        values = np.linalg.svd(self._at_random, compute_uv=False)
         ranks = (values > 1e-9 * np.maximum(values[:, :1], 1e-300)).sum(axis=1)
         if (ranks < ranks.max()).mean() > _SATURATED:
             raise InputError(
@@ -93,7 +94,7 @@ class Surface:
     def choices(self) -> list[Choice]:
         """Entries to solve for, so that at most fields some choice is nearly as good as any."""
         K, n = self.rank(), self.entries
-        J = self._at_random()
+        J = self._at_random
         if math.comb(n, K) <= _TRIED:
             tried = list(itertools.combinations(range(n), K))
         else:
@@ -115,6 +116,7 @@ class Surface:
         everything = np.arange(n)
         return [Choice(subsets[c], np.setdiff1d(everything, subsets[c])) for c in chosen]
 
+    @cached_property
     def _at_random(self) -> np.ndarray:
         Z = np.random.default_rng(0).standard_normal((_TRIALS, self.entries))
         return jacobian(self, Z, np.arange(self.entries))[1]
