@@ -99,7 +99,7 @@ def test_gamp_follows_state_evolution_step_by_step(name: str) -> None:
     model = compile_model(family.declared)
     predicted = state_evolution_steps(model, family)
     # What is followed is a long way: the wrong number of samples, or a term left out, would lead elsewhere.
-    assert abs(np.trace(predicted[-1] - predicted[0])) > 0.15 * model.fields
+    assert np.abs(np.diag(predicted[-1] - predicted[0])).sum() > 0.2 * model.fields
     deviations = [{k: v - predicted for k, v in runs(model, family, dim).items()} for dim in DIMS]
     for kind in ("overlap", "Q"):
         sizes = []
