@@ -16,6 +16,7 @@ import numpy as np
 from scipy.interpolate import BarycentricInterpolator, PchipInterpolator
 from scipy.optimize import brentq
 
+from smisym.growth import LEAST, clear_growth, coupled_classes, growth_of, growth_rates
 from smisym.overlap_map import Estimate, OverlapMap, scout_points
 from smisym.solution import mean_and_error
 
@@ -163,12 +164,8 @@ _T_LAST = 1 - np.sqrt(LAST)
 _T_FIRST = 1e-3
 # Points of one scramble, and scrambles, of the look at Q = 0 that tells trivial directions.
 _TRIVIAL_POINTS, _TRIVIAL_SCRAMBLES = 64, 8
-# Standard errors (over the scrambles) above which E(0) shows a trivial direction, and least share of the largest.
-_SHOWN, _LEAST = 8.0, 1e-8
-# Share of the largest rate above which one block feeds another.
-_COUPLED = 1e-3
-# Growth at Q = 0 below this multiple of the inner error is none.
-_NOTHING = 10.0
+# Standard errors (over the scrambles) above which E(0) shows a trivial direction.
+_SHOWN = 8.0
 
 
 def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
@@ -182,10 +179,7 @@ def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
     active = np.zeros(k, dtype=bool)
     base, alpha = np.zeros(k), 1.0
     still = small.at(0, small.model.symmetry.matrix(base))
-    growth = _growth(small, still, 1.0, active)
-    # Squares of what integration leaves in g_out: nothing grows there.  An error without a bound tells nothing of it.
-    left = still.inner_error if np.isfinite(still.inner_error) else 0.0
-    growth[growth <= _NOTHING * left + _LEAST] = 0.0
+    growth, _ = clear_growth(small, still)
     branch = Branch(k, [], [])
     trivial = trivial_coordinates(small)
     while not active.all() and (growth.max() > 0 or trivial.any()):
@@ -234,7 +228,7 @@ def _scouted_stage(
     for i in range(len(steps)):
         estimate, q, alpha, met = _node(small, 0, steps, rows, i, pivot, active, q, alpha)
         solved &= met
-        growth = _growth(small, estimate, alpha, active)
+        growth = growth_of(small, estimate, active, alpha)
         rows.append((alpha, q, growth, estimate.log_partition))
         # One step more than needed, so that the crossing lies inside.
         passed += bool(growth.max() > 1)
@@ -267,7 +261,7 @@ def trivial_coordinates(omap: OverlapMap) -> np.ndarray:
     mean, error = mean_and_error(shown)
     bounded = [e.inner_error for e in estimates if np.isfinite(e.inner_error)]
     inner = float(np.mean(bounded)) if bounded else 0.0
-    found[fixed] = (np.asarray(mean) > np.maximum(_SHOWN * np.asarray(error), max(inner, _LEAST)))[fixed]
+    found[fixed] = (np.asarray(mean) > np.maximum(_SHOWN * np.asarray(error), max(inner, LEAST)))[fixed]
     return found
 
 
@@ -336,13 +330,13 @@ def extend(branch: Branch, omap: OverlapMap, scramble: int, coarse: Branch) -> b
     rows: list[Any] = []
     if not guess.trivial:
         estimate, q, alpha = _start_node(omap, scramble, guess.pivot, branch)
-        rows.append((alpha, q, _growth(omap, estimate, alpha, guess.active), estimate.log_partition))
+        rows.append((alpha, q, growth_of(omap, estimate, guess.active, alpha), estimate.log_partition))
     solved = True
     for j in range(len(rows), nodes):
         q, alpha = guess.overlaps_at(t[j]), guess.alpha_at(t[j])
         estimate, q, alpha, met = _solve_node(omap, scramble, guess.pivot, guess.active, q, alpha)
         solved &= met
-        rows.append((alpha, q, _growth(omap, estimate, alpha, guess.active), estimate.log_partition))
+        rows.append((alpha, q, growth_of(omap, estimate, guess.active, alpha), estimate.log_partition))
     stage = _gather(guess.pivot, guess.active, t, rows, solved, trivial=guess.trivial)
     stage.end = last
     branch.stages.append(stage)
@@ -385,7 +379,7 @@ def _start_node(omap: OverlapMap, scramble: int, pivot: int, branch: Branch) -> 
     if not branch.stages:
         q = np.zeros(branch.coordinates)
         estimate = omap.at(scramble, omap.model.symmetry.matrix(q))
-        return estimate, q, 1.0 / _growth(omap, estimate, 1.0, np.zeros(len(q), dtype=bool))[pivot]
+        return estimate, q, 1.0 / growth_of(omap, estimate, np.zeros(len(q), dtype=bool))[pivot]
     previous = branch.stages[-1]
     estimate = omap.at(scramble, omap.model.symmetry.matrix(previous.overlaps_at(previous.end)))
     q, alpha = refine_crossing(omap, estimate, previous, pivot, previous.end)
@@ -403,7 +397,7 @@ def refine_crossing(
     V = np.eye(len(estimate.Q)) - estimate.Q
     learned = symmetry.coordinates(np.linalg.inv(V) - np.eye(len(V)))[stage.pivot]
     alpha = learned / symmetry.coordinates(estimate.E)[stage.pivot]
-    growth = _growth(omap, estimate, alpha, stage.active)[pivot]
+    growth = growth_of(omap, estimate, stage.active, alpha)[pivot]
     h = 1e-4
     alpha_slope = (np.log(stage.alpha_at(t + h)) - np.log(stage.alpha_at(t - h))) / (2 * h)
     slope = (np.log(stage.growth_at(t + h)[pivot]) - np.log(stage.growth_at(t - h)[pivot])) / (2 * h)
@@ -428,7 +422,7 @@ def _node(
     if q[pivot] == 0.0:
         estimate = omap.at(scramble, omap.model.symmetry.matrix(q))
         # What starts here, the pivot and all that grows with it, is still idle.
-        return estimate, q, 1.0 / _growth(omap, estimate, 1.0, active & (q > 0))[pivot], True
+        return estimate, q, 1.0 / growth_of(omap, estimate, active & (q > 0))[pivot], True
     return _solve_node(omap, scramble, pivot, active, q, alpha)
 
 
@@ -494,53 +488,3 @@ def _solve_node(
         if float(change.max()) < _SMALL:
             return estimate, q, alpha, True
     return estimate, q, alpha, False
-
-
-def _growth(omap: OverlapMap, estimate: Estimate, alpha: float, active: np.ndarray) -> np.ndarray:
-    """alpha times the rate at which small overlaps of idle blocks reproduce themselves: of each block's class.
-
-    Blocks feed one another where the output shows their products (queries and keys): a class of such blocks grows
-    together, at the largest eigenvalue of its rates.
-    """
-    out = np.zeros(len(active))
-    idle, rates = growth_rates(omap, estimate, active)
-    for members in coupled_classes(rates):
-        out[idle[members]] = alpha * float(np.linalg.eigvalsh(rates[np.ix_(members, members)])[-1])
-    return out
-
-
-def growth_of(omap: OverlapMap, estimate: Estimate, active: np.ndarray) -> np.ndarray:
-    """Rates of growth (k,) at alpha = 1, those of each idle block's class."""
-    return _growth(omap, estimate, 1.0, active)
-
-
-def growth_rates(omap: OverlapMap, estimate: Estimate, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(idle blocks (c,), rates (c, c)): how fast each idle block grows from each at alpha = 1, as unit matrices."""
-    idle = np.flatnonzero(~active)
-    symmetry = omap.model.symmetry
-    basis = symmetry.basis[idle]
-    unit = basis / np.sqrt(np.einsum("kij,kij->k", basis, basis))[:, None, None]
-    rates = np.array([[float(np.sum(A * estimate.derivative(B))) for B in unit] for A in unit])
-    rates = rates.reshape(len(idle), len(idle))
-    return idle, 0.5 * (rates + rates.T)
-
-
-def coupled_classes(rates: np.ndarray) -> list[list[int]]:
-    """Blocks that feed one another, directly or through others, beyond what integration leaves."""
-    floor = _COUPLED * max(float(np.abs(rates).max(initial=0.0)), 1e-300)
-    left, classes = set(range(len(rates))), []
-    while left:
-        members, frontier = set[int](), {min(left)}
-        while frontier:
-            members |= frontier
-            frontier = {j for i in frontier for j in left - members if abs(rates[i, j]) > floor}
-        classes.append(sorted(members))
-        left -= members
-    return classes
-
-
-def growth_at_zero(omap: OverlapMap, scramble: int, coordinate: int) -> float:
-    """Rate, at alpha = 1, at which a small overlap along one coordinate reproduces itself at Q = 0."""
-    k = len(omap.model.symmetry.basis)
-    estimate = omap.at(scramble, omap.model.symmetry.matrix(np.zeros(k)))
-    return float(_growth(omap, estimate, 1.0, np.zeros(k, dtype=bool))[coordinate])

@@ -41,6 +41,8 @@ _SCOUT_POINTS = 1024
 # Tolerance of the inner integrals by free dimensions: for two layers on two tokens, 1e-2 leaves 1e-4 in E.
 _RTOL = {0: 1e-3, 1: 1e-3, 2: 1e-2}
 _RTOL_ELSE = 3e-2
+# Multiple of its squared error above which what a posterior adds to a rate of growth is no error.
+_BEYOND = 10.0
 # Parts of the points of one scramble that take their control coefficients from each other.
 _FOLDS = 4
 
@@ -61,6 +63,8 @@ class Estimate:
     estimators of least variance.
     three (3, P, P): the three, equal by Nishimori: E[g g^T], -E[dg] and E[g g*^T] with g* = V^{-1}(Z* - omega).
     slope (P, P, P, P): dE[M]_pq = sum_ab slope[p,a,q,b] M_ab, from E[(dg) M (dg)^T] (theory: the Ito derivative of E).
+    unclear (k, k): how much of the rates at which overlaps along the basis of invariant ones (as unit matrices) grow,
+    tr(B_i slope[B_j]), may be nothing but errors of the inner integrals: of each sample at most its squared error.
     log_partition: E log Zout.
     inner_error: bound on the error of tr(V E) from the inner integration; tr(V E) is between 0 and the rank of df/dZ.
     accurate: whether every inner integral met its tolerance.
@@ -70,6 +74,7 @@ class Estimate:
     E: np.ndarray
     three: np.ndarray
     slope: np.ndarray
+    unclear: np.ndarray
     log_partition: float
     inner_error: float
     accurate: bool
@@ -237,10 +242,22 @@ class OverlapMap:
             self._combine(products),
             self.model.symmetry.project(products.mean(axis=1)),
             slope,
+            self._unclear(dg, moments.error),
             float(moments.log_partition[~absent].mean()) if not absent.all() else math.nan,
             float(inner) * self.model.slices,
             moments.result is not Result.INTEGRATION and not absent.any(),
         )
+
+    def _unclear(self, dg: np.ndarray, error: np.ndarray) -> np.ndarray:
+        """:attr:`Estimate.unclear` from dg (n, P, T, P, T) and errors (n,) of posteriors; one without a bound is told
+        by the infinite error of the estimate instead."""
+        basis = self.model.symmetry.basis
+        unit = basis / np.sqrt(np.einsum("kij,kij->k", basis, basis))[:, None, None]
+        fed = np.einsum("nptas,kab,nqtbs->nkpq", dg, unit, dg, optimize=True)
+        rates = np.einsum("jpq,nkpq->njk", unit, fed, optimize=True)
+        most = np.where(np.isfinite(error), _BEYOND * error**2, 0.0)[:, None, None]
+        unclear = self.model.slices * np.minimum(np.abs(rates), most).mean(axis=0)
+        return np.asarray(0.5 * (unclear + unclear.T))
 
     def _still(self, Q: np.ndarray) -> np.ndarray:
         """The flips (G, P) of rows that leave the link and every omega in the range of Q unchanged."""
@@ -372,10 +389,12 @@ def as_map(model: Model | OverlapMap, **settings: Any) -> OverlapMap:
 
 
 def _estimate_from(values: Mapping[str, Any]) -> Estimate:
-    Q, E, three, slope = (np.array(values[name], dtype=float) for name in ("Q", "E", "three", "slope"))
+    Q, E, three, slope, unclear = (
+        np.array(values[name], dtype=float) for name in ("Q", "E", "three", "slope", "unclear")
+    )
     # Files hold what is not finite as null.
     potential, inner = (math.nan if values[n] is None else float(values[n]) for n in ("log_partition", "inner_error"))
-    return Estimate(Q, E, three, slope, potential, inner, bool(values["accurate"]))
+    return Estimate(Q, E, three, slope, unclear, potential, inner, bool(values["accurate"]))
 
 
 def _split(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,8 +17,6 @@ import numpy as np
 from smisym.branch import (
     LAST,
     Branch,
-    growth_at_zero,
-    growth_of,
     highest,
     refine_crossing,
     scout,
@@ -27,6 +25,7 @@ from smisym.branch import (
 )
 from smisym.charts import LevelSet
 from smisym.errors import InputError
+from smisym.growth import clear_growth, growth_at_zero, growth_of
 from smisym.hermite import first_order
 from smisym.model import Model
 from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, affordable
@@ -98,6 +97,7 @@ def weak_recovery(
         return _weak(omap, _coupled(omap), solved=True)
     coarse = scout(omap, last_stage=False)
     found: list[Threshold] = []
+    known = True
     # Of the last stage only its beginning is used.
     solved = all(stage.solved for stage in coarse.stages[:-1])
     for i, stage in enumerate(coarse.stages):
@@ -122,6 +122,8 @@ def weak_recovery(
             found.append(_threshold(omap.model, "weak", _learned(stage, previous), first, change, nothing))
             continue
         values: list[tuple[float, np.ndarray]] = omap.each(solve)
+        if previous is None:
+            known &= _growth_is_known(omap, stage.pivot)
         alpha, error = mean_and_error(np.array([v[0] for v in values]))
         if error < _TOO_GOOD * alpha:
             # Scrambles that all see the same few outputs: what is left is the error of the integrals.
@@ -139,13 +141,22 @@ def weak_recovery(
         Q = omap.model.symmetry.matrix(coarse.stages[-1].q[-1]) if coarse.stages else np.zeros((omap.model.fields,) * 2)
         hard = _threshold(omap.model, "hard", [int(pivot)], math.inf, 0.0, Q)
         rows = tuple(int(r) for r in np.flatnonzero(np.abs(hard.subspace).max(axis=0) > 1e-9))
-        found.append(replace(hard, order=first_order(omap.model, rows)))
-    return _weak(omap, found, solved=solved)
+        order = first_order(omap.model, rows)
+        # A first or second order grows at some finite alpha: that none was seen is the fault of the integrals.
+        known &= order is None or order > 2
+        found.append(replace(hard, order=order))
+    return _weak(omap, found, solved=solved, known=known)
 
 
-def _weak(omap: OverlapMap, found: list[Threshold], *, solved: bool) -> Solution:
-    """The thresholds with their code: posteriors that are missing come before noise."""
-    if omap.incomplete:
+def _growth_is_known(omap: OverlapMap, pivot: int) -> bool:
+    """Whether the rate of a block at Q = 0 is, on average over the scrambles, clear of the errors of the integrals."""
+    estimates = omap.evaluate(np.zeros((omap.model.fields,) * 2))
+    return float(np.mean([clear_growth(omap, e)[1][pivot] for e in estimates])) > 0.5
+
+
+def _weak(omap: OverlapMap, found: list[Threshold], *, solved: bool, known: bool = True) -> Solution:
+    """The thresholds with their code: posteriors that are missing or badly known come before noise."""
+    if omap.incomplete or not known:
         return _solution(omap, found, Result.INTEGRATION)
     return _solution(omap, found, Result.SUCCESS if solved else Result.NOISY)
 

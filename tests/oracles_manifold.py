@@ -12,7 +12,7 @@ are summed over them, and the walk goes on from one of them drawn by these proba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,6 +109,18 @@ def sample_level_set(
     )
 
 
+def level_set_steps(
+    c: Constraint, Z0: np.ndarray, steps: int, rng: np.random.Generator, step_size: float
+) -> Iterator[np.ndarray]:
+    """States (n, P, T) of walks from Z0 that leave the law of standard normal fields given c unchanged, no flips."""
+    surface = _Surface.through(c, Z0)
+    density = _Cavity(np.zeros_like(Z0), np.broadcast_to(np.eye(Z0.shape[1]), (len(Z0), *[Z0.shape[1]] * 2)))
+    state = surface.state(Z0)
+    for _ in range(steps):
+        _walk(surface, density, state, step_size, rng)
+        yield state.Z
+
+
 def _group(flips: Sequence[Flip], Z: np.ndarray) -> list[tuple[int, Flip]]:
     """All products of flips but the identity, each as a flip after an earlier product (0 is the identity)."""
     images, products = [Z], []
@@ -177,7 +189,7 @@ class _Surface:
 
     @classmethod
     def through(cls, c: Constraint, Z0: np.ndarray) -> _Surface:
-        value, J = _jacobian(c, Z0)
+        value, J = jacobian(c, Z0)
         left, singular, _ = np.linalg.svd(J, full_matrices=False)
         ranks = (singular > 1e-9 * singular[:, :1]).sum(axis=1)
         if len(set(ranks)) > 1:
@@ -189,7 +201,7 @@ class _Surface:
             raise ValueError("flips must leave c unchanged")
 
     def state(self, Z: np.ndarray) -> _State:
-        return _State(Z.copy(), self.rows @ _jacobian(self.c, Z)[1])
+        return _State(Z.copy(), self.rows @ jacobian(self.c, Z)[1])
 
     def project(self, which: np.ndarray, start: np.ndarray, J: np.ndarray) -> tuple[_State, np.ndarray]:
         """From start (m, P, T), along the rows of J (m, K, d), onto the level sets of chains ``which``.
@@ -199,7 +211,7 @@ class _Surface:
         Z, found, ok = start.copy(), np.empty_like(J), np.zeros(len(start), bool)
         active = np.arange(len(start))
         for _ in range(ITERATIONS):
-            value, full = _jacobian(self.c, Z[active])
+            value, full = jacobian(self.c, Z[active])
             gap = value - self.value[which[active]]
             rows = self.rows[which[active]]
             reduced = (rows @ gap[:, :, None])[:, :, 0]
@@ -212,12 +224,14 @@ class _Surface:
             if not active.size:
                 break
             normals = J[active].swapaxes(1, 2)
-            shift = normals @ np.linalg.solve(slope @ normals, reduced[:, :, None])
-            Z[active] -= shift.reshape(Z[active].shape)
+            square = slope @ normals
+            regular = np.linalg.slogdet(square)[0] != 0  # an exactly singular step has failed
+            active, normals, square, reduced = active[regular], normals[regular], square[regular], reduced[regular]
+            Z[active] -= (normals @ np.linalg.solve(square, reduced[:, :, None])).reshape(Z[active].shape)
         return _State(Z, found), ok
 
 
-def _jacobian(c: Constraint, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def jacobian(c: Constraint, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """c (N, n) and dc/dZ (N, n, P T) by complex steps."""
     count, P, T = Z.shape
     moved = Z[:, None] + 1e-40j * np.eye(P * T).reshape(P * T, P, T)

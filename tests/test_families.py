@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from cases import FAMILIES, PAIRS, Family
 from chart_checks import chart_errors
-from oracles_network import LayerSpec, Spec, draw, network
+from oracles_fields import shown
+from oracles_network import draw, network
+from specs import spec
 
 import smisym
 from smisym import Architecture
@@ -18,32 +20,11 @@ from smisym.shipped import architectures
 
 EVERY = list(FAMILIES.values())
 NETWORKS = [f for f in EVERY if isinstance(f.declared, Architecture)]
-OWN = {"tanh(s)": np.tanh, "s/(abs(s) + 1)": lambda s: s / (1 + abs(s)), "s/(1 + abs(s))": lambda s: s / (1 + abs(s))}
 
 
 @cache
 def compiled(name: str) -> Any:
     return smisym.compile(FAMILIES[name].declared)
-
-
-def spec(declared: Architecture) -> Spec:
-    """The same network as the oracle reads it."""
-    layers = tuple(
-        LayerSpec(
-            rank=a.rank,
-            skip=a.skip,
-            activation=OWN.get(a.activation, a.activation),
-            beta=a.beta,
-            tied=a.tied,
-            heads=a.heads,
-            readout=a.readout,
-            scale=a.scale,
-            mask=a.mask,
-            position=a.position,
-        )
-        for a in declared.layers
-    )
-    return Spec(declared.tokens, layers, declared.output, declared.head_layout, declared.combine, declared.limit)
 
 
 # ------------------------------------------------------------------------------------------------------ the table
@@ -99,6 +80,16 @@ def test_the_network_is_the_link_at_its_fields(family: Family) -> None:
         # The limiting mixing of the oracle is exact to rounding, ours a quasi-random average.
         tolerance = 1e-4 if family.declared.limit == "ode" else 1e-11
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("family", [f for f in NETWORKS if f.declared.limit != "ode"], ids=str)
+def test_the_oracle_in_fields_is_the_network(family: Family) -> None:
+    assert isinstance(family.declared, Architecture)
+    own = spec(family.declared)
+    for seed in range(3):
+        X, W, Z = draw(own, 24, np.random.default_rng(seed))
+        expected = np.asarray(network(own, X, W), dtype=float).ravel()
+        np.testing.assert_allclose(shown(own, Z[None])[0], expected, rtol=1e-11, atol=1e-11)
 
 
 # --------------------------------------------------------------------------------------------------- the symmetry

@@ -200,3 +200,37 @@ def test_missing_posteriors_end_in_a_code_and_are_no_hard_direction(tied: bool) 
     solution = smisym.weak_recovery(gaps, samples=2048 if tied else 256)
     assert solution.result is smisym.Result.INTEGRATION
     assert solution.value[0].kind == "weak"
+
+
+class _Doubts(_Gaps):
+    """A channel that is far off, by its own account, in the first of every ``every`` posteriors."""
+
+    def __init__(self, channel: smisym.model.Channel, every: int) -> None:
+        super().__init__(channel)
+        self._every = every
+
+    def moments(self, *arguments: Any, **settings: Any) -> Any:
+        found = self._channel.moments(*arguments, **settings)
+        error = found.error.copy()
+        error[:: self._every] = 30.0
+        return dataclasses.replace(found, error=error)
+
+
+def test_few_bad_posteriors_make_no_direction_hard() -> None:
+    """The mean error is far above the rate of growth, but what grows comes from posteriors that are known."""
+    whole = smisym.compile(smisym.Architecture(2, (smisym.Attention(rank=2),)))
+    exact = smisym.weak_recovery(whole, samples=1024).value[0]
+    channel = _Doubts(whole.channel, 3)  # one posterior in three
+    found = smisym.weak_recovery(dataclasses.replace(whole, channel=channel), samples=1024)
+    assert found.value[0].kind == "weak"
+    assert found.value[0].alpha == pytest.approx(exact.alpha, rel=1e-12)
+    assert found.result is smisym.Result.INTEGRATION  # a third of the rate is in doubt
+
+
+def test_a_hard_direction_of_second_order_is_a_failure_of_the_integrals() -> None:
+    """All posteriors in doubt: nothing clear grows, but the second Hermite order says that something must."""
+    whole = smisym.compile(smisym.Architecture(2, (smisym.Attention(rank=2),)))
+    channel = _Doubts(whole.channel, 1)
+    found = smisym.weak_recovery(dataclasses.replace(whole, channel=channel), samples=1024)
+    assert (found.value[0].kind, found.value[0].order) == ("hard", 2)
+    assert found.result is smisym.Result.INTEGRATION
