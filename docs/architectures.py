@@ -158,7 +158,7 @@ def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
     kind = type(model.channel.measure).__name__
     sampled = not model.channel.measure.smooth and not isinstance(declared, SMI)
     samples = DEARER.get("sampled" if sampled else kind, SAMPLES.get(free, 1024))
-    solution = smisym.weak_recovery(model, samples=samples)
+    solution = smisym.weak_recovery(model, samples=samples, stages=1)
     first = solution.value[0]
     every = "all fields, noise" if declared.noise else "all fields, cells"
     rule = RULE.get(kind) or (model.level_set.rule if model.level_set else every)

@@ -168,11 +168,12 @@ _TRIVIAL_POINTS, _TRIVIAL_SCRAMBLES = 64, 8
 _SHOWN = 8.0
 
 
-def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
+def scout(omap: OverlapMap, *, last_stage: bool = True, stages: int | None = None) -> Branch:
     """The branch of one scramble of a small map: which directions are learned, and roughly where.
 
     The nodes that it chooses serve every scramble of the full map, and its solutions are where they start.
-    Without ``last_stage`` only the first node of a stage on which everything is learned is solved.
+    Without ``last_stage`` only the beginning is solved of a stage on which everything is learned, and of the last one
+    of ``stages``, after which nothing is looked for.
     """
     small = omap.sibling(2 * scout_points(omap.model), 2)
     k = len(omap.model.symmetry.basis)
@@ -196,11 +197,13 @@ def scout(omap: OverlapMap, *, last_stage: bool = True) -> Branch:
             active |= together
             alpha = alpha if branch.stages else 1.0 / growth[pivot]
             active = excited(small, pivot, active, base)
-        stage = _scouted_stage(small, pivot, active, base, alpha, last_stage, trivial=bool(trivial.any()))
+        final = len(branch.stages) + 1 == stages
+        begin = not last_stage and (final or bool(active.all()))
+        stage = _scouted_stage(small, pivot, active, base, alpha, begin, trivial=bool(trivial.any()))
         trivial = np.zeros(k, dtype=bool)
         branch.stages.append(stage)
         branch.thresholds.append(0.0 if stage.trivial else float(stage.alpha[0]))
-        if active.all() or stage.end >= stage.t[-1]:
+        if final or active.all() or stage.end >= stage.t[-1]:
             break
         base, alpha = stage.overlaps_at(stage.end), stage.alpha_at(stage.end)
         growth = np.where(active, 0.0, stage.growth_at(stage.end))
@@ -213,16 +216,16 @@ def _scouted_stage(
     active: np.ndarray,
     base: np.ndarray,
     alpha: float,
-    last_stage: bool,
+    begin: bool,
     *,
     trivial: bool = False,
 ) -> Stage:
-    """One stage in coarse steps, cut soon after another direction becomes unstable."""
+    """One stage in coarse steps, cut soon after another direction becomes unstable; or only its beginning."""
     rows: list[Any] = []
     steps = np.array(_SCOUT if not active.all() else (*_SCOUT, _T_LAST))
     if trivial:
         steps[0] = _T_FIRST
-    if active.all() and not last_stage:
+    if begin:
         steps = steps[:2]
     q, solved, passed = base.copy(), True, 0
     for i in range(len(steps)):

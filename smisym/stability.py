@@ -80,11 +80,16 @@ def weak_recovery(
     seed: int = 0,
     rtol: float | None = None,
     workers: int | None = None,
+    stages: int | None = None,
 ) -> Solution:
     """All trivial, weak and hard directions, in the order in which they are met; value: a tuple of Threshold.
 
     samples: of the overlap map when ``model`` is a Model; None: 65536, less in more than two free dimensions.
+    stages: how many of them to look for, at least one; what comes later is then not mentioned.  The first one takes two
+    or three evaluations of the map, each later one some dozens.  None: all.
     """
+    if stages is not None and stages < 1:
+        raise InputError("stages", stages, "a whole number >= 1, or None for all", "use stages=1 for the first one")
     omap = model if isinstance(model, OverlapMap) else None
     if omap is None:
         if not isinstance(model, Model):
@@ -95,7 +100,7 @@ def weak_recovery(
         omap = OverlapMap(model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
     if not omap.model.symmetry.projectors:
         return _weak(omap, _coupled(omap), solved=True)
-    coarse = scout(omap, last_stage=False)
+    coarse = scout(omap, last_stage=False, stages=stages)
     found: list[Threshold] = []
     known = True
     # Of the last stage only its beginning is used.
@@ -133,6 +138,8 @@ def weak_recovery(
         Q = omap.model.symmetry.matrix(np.maximum(np.mean([v[1] for v in values], axis=0), 0.0))
         found.append(_threshold(omap.model, "weak", _learned(stage, previous), float(alpha), float(error), Q))
     learned = coarse.stages[-1].active if coarse.stages else np.zeros(coarse.coordinates, dtype=bool)
+    if len(coarse.stages) == stages:
+        learned = np.ones_like(learned)  # nobody asked for the others
     for pivot in np.flatnonzero(~learned):
         later = _given_the_learned(omap, coarse.stages[-1], int(pivot)) if coarse.stages else None
         if later is not None:
