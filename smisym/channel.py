@@ -13,6 +13,7 @@ import numpy as np
 
 from smisym import importance, quadrature
 from smisym.around import AroundLevelSet
+from smisym.around_image import AroundImage
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation, check_fields
 from smisym.measure import Cavity, CavityOfFields, Measure, OnAllFields
@@ -78,7 +79,8 @@ class Channel:
     def __init__(self, link: LinkFunction, measure: Measure) -> None:
         self.link, self.measure = link, measure
         # What takes over where noise that is weak beside the output is not weak beside what V leaves open of it.
-        self.strong = Channel(link, OnAllFields(link)) if isinstance(measure, AroundLevelSet) else None
+        around = isinstance(measure, AroundLevelSet | AroundImage)
+        self.strong = Channel(link, OnAllFields(link)) if around else None
         self.fields, self.tokens = link.fields, link.tokens
         self.free_dimensions = measure.dim
 
@@ -104,15 +106,27 @@ class Channel:
             raise InputError(
                 "lengths of y and omega", (len(observation), len(omega)), "equal", "give one omega (P, T) for each y"
             )
-        cavity = self._cavity(omega, V)
-        strong = self._strong(cavity, len(omega))
-        if strong.any() and self.strong is not None:
-            return self._apart(strong, observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
         rtol = self.default_rtol() if rtol is None else rtol
         if not (np.isfinite(rtol) and rtol > 0):
             raise InputError("rtol", rtol, "a positive number", "use 1e-6, or 1e-3 in many dimensions")
+        cavity = self._cavity(omega, V)
+        weak = self._weak(cavity, len(omega))
+        if not weak.any() and len(omega) and self.strong is not None:
+            return self.strong.moments(observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
         coordinates = self.measure.coordinates(observation)
-        return self._integrate(coordinates.values, coordinates.relative_error, cavity, cov, rtol, seed, max_nodes)
+        u, ill = coordinates.values, coordinates.relative_error
+        if isinstance(self.measure, AroundImage) and isinstance(cavity, CavityOfFields):
+            first = np.flatnonzero(weak)
+            located, suited = self.measure.locate(u[first], cavity.take(first))
+            weak[first] = suited
+            first, u = first[suited], located[suited]
+        else:
+            first = np.flatnonzero(weak)
+            u = u[first]
+        if len(first) == len(omega):
+            return self._integrate(u, ill, cavity, cov, rtol, seed, max_nodes)
+        around = self._integrate(u, ill[first], cavity.take(first), cov, rtol, seed, max_nodes) if first.size else None
+        return self._apart(weak, around, observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
 
     def moments_at(
         self,
@@ -133,29 +147,33 @@ class Channel:
         rtol = self.default_rtol() if rtol is None else rtol
         return self._integrate(u, np.zeros(len(u)), self._cavity(omega, V), cov, rtol, seed, max_nodes)
 
-    def _strong(self, cavity: Cavity, samples: int) -> np.ndarray:
-        """(samples,) where the noise is too strong, beside V, for integrals around the level set."""
-        if not isinstance(self.measure, AroundLevelSet) or not isinstance(cavity, CavityOfFields):
-            return np.zeros(samples, dtype=bool)
+    def _weak(self, cavity: Cavity, samples: int) -> np.ndarray:
+        """(samples,) where the noise is weak enough, beside V, for integrals around the level set."""
+        if not isinstance(self.measure, AroundLevelSet | AroundImage) or not isinstance(cavity, CavityOfFields):
+            return np.ones(samples, dtype=bool)
         factor = cavity.factor if cavity.factor.strides[0] else cavity.factor[:1]
-        return np.broadcast_to(~self.measure.noise_is_weak(factor), (samples,))
+        return np.broadcast_to(self.measure.noise_is_weak(factor), (samples,)).copy()
 
     def _apart(
-        self, strong: np.ndarray, observation: Observation, omega: np.ndarray, V: np.ndarray, **how: Any
+        self,
+        weak: np.ndarray,
+        around: Moments | None,
+        observation: Observation,
+        omega: np.ndarray,
+        V: np.ndarray,
+        **how: Any,
     ) -> Moments:
-        """Moments of samples of which some are integrated over all fields and the others around the level set."""
+        """Moments of all samples from those around the level set, where weak; the others over all fields."""
         assert self.strong is not None
-        how["rtol"] = self.default_rtol() if how["rtol"] is None else how["rtol"]
-        if strong.all():
-            return self.strong.moments(observation, omega, V, **how)
-        groups = [np.flatnonzero(strong), np.flatnonzero(~strong)]
+        others = np.flatnonzero(~weak)
         V = np.asarray(V, dtype=float)
-        parts = [
-            channel.moments(observation[group], omega[group], V[group], **how)
-            for channel, group in zip((self.strong, self), groups, strict=True)
-        ]
+        V = V[others] if V.ndim == 3 and len(V) == len(omega) else V
+        rest = self.strong.moments(observation[others], omega[others], V, **how)
+        if around is None:
+            return rest
+        parts = [rest, around]
         result = next((part.result for part in parts if part.result is not Result.SUCCESS), Result.SUCCESS)
-        back = np.argsort(np.concatenate(groups))
+        back = np.argsort(np.concatenate([others, np.flatnonzero(weak)]))
         return join(parts, result).take(back)
 
     def _integrate(

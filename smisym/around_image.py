@@ -1,0 +1,370 @@
+"""A noisy output around the level sets of the noiseless one, for every chart: coordinates of the image, numerically.
+
+    p(y) = int dv c(v) N(y; f(v), Delta) int dx w(u(v), x) N(Z(x, u(v)); omega, V),
+
+v coordinates of the image about its most likely point (:mod:`smisym.image`), u(v) the coordinates that the chart reads
+off the noiseless output at v.  The weights w of a chart may leave out factors that depend on the output alone: c(v)
+brings them back.  With G = dv/dZ and tangents tau = dZ/d(latents, directions), both over the solved fields and at any
+one point of the level set, the co-area formula says
+
+    c = |det (tau, G^T)| / (w det G G^T),
+
+or c = |det du/dv| where w leaves nothing out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.around import spread_of, weak_beside
+from smisym.charts.base import Arrays, Coordinates, LevelSet, Unfolding
+from smisym.errors import InputError
+from smisym.image import FOUND, LOST, Image, Spot, solve_small
+from smisym.link import LinkFunction, Observation
+from smisym.measure import CavityOfFields, OnFields, Whitened, cavity_of_fields
+from smisym.modes import find_modes
+from smisym.placing import Places, components, refit
+
+# Free fields and latent coordinates at which the factor of the output alone is read off: any generic point.
+_GENERIC = np.random.default_rng(4).uniform(0.3, 0.9, 64) * np.resize([1, -1, -1, 1, -1], 64)
+# Step and weights of derivatives of fourth order.
+_STEP = 1e-3
+_DIFFERENCES = ((1.0, 2 / 3), (-1.0, -2 / 3), (2.0, -1 / 12), (-2.0, 1 / 12))
+# Largest share of the mass of v where no point of the image was found and none was excluded; how much less mass, in
+# nats, than at the best maximum is not worth the integral over all fields; what counts as the same output, in units of
+# the noise.
+_LOST, _WORTH, _SAME = 1e-3, 9.0, 0.1
+
+
+class AroundImage:
+    """A noisy output whose noiseless link has a chart, in coordinates of the image found numerically."""
+
+    def __init__(self, level_set: LevelSet, link: LinkFunction, image: Image) -> None:
+        self.level_set, self.link, self.image = level_set, link, image
+        tokens = link.tokens
+        self.free = len(level_set.free_rows) * tokens
+        self.order = (*level_set.free_rows, *level_set.solved_rows)
+        self.dim = self.free + len(level_set.latents) + image.rank
+        self.fields_of_zeta = np.r_[: self.free, self.dim : self.dim + len(level_set.solved_rows) * tokens]
+        self.smooth = False
+        self.spread = spread_of(link)
+
+    def noise_is_weak(self, factor: np.ndarray) -> np.ndarray:
+        """(S,) whether the noise is weak beside what the cavity leaves open of the output; factor (S, P, P) of V."""
+        return weak_beside(self.link.noise, self.spread, len(self.level_set.free_rows), factor)
+
+    def coordinates(self, observation: Observation) -> Coordinates:
+        y = observation.y.reshape(len(observation), -1)
+        return Coordinates(y, np.zeros(len(y)))
+
+    def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
+        return cavity_of_fields(self, omega, V)
+
+    def locate(self, y: np.ndarray, cavity: CavityOfFields) -> tuple[np.ndarray, np.ndarray]:
+        """What the integrand needs of the outputs y (S, M), and which of them (S,) can be integrated so."""
+        parts = [
+            locate(self, y[i : i + _BLOCK], cavity.omega[i : i + _BLOCK], cavity.factor[i : i + _BLOCK])
+            for i in range(0, len(y), _BLOCK)
+        ]
+        if not parts:
+            return np.empty((0, 0)), np.empty(0, dtype=bool)
+        return np.concatenate([u for u, _ in parts]), np.concatenate([s for _, s in parts])
+
+    def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> OnImage:
+        return OnImage(self, u, omega, factor)
+
+    def log_constant(self, factor: np.ndarray) -> np.ndarray:
+        diagonal = np.log(np.einsum("sii->si", factor))[:, len(self.level_set.free_rows) :].sum(axis=1)
+        outputs = int(np.prod(self.link.output_shape))
+        return np.asarray(-self.link.tokens * diagonal - 0.5 * outputs * np.log(2 * np.pi * self.link.noise))
+
+
+# Samples located together.
+_BLOCK = 256
+
+
+def refusal(level_set: LevelSet, image: Image) -> str:
+    """Why the level sets of this chart cannot be integrated over together, or nothing."""
+    if image.rank != level_set.dimension:
+        return f"its level sets have {level_set.dimension} coordinates of the output, not {image.rank}"
+    if level_set.shared and not _complete(level_set):
+        return "its sheets share points, with weights that leave out a factor of the output"
+    return ""
+
+
+def _complete(level_set: LevelSet) -> bool:
+    return level_set.complete or level_set.density
+
+
+class OnImage(Whitened):
+    """The posterior of one block of samples over (x, t, r): x the whitened free fields and the latent coordinates, t
+    of which v is a function, r the whitened solved fields.
+    """
+
+    # Its own maxima are dear to find: whoever samples it begins with broad proposals about the place of v.
+    modeless = True
+
+    def __init__(self, measure: AroundImage, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
+        super().__init__(measure.level_set, measure.link.tokens, u, omega, factor)
+        self.measure, self.link, self.image = measure, measure.link, measure.image
+        K, n = self.image.rank, self.image.surface.entries
+        M = int(np.prod(self.link.output_shape))
+        ends = np.cumsum([M, n, K, K * K])
+        y, Z, centre, own, doubt = np.split(u, ends, axis=1)
+        self.y, self.spot, self.doubt = y, self.image.spot(Z), doubt[:, 0]
+        self.incomplete = np.zeros(len(u), dtype=bool)
+        one = np.zeros((len(u), 1))
+        self.places = components(one, centre[:, None], own.reshape(-1, 1, K, K))
+        self.others = self.dim
+        self.dim += K
+
+    def take(self, index: np.ndarray) -> OnImage:
+        """The same for some of the samples."""
+        return OnImage(self.measure, self.u[index], self.omega[index], self.factor[index])
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Residuals (branches, m, n, C), log-weight (branches, n, C) and spread at x (d, n, C)."""
+        shape = x.shape[1:]
+        v = self.places.at(0, index, x[self.others :])
+        owner = np.tile(index, shape[0])
+        flat = np.stack([np.broadcast_to(value, shape).ravel() for value in v], axis=1)
+        Z, status = self.image.lift(self.spot, owner, flat)
+        there = status == FOUND
+        Z[~there] = self.spot.Z[owner[~there]]
+        observed = self.link.observe(Z.reshape(len(Z), self.link.fields, self.tokens))
+        u, read = read_coordinates(self.level_set, observed)
+        measure = log_measure(self.level_set, self.image, self.spot.frame[owner], Z, u)
+        r, log_weight, along = self.on_sheets(index, x[: self.others], [column.reshape(shape) for column in u.T])
+        misfit = observed.y.reshape(len(Z), -1) - self.y[owner]
+        extra = measure - 0.5 * (misfit**2).sum(axis=1) / self.link.noise
+        extra = np.where(there & read, extra, -np.inf).reshape(shape)
+        extra = extra + self.places.log_share(0, index, v, _ONE_FLIP[:, : len(v)])
+        log_weight = np.broadcast_to(log_weight + extra, (self.level_set.branches, *shape))
+        return r, np.where(np.isfinite(log_weight), log_weight, -np.inf), along
+
+
+_ONE_FLIP = np.ones((1, 256))
+
+
+# ------------------------------------------------------------------------------------------------------- the measure
+
+
+def read_coordinates(level_set: LevelSet, observed: Observation) -> tuple[np.ndarray, np.ndarray]:
+    """The chart's coordinates (N, n) of outputs in the image, and where it could read them (rounding may forbid it)."""
+    try:
+        return level_set.coordinates(observed).values, np.ones(len(observed), dtype=bool)
+    except InputError:
+        if len(observed) == 1:
+            return np.full((1, 1), np.nan), np.zeros(1, dtype=bool)
+    half = len(observed) // 2
+    parts = [read_coordinates(level_set, observed[part]) for part in (slice(0, half), slice(half, None))]
+    width = max(values.shape[1] for values, _ in parts)
+    values = np.concatenate([np.broadcast_to(v, (len(v), width)) for v, _ in parts])
+    return values, np.concatenate([good for _, good in parts])
+
+
+def log_measure(level_set: LevelSet, image: Image, frame: np.ndarray, Z: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """log c, (N,): what the chart's weights lack at the points of fields Z (N, n), with coordinates u (N, m)."""
+    with np.errstate(all="ignore"):
+        if _complete(level_set):
+            return _log_slope(level_set, image, frame, Z)
+        return _log_coarea(level_set, image, frame, u)
+
+
+def _log_slope(level_set: LevelSet, image: Image, frame: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """log |det du/dv|: derivatives of u along the fields that move v."""
+    G = np.swapaxes(frame, 1, 2) @ image.jet(Z)[1]
+    K = G.shape[1]
+    inverse = np.stack([solve_small(G @ np.swapaxes(G, 1, 2), np.broadcast_to(e, G.shape[:2])) for e in np.eye(K)], 2)
+    back = np.swapaxes(G, 1, 2) @ inverse
+    size = np.sqrt((back**2).sum(axis=1))  # (N, K)
+    slope = np.zeros((len(Z), K, K))
+    for k in range(K):
+        unit = back[:, :, k] / size[:, k, None]
+        for step, weight in _DIFFERENCES:
+            moved = np.nan_to_num(Z + step * _STEP * unit)
+            observed = image.link.observe(moved.reshape(len(Z), image.link.fields, -1))
+            slope[:, :, k] += weight * read_coordinates(level_set, observed)[0]
+    return log_abs_det(slope / _STEP) + np.log(size).sum(axis=1)
+
+
+def _log_coarea(level_set: LevelSet, image: Image, frame: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """log of |det (tau, G^T)| / (w det G G^T) over the solved fields, at a generic point of the first sheet."""
+    T, N = image.link.tokens, len(u)
+    n_free, n_latent = len(level_set.free_rows) * T, len(level_set.latents)
+    point = _GENERIC[: n_free + n_latent]
+    columns = list(u.T)
+    free = [np.full(N, value) for value in point[:n_free]]
+    latent = [np.full(N, value) for value in np.abs(point[n_free:])]
+    sheets = level_set.solve(free, latent, columns)
+    tangents = [_stack(d, N) for d in (sheets.directions[0] if level_set.directions else [])]
+    for i in range(n_latent):
+        total = np.zeros((N, len(level_set.solved_rows) * T))
+        for step, weight in _DIFFERENCES:
+            moved = [value + step * _STEP * (j == i) for j, value in enumerate(latent)]
+            total += weight * _stack(level_set.solve(free, moved, columns).solved[0], N)
+        tangents.append(total / _STEP)
+    Z = np.empty((N, image.link.fields, T))
+    Z[:, list(level_set.free_rows)] = _stack(free, N).reshape(N, -1, T)
+    Z[:, list(level_set.solved_rows)] = _stack(sheets.solved[0], N).reshape(N, -1, T)
+    J = image.jet(np.nan_to_num(Z.reshape(N, -1)))[1].reshape(N, -1, *Z.shape[1:])
+    own = J[:, :, list(level_set.solved_rows)].reshape(N, J.shape[1], -1)
+    G = np.swapaxes(frame, 1, 2) @ own
+    square = np.concatenate([np.stack(tangents, axis=1), G], axis=1) if tangents else G
+    weight = np.broadcast_to(sheets.log_weight[0], (N,))
+    return np.asarray(log_abs_det(square) - log_abs_det(G @ np.swapaxes(G, 1, 2)) - weight)
+
+
+def _stack(entries: Arrays, count: int) -> np.ndarray:
+    return np.stack([np.broadcast_to(e, (count,)) for e in entries], axis=1) if entries else np.empty((count, 0))
+
+
+def log_abs_det(A: np.ndarray) -> np.ndarray:
+    """log |det A| of (N, K, K), NaN where an entry is not finite."""
+    good = np.isfinite(A).all(axis=(1, 2))
+    return np.where(good, np.linalg.slogdet(np.where(good[:, None, None], A, 0.0))[1], np.nan)
+
+
+# --------------------------------------------------------------------------------------------------------- the place
+
+
+@dataclass
+class _Tangent:
+    """The posterior of v alone, the fields taken for Gaussian in v: what :func:`smisym.placing.refit` fits to.
+
+    lost, total (S,): shares of it at the points seen, where no point of the image was found nor excluded, and all.
+    """
+
+    image: Image
+    spot: Spot
+    y: np.ndarray
+    noise: float
+    unfolding: Unfolding
+
+    def misfit(self, index: np.ndarray, v: Arrays) -> np.ndarray:
+        """(f(v) - y) / sqrt(Delta), (M, n, C); infinite outside the image."""
+        shape = v[0].shape
+        flat = np.stack([value.ravel() for value in v], axis=1)
+        owner = np.tile(index, shape[0])
+        Z, status = self.image.lift(self.spot, owner, flat)
+        y = self._output(Z) - self.y[owner]
+        y[status != FOUND] = np.inf
+        return np.asarray(np.moveaxis(y.reshape(*shape, -1), -1, 0) / np.sqrt(self.noise))
+
+    def _output(self, Z: np.ndarray) -> np.ndarray:
+        link = self.image.link
+        with np.errstate(all="ignore"):
+            return link(np.nan_to_num(Z).reshape(len(Z), link.fields, -1)).reshape(len(Z), -1)
+
+
+def locate(
+    measure: AroundImage, y: np.ndarray, omega: np.ndarray, factor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [y, Z_0, centre of v, factor of v, doubt] for each sample, and which samples can be integrated so."""
+    image, link, S = measure.image, measure.link, len(y)
+    rows = list(measure.order)
+    whole = np.linalg.cholesky(_covariance(factor, rows))
+    with np.errstate(all="ignore"):
+        modes = find_modes(OnFields(link, y, omega, whole), np.arange(S))
+        normal = np.eye(image.surface.entries) + np.einsum("skmi,skmj->skij", modes.jacobian, modes.jacobian)
+        good = np.isfinite(normal).all(axis=(2, 3)) & np.isfinite(modes.value)
+        normal[~good] = np.eye(image.surface.entries)
+        mass = np.where(good, modes.value - 0.5 * np.linalg.slogdet(normal)[1], -np.inf)
+        zeta = modes.x.reshape(S, -1, link.fields, link.tokens)
+        Z = (omega[:, None] + np.einsum("spq,skqt->skpt", whole, zeta)).reshape(S, zeta.shape[1], -1)
+        best = mass.argmax(axis=1)
+        spot = image.spot(Z[np.arange(S), best])
+        suited = np.isfinite(mass.max(axis=1)) & np.isfinite(spot.back).all(axis=(1, 2))
+        suited[suited] = _reached(image, _pick(spot, suited), y[suited], Z[suited], mass[suited], link.noise)
+        places, doubt = _place(measure, spot, y, omega, whole, suited)
+    suited &= doubt <= _LOST
+    found = [y, spot.Z, places.centre[:, 0], places.factor[:, 0].reshape(S, -1), doubt[:, None]]
+    return np.concatenate(found, axis=1), suited
+
+
+def _covariance(factor: np.ndarray, rows: list[int]) -> np.ndarray:
+    """V (S, P, P) in the order of the fields, from its factor with the rows in the measure's order."""
+    V = np.empty_like(factor)
+    V[:, np.array(rows)[:, None], rows] = factor @ np.swapaxes(factor, 1, 2)
+    return V
+
+
+def _pick(spot: Spot, which: np.ndarray) -> Spot:
+    return Spot(spot.Z[which], spot.value[which], spot.frame[which], spot.slope[which], spot.back[which])
+
+
+def _reached(
+    image: Image, spot: Spot, y: np.ndarray, Z: np.ndarray, mass: np.ndarray, noise: float
+) -> np.ndarray:
+    """(S,) whether all maxima Z (S, k, n) that matter are points of the image with coordinates about the spot."""
+    S, k = mass.shape
+    owner, other = np.nonzero(mass > mass.max(axis=1, keepdims=True) - _WORTH)
+    at = Z[owner, other]
+    v = np.einsum("nmk,nm->nk", spot.frame[owner], image.surface(at) - spot.value[owner])
+    again, status = image.lift(spot, owner, v)
+    shape = (len(at), image.link.fields, -1)
+    gap = (image.link(np.nan_to_num(again).reshape(shape)) - image.link(at.reshape(shape))).reshape(len(at), -1)
+    missed = (status != FOUND) | ((gap**2).sum(axis=1) > _SAME**2 * noise)
+    return np.bincount(owner[missed], minlength=S) == 0
+
+
+def _place(
+    measure: AroundImage, spot: Spot, y: np.ndarray, omega: np.ndarray, whole: np.ndarray, suited: np.ndarray
+) -> tuple[Places, np.ndarray]:
+    """One component for v, and the share of its mass that was lost."""
+    image, link, S = measure.image, measure.link, len(y)
+    K, n = image.rank, image.surface.entries
+    V = np.einsum("spq,tu->sptqu", whole @ np.swapaxes(whole, 1, 2), np.eye(link.tokens)).reshape(S, n, n)
+    prior = spot.slope @ V @ np.swapaxes(spot.slope, 1, 2)
+    prior = np.where(suited[:, None, None], prior, np.eye(K))
+    mean = np.einsum("ski,si->sk", spot.slope, omega.reshape(S, n) - spot.Z)
+    mean = np.where(suited[:, None], mean, 0.0)
+    tangent = _Tangent(image, spot, y, link.noise, Unfolding(K, np.ones((1, K))))
+    slopes = _slopes(tangent, suited)
+    known = np.linalg.inv(np.linalg.cholesky(prior))
+    precision = np.einsum("smi,smj->sij", slopes, slopes) + np.swapaxes(known, 1, 2) @ known
+    places = components(
+        np.zeros((S, 1)), np.zeros((S, 1, K)), np.linalg.cholesky(np.linalg.inv(precision))[:, None]
+    )
+    places = refit(tangent, places, mean, known)
+    return places, np.where(suited, _lost_share(tangent, slopes, places, mean, known), 1.0)
+
+
+def _slopes(tangent: _Tangent, suited: np.ndarray) -> np.ndarray:
+    """d(misfit)/dv at the spot, (S, M, K), through the fields; zero where the sample is not suited."""
+    Z, back = tangent.spot.Z, tangent.spot.back
+    columns = []
+    for k in range(back.shape[2]):
+        size = np.sqrt((back[:, :, k] ** 2).sum(axis=1, keepdims=True))
+        unit = np.where(suited[:, None], back[:, :, k] / size, 0.0)
+        ahead, behind = (tangent._output(Z + s * 1e-5 * unit) for s in (1.0, -1.0))
+        columns.append((ahead - behind) / (2e-5 * np.sqrt(tangent.noise)) * np.where(suited[:, None], size, 0.0))
+    return np.stack(columns, axis=2)
+
+
+def _lost_share(
+    tangent: _Tangent, slopes: np.ndarray, places: Places, mean: np.ndarray, known: np.ndarray
+) -> np.ndarray:
+    """(S,): share of the mass of v at which the search in the image was lost, the output taken for linear in v."""
+    S, K = mean.shape
+    t = np.broadcast_to(_points(K)[..., None], (K, _points(K).shape[1], S))
+    v = places.at(0, np.arange(S), t)
+    flat = np.stack([value.ravel() for value in v], axis=1)
+    owner = np.tile(np.arange(S), t.shape[1])
+    status = tangent.image.lift(tangent.spot, owner, flat)[1]
+    start = (tangent._output(tangent.spot.Z) - tangent.y) / np.sqrt(tangent.noise)
+    misfit = start[owner] + np.einsum("nmk,nk->nm", slopes[owner], flat)
+    away = np.einsum("nij,nj->ni", known[owner], flat - mean[owner])
+    log_f = -0.5 * ((misfit**2).sum(axis=1) + (away**2).sum(axis=1)).reshape(t.shape[1:])
+    log_f = log_f + places.log_share(0, np.arange(S), v, np.ones((1, K))) + 0.5 * 0.0
+    weight = np.exp(log_f - log_f.max(axis=0))
+    lost = (status == LOST).reshape(t.shape[1:])
+    return np.asarray(np.where(lost, weight, 0.0).sum(axis=0) / weight.sum(axis=0))
+
+
+def _points(K: int) -> np.ndarray:
+    from smisym.placing import normals
+
+    return normals(K, 64 * K)
