@@ -21,21 +21,21 @@ import numpy as np
 from smisym.around import spread_of, weak_beside
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Unfolding
 from smisym.errors import InputError
-from smisym.image import FOUND, LOST, Image, Spot, solve_small
+from smisym.image import Image, Spot, solve_small
 from smisym.link import LinkFunction, Observation
 from smisym.measure import CavityOfFields, OnFields, Whitened, cavity_of_fields
-from smisym.modes import find_modes
-from smisym.placing import Places, components, refit
+from smisym.modes import Modes, find_modes, log_density
+from smisym.placing import Places, components, normals, refit
 
 # Free fields and latent coordinates at which the factor of the output alone is read off: any generic point.
 _GENERIC = np.random.default_rng(4).uniform(0.3, 0.9, 64) * np.resize([1, -1, -1, 1, -1], 64)
 # Step and weights of derivatives of fourth order.
 _STEP = 1e-3
 _DIFFERENCES = ((1.0, 2 / 3), (-1.0, -2 / 3), (2.0, -1 / 12), (-2.0, 1 / 12))
-# Largest share of the mass of v where no point of the image was found and none was excluded; how much less mass, in
-# nats, than at the best maximum is not worth the integral over all fields; what counts as the same output, in units of
-# the noise.
-_LOST, _WORTH, _SAME = 1e-3, 9.0, 0.1
+# Points of the image, for each of its dimensions and each maximum, that must be found again; maxima at most; how much
+# less mass than at the best one, in nats, is not worth a look; what counts as the same output, in units of the noise;
+# how many standard deviations the points reach; and which share of the mass may be missed.
+_LOOKS, _MAXIMA, _WORTH, _SAME, _REACH, _MISSED = 32, 4, 9.0, 0.1, 1.5, 2e-2
 
 
 class AroundImage:
@@ -109,7 +109,7 @@ class OnImage(Whitened):
     def __init__(self, measure: AroundImage, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
         super().__init__(measure.level_set, measure.link.tokens, u, omega, factor)
         self.measure, self.link, self.image = measure, measure.link, measure.image
-        K, n = self.image.rank, self.image.surface.entries
+        K, n = self.image.rank, self.image.entries
         M = int(np.prod(self.link.output_shape))
         ends = np.cumsum([M, n, K, K * K])
         y, Z, centre, own, doubt = np.split(u, ends, axis=1)
@@ -130,8 +130,7 @@ class OnImage(Whitened):
         v = self.places.at(0, index, x[self.others :])
         owner = np.tile(index, shape[0])
         flat = np.stack([np.broadcast_to(value, shape).ravel() for value in v], axis=1)
-        Z, status = self.image.lift(self.spot, owner, flat)
-        there = status == FOUND
+        Z, there = self.image.lift(self.spot, owner, flat)
         Z[~there] = self.spot.Z[owner[~there]]
         observed = self.link.observe(Z.reshape(len(Z), self.link.fields, self.tokens))
         u, read = read_coordinates(self.level_set, observed)
@@ -248,9 +247,9 @@ class _Tangent:
         shape = v[0].shape
         flat = np.stack([value.ravel() for value in v], axis=1)
         owner = np.tile(index, shape[0])
-        Z, status = self.image.lift(self.spot, owner, flat)
+        Z, found = self.image.lift(self.spot, owner, flat)
         y = self._output(Z) - self.y[owner]
-        y[status != FOUND] = np.inf
+        y[~found] = np.inf
         return np.asarray(np.moveaxis(y.reshape(*shape, -1), -1, 0) / np.sqrt(self.noise))
 
     def _output(self, Z: np.ndarray) -> np.ndarray:
@@ -268,18 +267,19 @@ def locate(
     whole = np.linalg.cholesky(_covariance(factor, rows))
     with np.errstate(all="ignore"):
         modes = find_modes(OnFields(link, y, omega, whole), np.arange(S))
-        normal = np.eye(image.surface.entries) + np.einsum("skmi,skmj->skij", modes.jacobian, modes.jacobian)
+        normal = np.eye(image.entries) + np.einsum("skmi,skmj->skij", modes.jacobian, modes.jacobian)
         good = np.isfinite(normal).all(axis=(2, 3)) & np.isfinite(modes.value)
-        normal[~good] = np.eye(image.surface.entries)
+        normal[~good] = np.eye(image.entries)
         mass = np.where(good, modes.value - 0.5 * np.linalg.slogdet(normal)[1], -np.inf)
         zeta = modes.x.reshape(S, -1, link.fields, link.tokens)
         Z = (omega[:, None] + np.einsum("spq,skqt->skpt", whole, zeta)).reshape(S, zeta.shape[1], -1)
         best = mass.argmax(axis=1)
         spot = image.spot(Z[np.arange(S), best])
         suited = np.isfinite(mass.max(axis=1)) & np.isfinite(spot.back).all(axis=(1, 2))
-        suited[suited] = _reached(image, _pick(spot, suited), y[suited], Z[suited], mass[suited], link.noise)
-        places, doubt = _place(measure, spot, y, omega, whole, suited)
-    suited &= doubt <= _LOST
+        places = _place(measure, spot, y, omega, whole, suited)
+        missed = _missed(measure, OnFields(link, y, omega, whole), spot, modes, mass)
+    suited &= missed <= _MISSED
+    doubt = np.sqrt(image.entries) * missed
     found = [y, spot.Z, places.centre[:, 0], places.factor[:, 0].reshape(S, -1), doubt[:, None]]
     return np.concatenate(found, axis=1), suited
 
@@ -291,31 +291,48 @@ def _covariance(factor: np.ndarray, rows: list[int]) -> np.ndarray:
     return V
 
 
-def _pick(spot: Spot, which: np.ndarray) -> Spot:
-    return Spot(spot.Z[which], spot.value[which], spot.frame[which], spot.slope[which], spot.back[which])
-
-
-def _reached(
-    image: Image, spot: Spot, y: np.ndarray, Z: np.ndarray, mass: np.ndarray, noise: float
+def _missed(
+    measure: AroundImage, fields: OnFields, spot: Spot, modes: Modes, mass: np.ndarray
 ) -> np.ndarray:
-    """(S,) whether all maxima Z (S, k, n) that matter are points of the image with coordinates about the spot."""
-    S, k = mass.shape
-    owner, other = np.nonzero(mass > mass.max(axis=1, keepdims=True) - _WORTH)
-    at = Z[owner, other]
-    v = np.einsum("nmk,nm->nk", spot.frame[owner], image.surface(at) - spot.value[owner])
-    again, status = image.lift(spot, owner, v)
-    shape = (len(at), image.link.fields, -1)
-    gap = (image.link(np.nan_to_num(again).reshape(shape)) - image.link(at.reshape(shape))).reshape(len(at), -1)
-    missed = (status != FOUND) | ((gap**2).sum(axis=1) > _SAME**2 * noise)
-    return np.bincount(owner[missed], minlength=S) == 0
+    """(S,): share of the mass near the maxima that the coordinates about the spot do not reach.
+
+    Points of the image from fields about each maximum, in the K directions that the output knows best, must be found
+    again from their coordinates alone: this sees maxima elsewhere, folds, and searches that fail.
+    """
+    image, S = measure.image, fields.samples
+    K, n = image.rank, image.entries
+    count = min(_MAXIMA, mass.shape[1])
+    chosen = np.argsort(-mass, axis=1)[:, :count]
+    take = np.arange(S)[:, None]
+    J = np.where(np.isfinite(modes.jacobian[take, chosen]), modes.jacobian[take, chosen], 0.0)
+    _, size, right = np.linalg.svd(J, full_matrices=n > J.shape[2])
+    step = right[..., :K, :] / np.sqrt(1 + size[..., :K, None] ** 2)  # (S, count, K, n)
+    w = _REACH * normals(K, _LOOKS * K)
+    x = modes.x[take, chosen][..., None] + np.einsum("skji,jm->skim", step, w)  # (S, count, n, m)
+    x = np.moveaxis(x, 2, 0).reshape(n, S, -1).swapaxes(1, 2)  # (n, count m, S)
+    r, log_weight, _ = fields.evaluate(np.arange(S), x)
+    tilt = 0.5 * (w**2).sum(axis=0) / _REACH**2
+    log_f = log_density(x, r, log_weight)[0] + np.tile(tilt, count)[:, None]
+    log_f = np.where(np.isfinite(log_f), log_f, -np.inf)
+    worth = (log_f > log_f.max(axis=0) - _WORTH) & np.isfinite(spot.back).all(axis=(1, 2))
+    where, owner = np.nonzero(worth)
+    Z = fields.at(np.arange(S), x)[:, where, owner].T
+    v = np.einsum("nmk,nm->nk", spot.frame[owner], image.surface(Z) - spot.value[owner])
+    again, found = image.lift(spot, owner, v)
+    shape = (len(Z), image.link.fields, -1)
+    gap = image.link(np.nan_to_num(again).reshape(shape)) - image.link(Z.reshape(shape))
+    found &= (gap.reshape(len(Z), -1) ** 2).sum(axis=1) <= _SAME**2 * image.link.noise
+    share = np.exp(log_f - log_f.max(axis=0))[where, owner]
+    total, lost = (np.bincount(owner, k, minlength=S) for k in (share, share * ~found))
+    return np.where(total > 0, lost / np.where(total > 0, total, 1.0), 1.0)
 
 
 def _place(
     measure: AroundImage, spot: Spot, y: np.ndarray, omega: np.ndarray, whole: np.ndarray, suited: np.ndarray
-) -> tuple[Places, np.ndarray]:
-    """One component for v, and the share of its mass that was lost."""
+) -> Places:
+    """One component for v."""
     image, link, S = measure.image, measure.link, len(y)
-    K, n = image.rank, image.surface.entries
+    K, n = image.rank, image.entries
     V = np.einsum("spq,tu->sptqu", whole @ np.swapaxes(whole, 1, 2), np.eye(link.tokens)).reshape(S, n, n)
     prior = spot.slope @ V @ np.swapaxes(spot.slope, 1, 2)
     prior = np.where(suited[:, None, None], prior, np.eye(K))
@@ -328,8 +345,7 @@ def _place(
     places = components(
         np.zeros((S, 1)), np.zeros((S, 1, K)), np.linalg.cholesky(np.linalg.inv(precision))[:, None]
     )
-    places = refit(tangent, places, mean, known)
-    return places, np.where(suited, _lost_share(tangent, slopes, places, mean, known), 1.0)
+    return refit(tangent, places, mean, known)
 
 
 def _slopes(tangent: _Tangent, suited: np.ndarray) -> np.ndarray:
@@ -342,29 +358,3 @@ def _slopes(tangent: _Tangent, suited: np.ndarray) -> np.ndarray:
         ahead, behind = (tangent._output(Z + s * 1e-5 * unit) for s in (1.0, -1.0))
         columns.append((ahead - behind) / (2e-5 * np.sqrt(tangent.noise)) * np.where(suited[:, None], size, 0.0))
     return np.stack(columns, axis=2)
-
-
-def _lost_share(
-    tangent: _Tangent, slopes: np.ndarray, places: Places, mean: np.ndarray, known: np.ndarray
-) -> np.ndarray:
-    """(S,): share of the mass of v at which the search in the image was lost, the output taken for linear in v."""
-    S, K = mean.shape
-    t = np.broadcast_to(_points(K)[..., None], (K, _points(K).shape[1], S))
-    v = places.at(0, np.arange(S), t)
-    flat = np.stack([value.ravel() for value in v], axis=1)
-    owner = np.tile(np.arange(S), t.shape[1])
-    status = tangent.image.lift(tangent.spot, owner, flat)[1]
-    start = (tangent._output(tangent.spot.Z) - tangent.y) / np.sqrt(tangent.noise)
-    misfit = start[owner] + np.einsum("nmk,nk->nm", slopes[owner], flat)
-    away = np.einsum("nij,nj->ni", known[owner], flat - mean[owner])
-    log_f = -0.5 * ((misfit**2).sum(axis=1) + (away**2).sum(axis=1)).reshape(t.shape[1:])
-    log_f = log_f + places.log_share(0, np.arange(S), v, np.ones((1, K))) + 0.5 * 0.0
-    weight = np.exp(log_f - log_f.max(axis=0))
-    lost = (status == LOST).reshape(t.shape[1:])
-    return np.asarray(np.where(lost, weight, 0.0).sum(axis=0) / weight.sum(axis=0))
-
-
-def _points(K: int) -> np.ndarray:
-    from smisym.placing import normals
-
-    return normals(K, 64 * K)

@@ -19,10 +19,13 @@ from smisym.roots import jacobian
 
 # Largest misfit of a point of the image, relative to its size, and from which misfit on one more step reaches it.
 _MET, _LAST = 1e-10, 1e-6
-_ITERATIONS = 25
-# Where the gradient of the misfit is this small beside the misfit itself, the image ends.
-_STATIONARY = 1e-2
-FOUND, OUTSIDE, LOST = 0, 1, 2
+_ITERATIONS = 60
+# A search ends where steps have failed, or have lowered the square of the misfit by no more than this share, several
+# times running: mostly where the image ends.
+_FAILED, _SLOW, _STALLED = 20, 1e-3, 6
+# Damping of the steps: the least, by what it grows where a step fails and shrinks where not; the longest step.
+_AHEAD, _BEND = 0.1, 1.5
+_LEAST, _TIGHTEN, _EASE, _LONGEST = 1e-9, 4.0, 0.3, 2.0
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,27 @@ class Image:
     """The image of one link."""
 
     def __init__(self, link: LinkFunction) -> None:
-        self.link, self.surface = link, Surface(link)
-        self.everything = np.arange(self.surface.entries)
-        self.rank = self.surface.rank() if self.surface.seen_outputs.size else 0
+        self.link = link
+        self.entries = link.fields * link.tokens
+        surface = Surface(link)
+        self.rank = surface.rank() if surface.seen_outputs.size else 0
+        attended = link.attended if link.output_is_softmax else None
+        self._attended = None if attended is None else attended / attended.sum(axis=-1, keepdims=True)
+
+    def surface(self, Z: np.ndarray) -> np.ndarray:
+        """g (N, M) at fields (N, n), real or complex: the output, or the log-ratios of a softmax with rows of mean zero.
+
+        About their mean the log-ratios of a row are as the scores are: of the same rank, so that the surface is a graph
+        over its tangent space far around each of its points.
+        """
+        raw = self.link.raw(Z.reshape(len(Z), self.link.fields, self.link.tokens))
+        if self._attended is not None:
+            raw = np.where(self._attended > 0, raw - (raw * self._attended).sum(axis=-1, keepdims=True), 0.0)
+        return raw.reshape(len(Z), -1)
 
     def jet(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """g (N, M) and dg/dZ (N, M, n) at Z (N, n)."""
-        return jacobian(self.surface, Z, self.everything)
+        return jacobian(self.surface, Z, np.arange(self.entries))
 
     def spot(self, Z: np.ndarray) -> Spot:
         """The tangent frame at the points of fields Z (S, n); NaN where there is none."""
@@ -65,37 +82,65 @@ class Image:
         return Spot(Z, value, frame, slope, back)
 
     def lift(self, spot: Spot, owner: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Fields (N, n) of the points at v (N, K) about the spots ``owner`` (N,), and what became of each search.
+        """Fields (N, n) of the points at v (N, K) about the spots ``owner`` (N,), and which were found.
 
-        FOUND, OUTSIDE (the misfit is stationary: no point of the image near the last one is nearer) or LOST.
+        Those that are not found at once are sought again from half-way.
         """
-        frame = spot.frame[owner]
-        target = np.einsum("nmk,nm->nk", frame, spot.value[owner]) + v
-        Z = spot.Z[owner] + np.einsum("nik,nk->ni", spot.back[owner], v)
+        frame, start = spot.frame[owner], spot.Z[owner]
+        base = np.einsum("nmk,nm->nk", frame, spot.value[owner])
+        first = start + _short(np.einsum("nik,nk->ni", spot.back[owner], v))
+        Z, found = self._search(frame, base + v, first)
+        rest = np.flatnonzero(~found)
+        if rest.size:
+            half = start[rest] + _short(0.5 * np.einsum("nik,nk->ni", spot.back[owner[rest]], v[rest]))
+            half, there = self._search(frame[rest], (base + 0.5 * v)[rest], half)
+            rest = rest[there]
+            Z[rest], found[rest] = self._search(frame[rest], (base + v)[rest], half[there])
+        return Z, found
+
+    def _search(self, frame: np.ndarray, target: np.ndarray, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Levenberg-Marquardt for U^T g(Z) = target (N, K) from Z (N, n), with steps of least norm."""
+        Z = Z.copy()
         scale = 1 + np.abs(target).max(axis=1)
-        status = np.full(len(Z), LOST)
+        found = np.zeros(len(Z), dtype=bool)
         live, damping = np.arange(len(Z)), np.zeros(len(Z))
         r, G = self._miss(Z, frame, target)
-        stuck = np.zeros(len(Z), dtype=int)
+        failed, slow = np.zeros(len(Z), dtype=int), np.zeros(len(Z), dtype=int)
         for _ in range(_ITERATIONS):
-            trial = Z[live] + _step(G, r, damping[live])
+            trial = Z[live] + self._bent(Z[live], frame[live], target[live], r, G, damping[live])
             new_r, new_G = self._miss(trial, frame[live], target[live])
-            with np.errstate(over="ignore", invalid="ignore"):
+            with np.errstate(all="ignore"):
+                old, new = (r**2).sum(axis=1), (new_r**2).sum(axis=1)
+                better = new < old
                 last = np.abs(r).max(axis=1) <= _LAST * scale[live]
-                better = (new_r**2).sum(axis=1) < (r**2).sum(axis=1)
             Z[live[better]] = trial[better]
             r, G = np.where(better[:, None], new_r, r), np.where(better[:, None, None], new_G, G)
-            damping[live] = np.where(better, 0.1 * damping[live], np.maximum(8 * damping[live], 1e-3))
-            stuck[live] = np.where(better, 0, stuck[live] + 1)
+            damping[live] = np.where(better, _EASE * damping[live], np.maximum(_TIGHTEN * damping[live], _LEAST))
+            failed[live] = np.where(better, 0, failed[live] + 1)
+            slow[live] = np.where(new < (1 - _SLOW) * old, 0, slow[live] + better)
             met = np.abs(r).max(axis=1) <= _MET * scale[live]
-            status[live[met]] = FOUND
-            end = ~met & (_flatness(G, r) < _STATIONARY)
-            status[live[end]] = OUTSIDE
-            keep = ~(met & last) & ~end & (stuck[live] < 8) & np.isfinite(r).all(axis=1)
+            found[live[met]] = True
+            keep = ~(met & (last | ~better)) & (failed[live] < _FAILED) & (slow[live] < _STALLED)
+            keep &= np.isfinite(r).all(axis=1)
             live, r, G = live[keep], r[keep], G[keep]
             if not live.size:
                 break
-        return Z, status
+        return Z, found
+
+    def _bent(
+        self, Z: np.ndarray, frame: np.ndarray, target: np.ndarray, r: np.ndarray, G: np.ndarray, damping: np.ndarray
+    ) -> np.ndarray:
+        """A step with what the curvature along it adds (geodesic acceleration), which follows narrow valleys.
+
+        Transtrum & Sethna, arXiv 1201.5885: -1/2 G^+ v''(step, step), v'' by a difference along the step.
+        """
+        step = _short(_step(G, r, damping))
+        with np.errstate(all="ignore"):
+            ahead = target - np.einsum("nmk,nm->nk", frame, self.surface(Z + _AHEAD * step))
+            curved = 2 / _AHEAD * ((r - ahead) / _AHEAD - np.einsum("nki,ni->nk", G, step))
+            bend = -0.5 * _step(G, curved, damping)
+            good = (bend**2).sum(axis=1) <= _BEND**2 * (step**2).sum(axis=1)
+        return step + np.where(good[:, None], bend, 0.0)
 
     def _miss(self, Z: np.ndarray, frame: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What v misses of the target at Z, (N, K), and the slope of v there (N, K, n)."""
@@ -132,11 +177,11 @@ def _step(G: np.ndarray, r: np.ndarray, damping: np.ndarray) -> np.ndarray:
         return np.where(good[:, None], np.einsum("nki,nk->ni", G, along), 0.0)
 
 
-def _flatness(G: np.ndarray, r: np.ndarray) -> np.ndarray:
-    """|G^T r| / (|G| |r|), (N,)."""
+def _short(step: np.ndarray) -> np.ndarray:
+    """Steps (N, n) of the fields, no longer than _LONGEST: far out an output saturates, and no slope leads back."""
     with np.errstate(all="ignore"):
-        along = np.sqrt((np.einsum("nki,nk->ni", G, r) ** 2).sum(axis=1))
-        return np.asarray(along / np.sqrt((G**2).sum(axis=(1, 2)) * (r**2).sum(axis=1)))
+        length = np.sqrt((step**2).sum(axis=1, keepdims=True))
+        return np.asarray(step * np.minimum(1.0, _LONGEST / np.where(length > 0, length, 1.0)))
 
 
 def solve_small(normal: np.ndarray, right: np.ndarray) -> np.ndarray:
