@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smisym.around import spread_of, weak_beside
+from smisym.around import log_constant, spread_of, weak_beside
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Unfolding
 from smisym.errors import InputError
 from smisym.image import Image, Spot, solve_small
@@ -29,9 +29,15 @@ from smisym.placing import Places, components, normals, refit
 
 # Free fields and latent coordinates at which the factor of the output alone is read off: any generic point.
 _GENERIC = np.random.default_rng(4).uniform(0.3, 0.9, 64) * np.resize([1, -1, -1, 1, -1], 64)
+# Samples located together.
+_BLOCK = 256
 # Step and weights of derivatives of fourth order.
 _STEP = 1e-3
 _DIFFERENCES = ((1.0, 2 / 3), (-1.0, -2 / 3), (2.0, -1 / 12), (-2.0, 1 / 12))
+# Largest ratio of the noise to the variance of the noiseless output at which a point of the image is worth its price.
+NEAR = 0.05
+# So many fields and fewer a lattice over all of them resolves at less cost, however thin the shell.
+_FEW = 2
 # Points of the image, for each of its dimensions and each maximum, that must be found again; maxima at most; how much
 # less mass than at the best one, in nats, is not worth a look; what counts as the same output, in units of the noise;
 # how many standard deviations the points reach; and which share of the mass may be missed.
@@ -53,7 +59,7 @@ class AroundImage:
 
     def noise_is_weak(self, factor: np.ndarray) -> np.ndarray:
         """(S,) whether the noise is weak beside what the cavity leaves open of the output; factor (S, P, P) of V."""
-        return weak_beside(self.link.noise, self.spread, len(self.level_set.free_rows), factor)
+        return weak_beside(self.link.noise, NEAR * self.spread, len(self.level_set.free_rows), factor)
 
     def coordinates(self, observation: Observation) -> Coordinates:
         y = observation.y.reshape(len(observation), -1)
@@ -76,17 +82,15 @@ class AroundImage:
         return OnImage(self, u, omega, factor)
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        diagonal = np.log(np.einsum("sii->si", factor))[:, len(self.level_set.free_rows) :].sum(axis=1)
-        outputs = int(np.prod(self.link.output_shape))
-        return np.asarray(-self.link.tokens * diagonal - 0.5 * outputs * np.log(2 * np.pi * self.link.noise))
+        return log_constant(self.link, len(self.level_set.free_rows), factor)
 
 
-# Samples located together.
-_BLOCK = 256
-
-
-def refusal(level_set: LevelSet, image: Image) -> str:
-    """Why the level sets of this chart cannot be integrated over together, or nothing."""
+def refusal(level_set: LevelSet, image: Image, ratio: float) -> str:
+    """Why the posterior is not integrated so, or nothing; ratio of the noise to the variance of the output."""
+    if image.entries <= _FEW:
+        return f"there are {image.entries} fields, which a lattice over all of them resolves at less cost"
+    if ratio > NEAR:
+        return f"that is more than {NEAR:g} of it, from where on coordinates of the image found numerically do not pay"
     if image.rank != level_set.dimension:
         return f"its level sets have {level_set.dimension} coordinates of the output, not {image.rank}"
     if level_set.shared and not _complete(level_set):
@@ -115,8 +119,7 @@ class OnImage(Whitened):
         y, Z, centre, own, doubt = np.split(u, ends, axis=1)
         self.y, self.spot, self.doubt = y, self.image.spot(Z), doubt[:, 0]
         self.incomplete = np.zeros(len(u), dtype=bool)
-        one = np.zeros((len(u), 1))
-        self.places = components(one, centre[:, None], own.reshape(-1, 1, K, K))
+        self.places = components(np.zeros((len(u), 1)), centre[:, None], own.reshape(-1, 1, K, K))
         self.others = self.dim
         self.dim += K
 
@@ -139,12 +142,9 @@ class OnImage(Whitened):
         misfit = observed.y.reshape(len(Z), -1) - self.y[owner]
         extra = measure - 0.5 * (misfit**2).sum(axis=1) / self.link.noise
         extra = np.where(there & read, extra, -np.inf).reshape(shape)
-        extra = extra + self.places.log_share(0, index, v, _ONE_FLIP[:, : len(v)])
-        log_weight = np.broadcast_to(log_weight + extra, (self.level_set.branches, *shape))
+        extra = extra + self.places.log_share(0, index, v, np.ones((1, len(v))))
+        log_weight = np.broadcast_to(log_weight + extra, (self.branches, *shape))
         return r, np.where(np.isfinite(log_weight), log_weight, -np.inf), along
-
-
-_ONE_FLIP = np.ones((1, 256))
 
 
 # ------------------------------------------------------------------------------------------------------- the measure
@@ -212,8 +212,8 @@ def _log_coarea(level_set: LevelSet, image: Image, frame: np.ndarray, u: np.ndar
     own = J[:, :, list(level_set.solved_rows)].reshape(N, J.shape[1], -1)
     G = np.swapaxes(frame, 1, 2) @ own
     square = np.concatenate([np.stack(tangents, axis=1), G], axis=1) if tangents else G
-    weight = np.broadcast_to(sheets.log_weight[0], (N,))
-    return np.asarray(log_abs_det(square) - log_abs_det(G @ np.swapaxes(G, 1, 2)) - weight)
+    own_weight = np.broadcast_to(sheets.log_weight[0], (N,))
+    return np.asarray(log_abs_det(square) - log_abs_det(G @ np.swapaxes(G, 1, 2)) - own_weight)
 
 
 def _stack(entries: Arrays, count: int) -> np.ndarray:
@@ -231,10 +231,7 @@ def log_abs_det(A: np.ndarray) -> np.ndarray:
 
 @dataclass
 class _Tangent:
-    """The posterior of v alone, the fields taken for Gaussian in v: what :func:`smisym.placing.refit` fits to.
-
-    lost, total (S,): shares of it at the points seen, where no point of the image was found nor excluded, and all.
-    """
+    """The posteriors of v alone, the fields taken for Gaussian in v: what :func:`smisym.placing.refit` fits to."""
 
     image: Image
     spot: Spot
@@ -258,9 +255,7 @@ class _Tangent:
             return link(np.nan_to_num(Z).reshape(len(Z), link.fields, -1)).reshape(len(Z), -1)
 
 
-def locate(
-    measure: AroundImage, y: np.ndarray, omega: np.ndarray, factor: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def locate(measure: AroundImage, y: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows [y, Z_0, centre of v, factor of v, doubt] for each sample, and which samples can be integrated so."""
     image, link, S = measure.image, measure.link, len(y)
     rows = list(measure.order)
@@ -276,7 +271,7 @@ def locate(
         best = mass.argmax(axis=1)
         spot = image.spot(Z[np.arange(S), best])
         suited = np.isfinite(mass.max(axis=1)) & np.isfinite(spot.back).all(axis=(1, 2))
-        places = _place(measure, spot, y, omega, whole, suited)
+        places, suited = _place(measure, spot, y, omega, whole, suited)
         missed = _missed(measure, OnFields(link, y, omega, whole), spot, modes, mass)
     suited &= missed <= _MISSED
     doubt = np.sqrt(image.entries) * missed
@@ -291,9 +286,7 @@ def _covariance(factor: np.ndarray, rows: list[int]) -> np.ndarray:
     return V
 
 
-def _missed(
-    measure: AroundImage, fields: OnFields, spot: Spot, modes: Modes, mass: np.ndarray
-) -> np.ndarray:
+def _missed(measure: AroundImage, fields: OnFields, spot: Spot, modes: Modes, mass: np.ndarray) -> np.ndarray:
     """(S,): share of the mass near the maxima that the coordinates about the spot do not reach.
 
     Points of the image from fields about each maximum, in the K directions that the output knows best, must be found
@@ -329,23 +322,26 @@ def _missed(
 
 def _place(
     measure: AroundImage, spot: Spot, y: np.ndarray, omega: np.ndarray, whole: np.ndarray, suited: np.ndarray
-) -> Places:
-    """One component for v."""
+) -> tuple[Places, np.ndarray]:
+    """One component for v, and for which samples there is one."""
     image, link, S = measure.image, measure.link, len(y)
     K, n = image.rank, image.entries
     V = np.einsum("spq,tu->sptqu", whole @ np.swapaxes(whole, 1, 2), np.eye(link.tokens)).reshape(S, n, n)
     prior = spot.slope @ V @ np.swapaxes(spot.slope, 1, 2)
-    prior = np.where(suited[:, None, None], prior, np.eye(K))
-    mean = np.einsum("ski,si->sk", spot.slope, omega.reshape(S, n) - spot.Z)
-    mean = np.where(suited[:, None], mean, 0.0)
     tangent = _Tangent(image, spot, y, link.noise, Unfolding(K, np.ones((1, K))))
     slopes = _slopes(tangent, suited)
+    suited = suited & np.isfinite(prior).all(axis=(1, 2)) & np.isfinite(slopes).all(axis=(1, 2))
+    prior = np.where(suited[:, None, None], prior, np.eye(K))
+    values = np.linalg.eigvalsh(prior)
+    suited &= values[:, 0] > 1e-12 * values[:, -1]
+    prior = np.where(suited[:, None, None], prior, np.eye(K))
+    slopes = np.where(suited[:, None, None], slopes, 0.0)
+    mean = np.einsum("ski,si->sk", spot.slope, omega.reshape(S, n) - spot.Z)
+    mean = np.where(suited[:, None], mean, 0.0)
     known = np.linalg.inv(np.linalg.cholesky(prior))
     precision = np.einsum("smi,smj->sij", slopes, slopes) + np.swapaxes(known, 1, 2) @ known
-    places = components(
-        np.zeros((S, 1)), np.zeros((S, 1, K)), np.linalg.cholesky(np.linalg.inv(precision))[:, None]
-    )
-    return refit(tangent, places, mean, known)
+    places = components(np.zeros((S, 1)), np.zeros((S, 1, K)), np.linalg.cholesky(np.linalg.inv(precision))[:, None])
+    return refit(tangent, places, mean, known), suited
 
 
 def _slopes(tangent: _Tangent, suited: np.ndarray) -> np.ndarray:

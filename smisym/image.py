@@ -15,17 +15,18 @@ import numpy as np
 from smisym.errors import InputError
 from smisym.link import LinkFunction
 from smisym.numeric import Surface
-from smisym.roots import jacobian
 
+# Complex steps: exact to rounding.
+_STEP = 1e-30
 # Largest misfit of a point of the image, relative to its size, and from which misfit on one more step reaches it.
 _MET, _LAST = 1e-10, 1e-6
-_ITERATIONS = 60
+_ITERATIONS = 50
 # A search ends where steps have failed, or have lowered the square of the misfit by no more than this share, several
 # times running: mostly where the image ends.
-_FAILED, _SLOW, _STALLED = 20, 1e-3, 6
+_FAILED, _SLOW, _STALLED = 11, 0.1, 4
 # Damping of the steps: the least, by what it grows where a step fails and shrinks where not; the longest step.
 _AHEAD, _BEND = 0.1, 1.5
-_LEAST, _TIGHTEN, _EASE, _LONGEST = 1e-9, 4.0, 0.3, 2.0
+_LEAST, _TIGHTEN, _EASE, _LONGEST = 1e-9, 10.0, 0.3, 2.0
 
 
 @dataclass(frozen=True)
@@ -51,23 +52,25 @@ class Image:
         self.entries = link.fields * link.tokens
         surface = Surface(link)
         self.rank = surface.rank() if surface.seen_outputs.size else 0
-        attended = link.attended if link.output_is_softmax else None
-        self._attended = None if attended is None else attended / attended.sum(axis=-1, keepdims=True)
+        self._centre = _centring(link) if link.output_is_softmax else None
 
     def surface(self, Z: np.ndarray) -> np.ndarray:
-        """g (N, M) at fields (N, n), real or complex: the output, or the log-ratios of a softmax with rows of mean zero.
+        """g (N, M) at fields (N, n), real or complex: the output; of a softmax the log-ratios, their rows of mean zero.
 
         About their mean the log-ratios of a row are as the scores are: of the same rank, so that the surface is a graph
         over its tangent space far around each of its points.
         """
-        raw = self.link.raw(Z.reshape(len(Z), self.link.fields, self.link.tokens))
-        if self._attended is not None:
-            raw = np.where(self._attended > 0, raw - (raw * self._attended).sum(axis=-1, keepdims=True), 0.0)
-        return raw.reshape(len(Z), -1)
+        raw = self.link.raw(Z.reshape(len(Z), self.link.fields, self.link.tokens)).reshape(len(Z), -1)
+        return raw if self._centre is None else np.asarray(raw @ self._centre)
 
     def jet(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """g (N, M) and dg/dZ (N, M, n) at Z (N, n)."""
-        return jacobian(self.surface, Z, np.arange(self.entries))
+        N, n = Z.shape
+        # All columns in one call: few points are as dear as many.
+        shifted = np.repeat(Z[None].astype(complex), n, axis=0)
+        shifted[np.arange(n), :, np.arange(n)] += 1j * _STEP
+        out = self.surface(shifted.reshape(n * N, n)).reshape(n, N, -1)
+        return out[0].real, np.moveaxis(out.imag, 0, 2) / _STEP
 
     def spot(self, Z: np.ndarray) -> Spot:
         """The tangent frame at the points of fields Z (S, n); NaN where there is none."""
@@ -148,6 +151,16 @@ class Image:
             value, J = self.jet(Z)
             miss = target - np.einsum("nmk,nm->nk", frame, value)
             return miss, np.swapaxes(frame, 1, 2) @ J
+
+
+def _centring(link: LinkFunction) -> np.ndarray:
+    """(M, M): takes the mean over its attended entries off every row of an output, flattened."""
+    rows = link.attended.reshape(-1, link.tokens)
+    out = np.zeros((rows.size, rows.size))
+    for i, attended in enumerate(rows):
+        own = i * link.tokens + np.flatnonzero(attended)
+        out[np.ix_(own, own)] = np.eye(len(own)) - 1 / len(own)
+    return out
 
 
 def image_of(link: LinkFunction) -> Image | str:

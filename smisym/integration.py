@@ -8,7 +8,7 @@ import numpy as np
 import sympy as sp
 
 from smisym.around import WEAK, AroundLevelSet, spread_of
-from smisym.around_image import AroundImage, refusal
+from smisym.around_image import NEAR, AroundImage, refusal
 from smisym.central_limit import ThroughStatistic, skewness
 from smisym.channel import Channel
 from smisym.charts import LevelSet, find_level_set, record_refusals
@@ -58,18 +58,24 @@ def choose_measure(
         record_refusals(error.refusals, derivation)
         return OnAllFields(link)
     image = None if noiseless.unfolding is not None else image_of(link)
-    reason = image if isinstance(image, str) else refusal(noiseless, image) if image is not None else ""
+    reason = image if isinstance(image, str) else refusal(noiseless, image, ratio) if image is not None else ""
     if reason:
         _record_noise(
-            f"is {ratio:.3g} of it, but the chart of the noiseless output ({noiseless.rule}) does not unfold: {reason}. "
-            "All fields are integrated over",
+            f"is {ratio:.3g} of it, and the chart of the noiseless output ({noiseless.rule}) has no closed coordinates "
+            f"of all outputs; {reason}. All fields are integrated over",
             derivation,
         )
         return OnAllFields(link)
     for step in kept:
         derivation.add(step)
     if isinstance(image, Image):
-        _record_noise(f"is {ratio:.3g} of it: the posterior is integrated around the level set", derivation, NEARBY)
+        _record_noise(
+            f"is {ratio:.3g} of it, and at most {NEAR:g}: the posterior is integrated around the level set, in coordinates "
+            "of the image found numerically. Samples of which more than 2 % of the mass near the maxima has no such "
+            "coordinates are integrated over all fields; up to there the share is added to the error",
+            derivation,
+            NEARBY,
+        )
         return AroundImage(noiseless, link, image)
     _record_noise(f"is {ratio:.3g} of it: the posterior is integrated around the level set", derivation, AROUND)
     return AroundLevelSet(noiseless, link)
@@ -109,8 +115,8 @@ NEARBY = (
     Formula(
         "v",
         r"U^{\top} (g(Z) - g(Z_0))",
-        "coordinates of the image about its likeliest point: g is what the output shows (log-ratios of a softmax), U its "
-        "tangent frame there; the fields at v are found by Newton's method",
+        "coordinates of the image about its likeliest point: g is what the output shows (log-ratios of a softmax), U "
+        "its tangent frame there; the fields at v are found by Newton's method",
     ),
     Formula(
         r"c",

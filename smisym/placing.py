@@ -34,7 +34,17 @@ _ROUNDS = 4
 _REFITS, _POINTS, _REACH, _INFLATION = 3, 32, 2.0, 1.6
 
 
-class Shell(Protocol):
+class Likelihood(Protocol):
+    """The likelihood of v for a block of samples."""
+
+    unfolding: Unfolding
+
+    def misfit(self, index: np.ndarray, v: Arrays) -> np.ndarray:
+        """What v (K arrays (n, C)) misses of the outputs, in units of the noise, (M, n, C)."""
+        ...
+
+
+class Shell(Likelihood, Protocol):
     """The posteriors of one block of samples around their level sets.
 
     u (S, M): the outputs.  others: how many free fields and latent coordinates there are beside v.
@@ -44,11 +54,6 @@ class Shell(Protocol):
     others: int
     u: np.ndarray
     level_set: LevelSet
-    unfolding: Unfolding
-
-    def misfit(self, index: np.ndarray, v: Arrays) -> np.ndarray:
-        """What v (K arrays (n, C)) misses of the outputs, in units of the noise, (M, n, C)."""
-        ...
 
     def at(self, index: np.ndarray, x: np.ndarray, v: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Residuals (branches, m, n, C), log-weight and spread of the noiseless channel at x (others, n, C) and v."""
@@ -149,7 +154,7 @@ def components(log_weight: np.ndarray, centre: np.ndarray, factor: np.ndarray) -
     return Places(log_weight, centre, factor, np.linalg.inv(factor))
 
 
-def _wide(around: Shell, places: Places, j: int, mean: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, ...]:
+def _wide(around: Likelihood, places: Places, j: int, mean: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, ...]:
     """Points (K, n, S) of the integrator's variables that reach further than component j, v there (K, n, S), and the
     log (n, S) of what the component adds to the integral, with the prior of v for the fields."""
     S, _, K = places.centre.shape
@@ -163,7 +168,7 @@ def _wide(around: Shell, places: Places, j: int, mean: np.ndarray, known: np.nda
     return t, np.array(v), np.where(np.isfinite(log_f), log_f, -np.inf)
 
 
-def refit(around: Shell, places: Places, mean: np.ndarray, known: np.ndarray) -> Places:
+def refit(around: Likelihood, places: Places, mean: np.ndarray, known: np.ndarray) -> Places:
     """Weight, centre and covariance of every component from weighted points that reach further than it does.
 
     Where an activation has saturated y leaves v open on one side: the curvature near the maximum says little there.
