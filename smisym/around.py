@@ -46,7 +46,7 @@ class AroundLevelSet:
         return weak_beside(self.link.noise, WEAK * self.spread, len(self.level_set.free_rows), factor)
 
     def coordinates(self, observation: Observation) -> Coordinates:
-        y = observation.y.reshape(len(observation), -1)
+        y = observation.y.reshape(len(observation), int(np.prod(self.link.output_shape)))
         return Coordinates(y, np.zeros(len(y)))
 
     def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:

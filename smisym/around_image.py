@@ -27,15 +27,17 @@ from smisym.measure import CavityOfFields, OnFields, Whitened, cavity_of_fields
 from smisym.modes import Modes, find_modes, log_density
 from smisym.placing import Places, components, normals, refit
 
-# Free fields and latent coordinates at which the factor of the output alone is read off: any generic point.
-_GENERIC = np.random.default_rng(4).uniform(0.3, 0.9, 64) * np.resize([1, -1, -1, 1, -1], 64)
 # Samples located together.
 _BLOCK = 256
+# Free fields and latent coordinates at which the factor of the output alone is read off: any generic point, with small
+# latent coordinates, where the smoothed turn of an angle counts every point once (to 4e-9).
+_GENERIC = np.random.default_rng(4).uniform(0.3, 0.9, 64) * np.resize([1, -1, -1, 1, -1], 64)
+_LATENT = 0.2
 # Step and weights of derivatives of fourth order.
-_STEP = 1e-3
+_STEP = 2e-4
 _DIFFERENCES = ((1.0, 2 / 3), (-1.0, -2 / 3), (2.0, -1 / 12), (-2.0, 1 / 12))
 # Largest ratio of the noise to the variance of the noiseless output at which a point of the image is worth its price.
-NEAR = 0.05
+NEAR = 0.1
 # So many fields and fewer a lattice over all of them resolves at less cost, however thin the shell.
 _FEW = 2
 # Points of the image, for each of its dimensions and each maximum, that must be found again; maxima at most; how much
@@ -62,7 +64,7 @@ class AroundImage:
         return weak_beside(self.link.noise, NEAR * self.spread, len(self.level_set.free_rows), factor)
 
     def coordinates(self, observation: Observation) -> Coordinates:
-        y = observation.y.reshape(len(observation), -1)
+        y = observation.y.reshape(len(observation), int(np.prod(self.link.output_shape)))
         return Coordinates(y, np.zeros(len(y)))
 
     def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
@@ -74,8 +76,6 @@ class AroundImage:
             locate(self, y[i : i + _BLOCK], cavity.omega[i : i + _BLOCK], cavity.factor[i : i + _BLOCK])
             for i in range(0, len(y), _BLOCK)
         ]
-        if not parts:
-            return np.empty((0, 0)), np.empty(0, dtype=bool)
         return np.concatenate([u for u, _ in parts]), np.concatenate([s for _, s in parts])
 
     def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> OnImage:
@@ -193,10 +193,10 @@ def _log_coarea(level_set: LevelSet, image: Image, frame: np.ndarray, u: np.ndar
     """log of |det (tau, G^T)| / (w det G G^T) over the solved fields, at a generic point of the first sheet."""
     T, N = image.link.tokens, len(u)
     n_free, n_latent = len(level_set.free_rows) * T, len(level_set.latents)
-    point = _GENERIC[: n_free + n_latent]
+    point = np.resize(_GENERIC, n_free + n_latent)
     columns = list(u.T)
     free = [np.full(N, value) for value in point[:n_free]]
-    latent = [np.full(N, value) for value in np.abs(point[n_free:])]
+    latent = [np.full(N, value) for value in _LATENT * np.abs(point[n_free:])]
     sheets = level_set.solve(free, latent, columns)
     tangents = [_stack(d, N) for d in (sheets.directions[0] if level_set.directions else [])]
     for i in range(n_latent):

@@ -115,7 +115,7 @@ class Channel:
             return self.strong.moments(observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
         coordinates = self.measure.coordinates(observation)
         u, ill = coordinates.values, coordinates.relative_error
-        if isinstance(self.measure, AroundImage) and isinstance(cavity, CavityOfFields):
+        if isinstance(self.measure, AroundImage) and isinstance(cavity, CavityOfFields) and len(u):
             first = np.flatnonzero(weak)
             located, suited = self.measure.locate(u[first], cavity.take(first))
             weak[first] = suited

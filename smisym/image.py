@@ -98,6 +98,7 @@ class Image:
             half = start[rest] + _short(0.5 * np.einsum("nik,nk->ni", spot.back[owner[rest]], v[rest]))
             half, there = self._search(frame[rest], (base + 0.5 * v)[rest], half)
             rest = rest[there]
+        if rest.size:
             Z[rest], found[rest] = self._search(frame[rest], (base + v)[rest], half[there])
         return Z, found
 

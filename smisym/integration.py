@@ -70,9 +70,9 @@ def choose_measure(
         derivation.add(step)
     if isinstance(image, Image):
         _record_noise(
-            f"is {ratio:.3g} of it, and at most {NEAR:g}: the posterior is integrated around the level set, in coordinates "
-            "of the image found numerically. Samples of which more than 2 % of the mass near the maxima has no such "
-            "coordinates are integrated over all fields; up to there the share is added to the error",
+            f"is {ratio:.3g} of it, and at most {NEAR:g}: the posterior is integrated around the level set, in "
+            "coordinates of the image found numerically. Samples of which more than 2 % of the mass near the maxima "
+            "has no such coordinates are integrated over all fields; up to there the share is added to the error",
             derivation,
             NEARBY,
         )
