@@ -190,7 +190,18 @@ def _log_slope(level_set: LevelSet, image: Image, frame: np.ndarray, Z: np.ndarr
 
 
 def _log_coarea(level_set: LevelSet, image: Image, frame: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """log of |det (tau, G^T)| / (w det G G^T) over the solved fields, at a generic point of the first sheet."""
+    """log of |det (tau, G^T)| / (w det G G^T) over the solved fields, on the first sheet that there is."""
+    out = np.full(len(u), np.nan)
+    for sheet in range(level_set.branches):
+        rest = np.flatnonzero(~np.isfinite(out))
+        if not rest.size:
+            break
+        out[rest] = _log_coarea_on(sheet, level_set, image, frame[rest], u[rest])
+    return out
+
+
+def _log_coarea_on(sheet: int, level_set: LevelSet, image: Image, frame: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """The same on one sheet, at a generic point of it; not finite where it has none."""
     T, N = image.link.tokens, len(u)
     n_free, n_latent = len(level_set.free_rows) * T, len(level_set.latents)
     point = np.resize(_GENERIC, n_free + n_latent)
@@ -198,21 +209,21 @@ def _log_coarea(level_set: LevelSet, image: Image, frame: np.ndarray, u: np.ndar
     free = [np.full(N, value) for value in point[:n_free]]
     latent = [np.full(N, value) for value in _LATENT * np.abs(point[n_free:])]
     sheets = level_set.solve(free, latent, columns)
-    tangents = [_stack(d, N) for d in (sheets.directions[0] if level_set.directions else [])]
+    tangents = [_stack(d, N) for d in (sheets.directions[sheet] if level_set.directions else [])]
     for i in range(n_latent):
         total = np.zeros((N, len(level_set.solved_rows) * T))
         for step, weight in _DIFFERENCES:
             moved = [value + step * _STEP * (j == i) for j, value in enumerate(latent)]
-            total += weight * _stack(level_set.solve(free, moved, columns).solved[0], N)
+            total += weight * _stack(level_set.solve(free, moved, columns).solved[sheet], N)
         tangents.append(total / _STEP)
     Z = np.empty((N, image.link.fields, T))
     Z[:, list(level_set.free_rows)] = _stack(free, N).reshape(N, -1, T)
-    Z[:, list(level_set.solved_rows)] = _stack(sheets.solved[0], N).reshape(N, -1, T)
+    Z[:, list(level_set.solved_rows)] = _stack(sheets.solved[sheet], N).reshape(N, -1, T)
     J = image.jet(np.nan_to_num(Z.reshape(N, -1)))[1].reshape(N, -1, *Z.shape[1:])
     own = J[:, :, list(level_set.solved_rows)].reshape(N, J.shape[1], -1)
     G = np.swapaxes(frame, 1, 2) @ own
     square = np.concatenate([np.stack(tangents, axis=1), G], axis=1) if tangents else G
-    own_weight = np.broadcast_to(sheets.log_weight[0], (N,))
+    own_weight = np.broadcast_to(sheets.log_weight[sheet if len(sheets.log_weight) > 1 else 0], (N,))
     return np.asarray(log_abs_det(square) - log_abs_det(G @ np.swapaxes(G, 1, 2)) - own_weight)
 
 
@@ -290,7 +301,8 @@ def _missed(measure: AroundImage, fields: OnFields, spot: Spot, modes: Modes, ma
     """(S,): share of the mass near the maxima that the coordinates about the spot do not reach.
 
     Points of the image from fields about each maximum, in the K directions that the output knows best, must be found
-    again from their coordinates alone: this sees maxima elsewhere, folds, and searches that fail.
+    again from their coordinates alone, and the chart must have a measure there: this sees maxima elsewhere, folds,
+    searches that fail and charts of other sheets.
     """
     image, S = measure.image, fields.samples
     K, n = image.rank, image.entries
@@ -315,6 +327,9 @@ def _missed(measure: AroundImage, fields: OnFields, spot: Spot, modes: Modes, ma
     shape = (len(Z), image.link.fields, -1)
     gap = image.link(np.nan_to_num(again).reshape(shape)) - image.link(Z.reshape(shape))
     found &= (gap.reshape(len(Z), -1) ** 2).sum(axis=1) <= _SAME**2 * image.link.noise
+    # Nor is anything of use where the chart cannot read the output, or has no measure there.
+    u, read = read_coordinates(measure.level_set, image.link.observe(np.nan_to_num(again).reshape(shape)))
+    found &= read & np.isfinite(log_measure(measure.level_set, image, spot.frame[owner], again, u))
     share = np.exp(log_f - log_f.max(axis=0))[where, owner]
     total, lost = (np.bincount(owner, k, minlength=S) for k in (share, share * ~found))
     return np.where(total > 0, lost / np.where(total > 0, total, 1.0), 1.0)
