@@ -70,13 +70,12 @@ class AroundImage:
     def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
         return cavity_of_fields(self, omega, V)
 
-    def locate(self, y: np.ndarray, cavity: CavityOfFields) -> tuple[np.ndarray, np.ndarray]:
-        """What the integrand needs of the outputs y (S, M), and which of them (S,) can be integrated so."""
-        parts = [
-            locate(self, y[i : i + _BLOCK], cavity.omega[i : i + _BLOCK], cavity.factor[i : i + _BLOCK])
-            for i in range(0, len(y), _BLOCK)
-        ]
-        return np.concatenate([u for u, _ in parts]), np.concatenate([s for _, s in parts])
+    def locate(self, y: np.ndarray, cavity: CavityOfFields) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the integrand needs of the outputs y (S, M); which samples can be integrated so, and which in part."""
+        blocks = [slice(i, i + _BLOCK) for i in range(0, len(y), _BLOCK)]
+        parts = [locate(self, y[part], cavity.omega[part], cavity.factor[part]) for part in blocks]
+        u, suited, doubtful = (np.concatenate(values) for values in zip(*parts, strict=True))
+        return u, suited, doubtful
 
     def integrand(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> OnImage:
         return OnImage(self, u, omega, factor)
@@ -266,8 +265,10 @@ class _Tangent:
             return link(np.nan_to_num(Z).reshape(len(Z), link.fields, -1)).reshape(len(Z), -1)
 
 
-def locate(measure: AroundImage, y: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows [y, Z_0, centre of v, factor of v, doubt] for each sample, and which samples can be integrated so."""
+def locate(
+    measure: AroundImage, y: np.ndarray, omega: np.ndarray, factor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows [y, Z_0, centre of v, factor of v, doubt], which samples can be integrated so, and which in part only."""
     image, link, S = measure.image, measure.link, len(y)
     rows = list(measure.order)
     whole = np.linalg.cholesky(_covariance(factor, rows))
@@ -284,10 +285,9 @@ def locate(measure: AroundImage, y: np.ndarray, omega: np.ndarray, factor: np.nd
         suited = np.isfinite(mass.max(axis=1)) & np.isfinite(spot.back).all(axis=(1, 2))
         places, suited = _place(measure, spot, y, omega, whole, suited)
         missed = _missed(measure, OnFields(link, y, omega, whole), spot, modes, mass)
-    suited &= missed <= _MISSED
     doubt = np.sqrt(image.entries) * missed
     found = [y, spot.Z, places.centre[:, 0], places.factor[:, 0].reshape(S, -1), doubt[:, None]]
-    return np.concatenate(found, axis=1), suited
+    return np.concatenate(found, axis=1), suited & (missed <= _MISSED), suited & (missed > _MISSED) & (missed < 1)
 
 
 def _covariance(factor: np.ndarray, rows: list[int]) -> np.ndarray:

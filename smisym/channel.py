@@ -113,20 +113,21 @@ class Channel:
         weak = self._weak(cavity, len(omega))
         if not weak.any() and len(omega) and self.strong is not None:
             return self.strong.moments(observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
+        how: dict[str, Any] = {"cov": cov, "rtol": rtol, "seed": seed, "max_nodes": max_nodes}
         coordinates = self.measure.coordinates(observation)
         u, ill = coordinates.values, coordinates.relative_error
+        first = np.flatnonzero(weak)
+        doubtful = np.zeros(len(first), dtype=bool)
+        u = u[first]
         if isinstance(self.measure, AroundImage) and isinstance(cavity, CavityOfFields) and len(u):
-            first = np.flatnonzero(weak)
-            located, suited = self.measure.locate(u[first], cavity.take(first))
+            u, suited, doubtful = self.measure.locate(u, cavity.take(first))
             weak[first] = suited
-            first, u = first[suited], located[suited]
-        else:
-            first = np.flatnonzero(weak)
-            u = u[first]
-        if len(first) == len(omega):
-            return self._integrate(u, ill, cavity, cov, rtol, seed, max_nodes)
-        around = self._integrate(u, ill[first], cavity.take(first), cov, rtol, seed, max_nodes) if first.size else None
-        return self._apart(weak, around, observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
+            first, u, doubtful = (a[suited | doubtful] for a in (first, u, doubtful))
+        if weak.all():
+            return self._integrate(u, ill, cavity, **how)
+        around = self._integrate(u, ill[first], cavity.take(first), **how) if first.size else None
+        others = np.flatnonzero(~weak)
+        return self._apart(around, first, self._everywhere(others, observation, omega, V, how), others, rtol)
 
     def moments_at(
         self,
@@ -145,6 +146,9 @@ class Channel:
         if u.ndim != 2 or len(u) != len(omega) or not np.isfinite(u).all():
             raise InputError("coordinates u", u.shape, f"finite, of shape ({len(omega)}, n)", "one row a sample")
         rtol = self.default_rtol() if rtol is None else rtol
+        if isinstance(self.measure, AroundImage):
+            y = Observation(u.reshape(len(u), *self.link.output_shape), None, exact=False)
+            return self.moments(y, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
         return self._integrate(u, np.zeros(len(u)), self._cavity(omega, V), cov, rtol, seed, max_nodes)
 
     def _weak(self, cavity: Cavity, samples: int) -> np.ndarray:
@@ -154,27 +158,40 @@ class Channel:
         factor = cavity.factor if cavity.factor.strides[0] else cavity.factor[:1]
         return np.broadcast_to(self.measure.noise_is_weak(factor), (samples,)).copy()
 
-    def _apart(
-        self,
-        weak: np.ndarray,
-        around: Moments | None,
-        observation: Observation,
-        omega: np.ndarray,
-        V: np.ndarray,
-        **how: Any,
+    def _everywhere(
+        self, others: np.ndarray, observation: Observation, omega: np.ndarray, V: np.ndarray, how: dict[str, Any]
     ) -> Moments:
-        """Moments of all samples from those around the level set, where weak; the others over all fields."""
+        """Moments of chosen samples over all fields."""
         assert self.strong is not None
-        others = np.flatnonzero(~weak)
         V = np.asarray(V, dtype=float)
         V = V[others] if V.ndim == 3 and len(V) == len(omega) else V
-        rest = self.strong.moments(observation[others], omega[others], V, **how)
+        return self.strong.moments(observation[others], omega[others], V, **how)
+
+    def _apart(
+        self, around: Moments | None, first: np.ndarray, rest: Moments, others: np.ndarray, rtol: float
+    ) -> Moments:
+        """Moments of all samples from those around the level set (first) and over all fields (others).
+
+        Of a sample that has both, the one with the smaller error, which is no smaller than the gap between their means:
+        neither may have seen all of the posterior.
+        """
         if around is None:
             return rest
-        parts = [rest, around]
-        result = next((part.result for part in parts if part.result is not Result.SUCCESS), Result.SUCCESS)
-        back = np.argsort(np.concatenate([others, np.flatnonzero(weak)]))
-        return join(parts, result).take(back)
+        both, a, b = np.intersect1d(first, others, return_indices=True)
+        result = next((part.result for part in (rest, around) if part.result is not Result.SUCCESS), Result.SUCCESS)
+        joined = join([around, rest], result)
+        choice = np.empty(len(np.union1d(first, others)), dtype=int)
+        choice[others] = len(first) + np.arange(len(others))
+        better = around.error[a] < rest.error[b]
+        choice[first] = np.where(np.isin(first, both[~better]), choice[first], np.arange(len(first)))
+        chosen = joined.take(choice)
+        gap = np.einsum("spt,spt->s", around.mean[a] - rest.mean[b], around.g[a] - rest.g[b])
+        with np.errstate(invalid="ignore"):
+            apart = np.nan_to_num(np.sqrt(gap), nan=np.inf)
+        chosen.error[both] = np.maximum(chosen.error[both], apart)
+        if result is Result.SUCCESS and (chosen.error[both] > rtol).any():
+            return join([chosen], Result.INTEGRATION)
+        return chosen
 
     def _integrate(
         self,

@@ -71,8 +71,9 @@ def choose_measure(
     if isinstance(image, Image):
         _record_noise(
             f"is {ratio:.3g} of it, and at most {NEAR:g}: the posterior is integrated around the level set, in "
-            "coordinates of the image found numerically. Samples of which more than 2 % of the mass near the maxima "
-            "has no such coordinates are integrated over all fields; up to there the share is added to the error",
+            "coordinates of the image found numerically. The share of the mass near the maxima that has no such "
+            "coordinates is added to the error; samples where it is above 2 % are integrated over all fields as well, "
+            "and of both the better one is taken, with the gap between them as error",
             derivation,
             NEARBY,
         )
