@@ -187,7 +187,7 @@ class Channel:
         chosen = joined.take(choice)
         gap = np.einsum("spt,spt->s", around.mean[a] - rest.mean[b], around.g[a] - rest.g[b])
         with np.errstate(invalid="ignore"):
-            apart = np.nan_to_num(np.sqrt(gap), nan=np.inf)
+            apart = np.nan_to_num(np.sqrt(gap), nan=np.inf, posinf=np.inf)
         chosen.error[both] = np.maximum(chosen.error[both], apart)
         if result is Result.SUCCESS and (chosen.error[both] > rtol).any():
             return join([chosen], Result.INTEGRATION)

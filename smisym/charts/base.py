@@ -114,7 +114,9 @@ class LevelSet:
         against du.  ``density`` says that and more.
     unfolding
         How the charts of all outputs fill the fields, for integrals around the level set under noise; None where the
-        rule does not say.
+        rule does not say, and coordinates of the image are found numerically (:mod:`smisym.around_image`).  For these
+        ``log_weight`` must be that of the whole level set where latent coordinates are small, on each sheet by itself,
+        unless it is ``complete``.
     steps
         The derivation, with what was verified.
     """
