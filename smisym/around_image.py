@@ -27,8 +27,8 @@ from smisym.measure import CavityOfFields, OnFields, Whitened, cavity_of_fields
 from smisym.modes import Modes, find_modes, log_density
 from smisym.placing import Places, components, normals, refit
 
-# Samples located together.
-_BLOCK = 256
+# Samples located together: some thousand points of the image each.
+_BLOCK = 64
 # Free fields and latent coordinates at which the factor of the output alone is read off: any generic point, with small
 # latent coordinates, where the smoothed turn of an angle counts every point once (to 4e-9).
 _GENERIC = np.random.default_rng(4).uniform(0.3, 0.9, 64) * np.resize([1, -1, -1, 1, -1], 64)
