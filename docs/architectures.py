@@ -147,6 +147,7 @@ RULE = {
     "OnPoints": "points found numerically",
     "OnSlices": "general numeric channel",
     "AroundLevelSet": "around the level set, weak noise",
+    "AroundImage": "around the level set, weak noise",
 }
 
 

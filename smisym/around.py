@@ -42,16 +42,11 @@ class AroundLevelSet:
         self.spread = spread_of(link)
 
     def noise_is_weak(self, factor: np.ndarray) -> np.ndarray:
-        """(S,) whether the noise is weak beside what the cavity leaves open of the output; factor (S, P, P) of V.
-
-        The variance of the output is scaled by the smallest variance of the solved rows given the free ones.
-        """
-        first = len(self.level_set.free_rows)
-        open_to = np.linalg.svd(factor[:, first:, first:], compute_uv=False)[:, -1] ** 2
-        return np.asarray(self.link.noise <= WEAK * self.spread * open_to)
+        """(S,) whether the noise is weak beside what the cavity leaves open of the output; factor (S, P, P) of V."""
+        return weak_beside(self.link.noise, WEAK * self.spread, len(self.level_set.free_rows), factor)
 
     def coordinates(self, observation: Observation) -> Coordinates:
-        y = observation.y.reshape(len(observation), -1)
+        y = observation.y.reshape(len(observation), int(np.prod(self.link.output_shape)))
         return Coordinates(y, np.zeros(len(y)))
 
     def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
@@ -61,9 +56,23 @@ class AroundLevelSet:
         return Around(self.level_set, self.link, u, omega, factor)
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        diagonal = np.log(np.einsum("sii->si", factor))[:, len(self.level_set.free_rows) :].sum(axis=1)
-        outputs = int(np.prod(self.link.output_shape))
-        return np.asarray(-self.link.tokens * diagonal - 0.5 * outputs * np.log(2 * np.pi * self.link.noise))
+        return log_constant(self.link, len(self.level_set.free_rows), factor)
+
+
+def weak_beside(noise: float, largest: float, free: int, factor: np.ndarray) -> np.ndarray:
+    """(S,) whether noise is weak beside what V = factor factor^T, its ``free`` rows first, leaves open of the output.
+
+    The largest noise that is weak at V = I is scaled by the smallest variance of the solved rows given the free ones.
+    """
+    open_to = np.linalg.svd(factor[:, free:, free:], compute_uv=False)[:, -1] ** 2
+    return np.asarray(noise <= largest * open_to)
+
+
+def log_constant(link: LinkFunction, free: int, factor: np.ndarray) -> np.ndarray:
+    """What whitening the solved rows (all but the ``free`` first ones) and the noise add to the log-partition, (S,)."""
+    diagonal = np.log(np.einsum("sii->si", factor))[:, free:].sum(axis=1)
+    outputs = int(np.prod(link.output_shape))
+    return np.asarray(-link.tokens * diagonal - 0.5 * outputs * np.log(2 * np.pi * link.noise))
 
 
 def spread_of(link: LinkFunction) -> float:

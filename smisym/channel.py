@@ -13,6 +13,7 @@ import numpy as np
 
 from smisym import importance, quadrature
 from smisym.around import AroundLevelSet
+from smisym.around_image import AroundImage
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation, check_fields
 from smisym.measure import Cavity, CavityOfFields, Measure, OnAllFields
@@ -78,7 +79,8 @@ class Channel:
     def __init__(self, link: LinkFunction, measure: Measure) -> None:
         self.link, self.measure = link, measure
         # What takes over where noise that is weak beside the output is not weak beside what V leaves open of it.
-        self.strong = Channel(link, OnAllFields(link)) if isinstance(measure, AroundLevelSet) else None
+        around = isinstance(measure, AroundLevelSet | AroundImage)
+        self.strong = Channel(link, OnAllFields(link)) if around else None
         self.fields, self.tokens = link.fields, link.tokens
         self.free_dimensions = measure.dim
 
@@ -104,15 +106,28 @@ class Channel:
             raise InputError(
                 "lengths of y and omega", (len(observation), len(omega)), "equal", "give one omega (P, T) for each y"
             )
-        cavity = self._cavity(omega, V)
-        strong = self._strong(cavity, len(omega))
-        if strong.any() and self.strong is not None:
-            return self._apart(strong, observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
         rtol = self.default_rtol() if rtol is None else rtol
         if not (np.isfinite(rtol) and rtol > 0):
             raise InputError("rtol", rtol, "a positive number", "use 1e-6, or 1e-3 in many dimensions")
+        cavity = self._cavity(omega, V)
+        weak = self._weak(cavity, len(omega))
+        if not weak.any() and len(omega) and self.strong is not None:
+            return self.strong.moments(observation, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
+        how: dict[str, Any] = {"cov": cov, "rtol": rtol, "seed": seed, "max_nodes": max_nodes}
         coordinates = self.measure.coordinates(observation)
-        return self._integrate(coordinates.values, coordinates.relative_error, cavity, cov, rtol, seed, max_nodes)
+        u, ill = coordinates.values, coordinates.relative_error
+        first = np.flatnonzero(weak)
+        doubtful = np.zeros(len(first), dtype=bool)
+        u = u[first]
+        if isinstance(self.measure, AroundImage) and isinstance(cavity, CavityOfFields) and len(u):
+            u, suited, doubtful = self.measure.locate(u, cavity.take(first))
+            weak[first] = suited
+            first, u, doubtful = (a[suited | doubtful] for a in (first, u, doubtful))
+        if weak.all():
+            return self._integrate(u, ill, cavity, **how)
+        around = self._integrate(u, ill[first], cavity.take(first), **how) if first.size else None
+        others = np.flatnonzero(~weak)
+        return self._apart(around, first, self._everywhere(others, observation, omega, V, how), others, rtol)
 
     def moments_at(
         self,
@@ -131,32 +146,52 @@ class Channel:
         if u.ndim != 2 or len(u) != len(omega) or not np.isfinite(u).all():
             raise InputError("coordinates u", u.shape, f"finite, of shape ({len(omega)}, n)", "one row a sample")
         rtol = self.default_rtol() if rtol is None else rtol
+        if isinstance(self.measure, AroundImage):
+            y = Observation(u.reshape(len(u), *self.link.output_shape), None, exact=False)
+            return self.moments(y, omega, V, cov=cov, rtol=rtol, seed=seed, max_nodes=max_nodes)
         return self._integrate(u, np.zeros(len(u)), self._cavity(omega, V), cov, rtol, seed, max_nodes)
 
-    def _strong(self, cavity: Cavity, samples: int) -> np.ndarray:
-        """(samples,) where the noise is too strong, beside V, for integrals around the level set."""
-        if not isinstance(self.measure, AroundLevelSet) or not isinstance(cavity, CavityOfFields):
-            return np.zeros(samples, dtype=bool)
+    def _weak(self, cavity: Cavity, samples: int) -> np.ndarray:
+        """(samples,) where the noise is weak enough, beside V, for integrals around the level set."""
+        if not isinstance(self.measure, AroundLevelSet | AroundImage) or not isinstance(cavity, CavityOfFields):
+            return np.ones(samples, dtype=bool)
         factor = cavity.factor if cavity.factor.strides[0] else cavity.factor[:1]
-        return np.broadcast_to(~self.measure.noise_is_weak(factor), (samples,))
+        return np.broadcast_to(self.measure.noise_is_weak(factor), (samples,)).copy()
+
+    def _everywhere(
+        self, others: np.ndarray, observation: Observation, omega: np.ndarray, V: np.ndarray, how: dict[str, Any]
+    ) -> Moments:
+        """Moments of chosen samples over all fields."""
+        assert self.strong is not None
+        V = np.asarray(V, dtype=float)
+        V = V[others] if V.ndim == 3 and len(V) == len(omega) else V
+        return self.strong.moments(observation[others], omega[others], V, **how)
 
     def _apart(
-        self, strong: np.ndarray, observation: Observation, omega: np.ndarray, V: np.ndarray, **how: Any
+        self, around: Moments | None, first: np.ndarray, rest: Moments, others: np.ndarray, rtol: float
     ) -> Moments:
-        """Moments of samples of which some are integrated over all fields and the others around the level set."""
-        assert self.strong is not None
-        how["rtol"] = self.default_rtol() if how["rtol"] is None else how["rtol"]
-        if strong.all():
-            return self.strong.moments(observation, omega, V, **how)
-        groups = [np.flatnonzero(strong), np.flatnonzero(~strong)]
-        V = np.asarray(V, dtype=float)
-        parts = [
-            channel.moments(observation[group], omega[group], V[group], **how)
-            for channel, group in zip((self.strong, self), groups, strict=True)
-        ]
-        result = next((part.result for part in parts if part.result is not Result.SUCCESS), Result.SUCCESS)
-        back = np.argsort(np.concatenate(groups))
-        return join(parts, result).take(back)
+        """Moments of all samples from those around the level set (first) and over all fields (others).
+
+        Of a sample that has both, the one with the smaller error, which is no smaller than the gap between their means:
+        neither may have seen all of the posterior.
+        """
+        if around is None:
+            return rest
+        both, a, b = np.intersect1d(first, others, return_indices=True)
+        result = next((part.result for part in (rest, around) if part.result is not Result.SUCCESS), Result.SUCCESS)
+        joined = join([around, rest], result)
+        choice = np.empty(len(np.union1d(first, others)), dtype=int)
+        choice[others] = len(first) + np.arange(len(others))
+        better = around.error[a] < rest.error[b]
+        choice[first] = np.where(np.isin(first, both[~better]), choice[first], np.arange(len(first)))
+        chosen = joined.take(choice)
+        gap = np.einsum("spt,spt->s", around.mean[a] - rest.mean[b], around.g[a] - rest.g[b])
+        with np.errstate(invalid="ignore"):
+            apart = np.nan_to_num(np.sqrt(gap), nan=np.inf, posinf=np.inf)
+        chosen.error[both] = np.maximum(chosen.error[both], apart)
+        if result is Result.SUCCESS and (chosen.error[both] > rtol).any():
+            return join([chosen], Result.INTEGRATION)
+        return chosen
 
     def _integrate(
         self,

@@ -8,11 +8,13 @@ import numpy as np
 import sympy as sp
 
 from smisym.around import WEAK, AroundLevelSet, spread_of
+from smisym.around_image import NEAR, AroundImage, refusal
 from smisym.central_limit import ThroughStatistic, skewness
 from smisym.channel import Channel
 from smisym.charts import LevelSet, find_level_set, record_refusals
 from smisym.derivation import Derivation, Formula, Step
 from smisym.errors import InputError, NoChartError
+from smisym.image import Image, image_of
 from smisym.link import LinkFunction
 from smisym.measure import Measure, OnAllFields, OnLevelSet
 from smisym.numeric import OnPoints, OnSlices, numeric_measure
@@ -55,14 +57,27 @@ def choose_measure(
         )
         record_refusals(error.refusals, derivation)
         return OnAllFields(link)
-    if noiseless.unfolding is None:
-        reason = (
-            f"the chart of the noiseless output ({noiseless.rule}) does not give all outputs independent coordinates"
+    image = None if noiseless.unfolding is not None else image_of(link)
+    reason = image if isinstance(image, str) else refusal(noiseless, image, ratio) if image is not None else ""
+    if reason:
+        _record_noise(
+            f"is {ratio:.3g} of it, and the chart of the noiseless output ({noiseless.rule}) has no closed coordinates "
+            f"of all outputs; {reason}. All fields are integrated over",
+            derivation,
         )
-        _record_noise(f"is {ratio:.3g} of it, but {reason}: all fields are integrated over", derivation)
         return OnAllFields(link)
     for step in kept:
         derivation.add(step)
+    if isinstance(image, Image):
+        _record_noise(
+            f"is {ratio:.3g} of it, and at most {NEAR:g}: the posterior is integrated around the level set, in "
+            "coordinates of the image found numerically. The share of the mass near the maxima that has no such "
+            "coordinates is added to the error; samples where it is above 2 % are integrated over all fields as well, "
+            "and of both the better one is taken, with the gap between them as error",
+            derivation,
+            NEARBY,
+        )
+        return AroundImage(noiseless, link, image)
     _record_noise(f"is {ratio:.3g} of it: the posterior is integrated around the level set", derivation, AROUND)
     return AroundLevelSet(noiseless, link)
 
@@ -88,6 +103,28 @@ AROUND = (
         r"\frac{c_j\, q_j(v)}{\sum_k c_k \sum_{\sigma} q_k(\sigma v)}",
         "the share of component j, q_j its density, sigma the sign flips that give the same fields: the shares of all "
         "components and flips add up to one, so that nothing is cut off or counted twice",
+    ),
+)
+
+
+NEARBY = (
+    Formula(
+        r"p(y \mid \omega, V)",
+        r"\int dv\, c(v)\, \mathcal{N}(y; f(v), \Delta I) \int dx\, w(u(v), x)\, \mathcal{N}(Z(x, u(v)); \omega, V)",
+        "the Gaussian average of the noiseless channel; u(v) are the chart's coordinates of the noiseless output f(v)",
+    ),
+    Formula(
+        "v",
+        r"U^{\top} (g(Z) - g(Z_0))",
+        "coordinates of the image about its likeliest point: g is what the output shows (log-ratios of a softmax), U "
+        "its tangent frame there; the fields at v are found by Newton's method",
+    ),
+    Formula(
+        r"c",
+        r"\frac{|\det (\tau, G^{\top})|}{w \det G G^{\top}}, \qquad G = \frac{\partial v}{\partial Z}, \quad "
+        r"\tau = \frac{\partial Z}{\partial x}",
+        "what the weight of the chart leaves out, by the co-area formula at any one point of the level set; "
+        "|det du/dv| where it leaves nothing out",
     ),
 )
 
@@ -137,7 +174,7 @@ def record_channel(channel: Channel, level_set: LevelSet | None, derivation: Der
     elif level_set is None and not channel.link.noise:
         how = "importance sampling"
         where = f"the output is discrete, so that the posterior is the Gaussian of all {d} fields cut to a cell"
-    elif isinstance(channel.measure, AroundLevelSet):
+    elif isinstance(channel.measure, AroundLevelSet | AroundImage):
         where = (
             f"the output has weak noise of variance {channel.link.noise:g}, so that the posterior lives around the "
             f"level set: {d} dimensions with the coordinates of the output"

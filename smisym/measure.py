@@ -255,6 +255,10 @@ class OnFields:
                 log_weight[0][np.broadcast_to(other, x.shape[1:])] = -np.inf
         return r, log_weight, None
 
+    def at(self, index: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """The fields themselves (P T, n, C) at x."""
+        return np.stack([np.broadcast_to(entry, x.shape[1:]) for entry in self._fields(index, x)])
+
     def _fields(self, index: np.ndarray, x: np.ndarray) -> Arrays:
         P, T = self.link.fields, self.link.tokens
         omega, L = self.omega[index], self.factor[index]

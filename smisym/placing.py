@@ -34,7 +34,17 @@ _ROUNDS = 4
 _REFITS, _POINTS, _REACH, _INFLATION = 3, 32, 2.0, 1.6
 
 
-class Shell(Protocol):
+class Likelihood(Protocol):
+    """The likelihood of v for a block of samples."""
+
+    unfolding: Unfolding
+
+    def misfit(self, index: np.ndarray, v: Arrays) -> np.ndarray:
+        """What v (K arrays (n, C)) misses of the outputs, in units of the noise, (M, n, C)."""
+        ...
+
+
+class Shell(Likelihood, Protocol):
     """The posteriors of one block of samples around their level sets.
 
     u (S, M): the outputs.  others: how many free fields and latent coordinates there are beside v.
@@ -44,11 +54,6 @@ class Shell(Protocol):
     others: int
     u: np.ndarray
     level_set: LevelSet
-    unfolding: Unfolding
-
-    def misfit(self, index: np.ndarray, v: Arrays) -> np.ndarray:
-        """What v (K arrays (n, C)) misses of the outputs, in units of the noise, (M, n, C)."""
-        ...
 
     def at(self, index: np.ndarray, x: np.ndarray, v: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Residuals (branches, m, n, C), log-weight and spread of the noiseless channel at x (others, n, C) and v."""
@@ -138,22 +143,23 @@ def find_places(around: Shell) -> Places:
     log_weight, centre, precision = _distinct(log_mass, centre, precision, around.unfolding.flips)
     prior_precision = np.einsum("sji,sjm->sim", known, known)
     widths = [_widths(around, centre[:, j], precision[:, j], prior_precision) for j in range(centre.shape[1])]
-    places = _places(log_weight, centre, np.stack(widths, axis=1))
+    places = components(log_weight, centre, np.stack(widths, axis=1))
     for _ in range(_REFITS):
-        places = _refit(around, places, mean, known)
+        places = refit(around, places, mean, known)
     return places
 
 
-def _places(log_weight: np.ndarray, centre: np.ndarray, factor: np.ndarray) -> Places:
+def components(log_weight: np.ndarray, centre: np.ndarray, factor: np.ndarray) -> Places:
+    """Components with these weights (S, J), centres (S, J, K) and lower triangular factors (S, J, K, K)."""
     return Places(log_weight, centre, factor, np.linalg.inv(factor))
 
 
-def _wide(around: Shell, places: Places, j: int, mean: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, ...]:
+def _wide(around: Likelihood, places: Places, j: int, mean: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, ...]:
     """Points (K, n, S) of the integrator's variables that reach further than component j, v there (K, n, S), and the
     log (n, S) of what the component adds to the integral, with the prior of v for the fields."""
     S, _, K = places.centre.shape
     index = np.arange(S)
-    t = _REACH * np.broadcast_to(_normals(K, _POINTS * K)[..., None], (K, _POINTS * K, S))
+    t = _REACH * np.broadcast_to(normals(K, _POINTS * K)[..., None], (K, _POINTS * K, S))
     v = places.at(j, index, t)
     misfit = around.misfit(index, v)
     away = _affine(np.zeros((S, K)), known, np.array([value - mean[:, i] for i, value in enumerate(v)]))
@@ -162,7 +168,7 @@ def _wide(around: Shell, places: Places, j: int, mean: np.ndarray, known: np.nda
     return t, np.array(v), np.where(np.isfinite(log_f), log_f, -np.inf)
 
 
-def _refit(around: Shell, places: Places, mean: np.ndarray, known: np.ndarray) -> Places:
+def refit(around: Likelihood, places: Places, mean: np.ndarray, known: np.ndarray) -> Places:
     """Weight, centre and covariance of every component from weighted points that reach further than it does.
 
     Where an activation has saturated y leaves v open on one side: the curvature near the maximum says little there.
@@ -189,7 +195,7 @@ def _refit(around: Shell, places: Places, mean: np.ndarray, known: np.ndarray) -
         factor[:, j] = np.where(enough[:, None, None], fitted, factor[:, j])
         centre[:, j] = np.where(enough[:, None], own, centre[:, j])
         log_weight[:, j] = np.where(enough & np.isfinite(log_weight[:, j]), log_mass, log_weight[:, j])
-    return _places(log_weight - log_weight.max(axis=1, keepdims=True), centre, factor)
+    return components(log_weight - log_weight.max(axis=1, keepdims=True), centre, factor)
 
 
 def _prior(around: Shell) -> tuple[np.ndarray, np.ndarray]:
@@ -198,7 +204,7 @@ def _prior(around: Shell) -> tuple[np.ndarray, np.ndarray]:
     At draws of the free fields and latent coordinates the residuals are taken for linear in v.
     """
     S, K = around.samples, around.unfolding.size
-    x = np.broadcast_to(_normals(around.others, _DRAWS)[..., None], (around.others, _DRAWS, S))
+    x = np.broadcast_to(normals(around.others, _DRAWS)[..., None], (around.others, _DRAWS, S))
     index = np.arange(S)
     reference = [np.full((_DRAWS, S), 0.6 - 0.4 * i / K) for i in range(K)]
     branches = max(1, around.level_set.branches // len(around.unfolding.flips))
@@ -227,7 +233,7 @@ def _prior(around: Shell) -> tuple[np.ndarray, np.ndarray]:
 def _maxima(problem: _Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Local maxima from the best of a few probes: x (S, n, K), exponent (S, n) and Jacobian (S, n, M, K) there."""
     S, K = problem.samples, problem.dim
-    probes = _normals(K, _PROBES * K)
+    probes = normals(K, _PROBES * K)
     x = np.broadcast_to(probes[..., None], (*probes.shape, S))
     r, log_weight, _ = problem.evaluate(np.arange(S), x)
     best = np.argsort(-log_density(x, r, log_weight)[0], axis=0)[:_STARTS]  # (n, S)
@@ -289,7 +295,7 @@ def _widths(around: Shell, centre: np.ndarray, precision: np.ndarray, known: np.
 
 
 @cache
-def _normals(dim: int, count: int) -> np.ndarray:
+def normals(dim: int, count: int) -> np.ndarray:
     """(dim, count) quasi-random standard normal points, always the same."""
     if dim == 0:
         return np.zeros((0, count))

@@ -11,6 +11,7 @@ from numpy.polynomial.hermite_e import hermegauss
 import smisym
 from smisym import SMI, Architecture, Attention
 from smisym.around import AroundLevelSet, unfolding_of
+from smisym.around_image import AroundImage
 from smisym.channel import Channel, Moments
 from smisym.charts import find_level_set
 from smisym.derivation import Derivation
@@ -252,8 +253,10 @@ def test_noise_is_a_gaussian_average_of_the_noiseless_density() -> None:
     [
         (noisy(ONE, 1e-3), AroundLevelSet, "around the level set"),
         (noisy(ONE, 0.1), OnAllFields, "no thin shell"),
-        (Architecture(2, (A(), A()), output="sequence", noise=1e-3), OnAllFields, "independent coordinates"),
-        (SMI("z1*z2", 2, noise=1e-3), OnAllFields, "independent coordinates"),
+        (Architecture(2, (A(), A()), output="sequence", noise=1e-3), AroundImage, "found numerically"),
+        (Architecture(3, (A(tied=False),), noise=1e-2), OnAllFields, "do not pay"),
+        (SMI("z1*z2", 2, noise=1e-3), OnAllFields, "a lattice over all of them"),
+        (Architecture(3, (A(), A()), output="sequence", noise=1e-4), OnAllFields, "has no chart"),
     ],
 )
 def test_the_choice_is_recorded(declared: Architecture | SMI, chosen: type, words: str) -> None:

@@ -109,9 +109,14 @@ class LevelSet:
         sampled.
     shared
         Whether several sheets hold the same points, with weights that add up to the one of the level set.
+    complete
+        Whether ``u`` are K independent coordinates of y and ``log_weight`` leaves nothing out: it is that of the fields
+        against du.  ``density`` says that and more.
     unfolding
         How the charts of all outputs fill the fields, for integrals around the level set under noise; None where the
-        rule does not say.
+        rule does not say, and coordinates of the image are found numerically (:mod:`smisym.around_image`).  For these
+        ``log_weight`` must be that of the whole level set where latent coordinates are small, on each sheet by itself,
+        unless it is ``complete``.
     steps
         The derivation, with what was verified.
     """
@@ -129,6 +134,7 @@ class LevelSet:
     density: bool = False
     smooth: bool = True
     shared: bool = False
+    complete: bool = False
     unfolding: Unfolding | None = None
 
 

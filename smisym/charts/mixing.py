@@ -149,6 +149,7 @@ def mixing_product(link: LinkFunction) -> LevelSet | Refusal:
         directions=sum(not layer.tied for layer in layers),
         smooth=False,
         shared=True,
+        complete=True,
     )
 
 
