@@ -1,6 +1,6 @@
 """Makes architectures.md and architectures.json beside it: every family, its chart and its first threshold.
 
-Run it to bring them up to date (about an hour, most of it in the rows that are sampled; rows of unchanged
+Run it to bring them up to date (about half an hour, most of it in the rows that are sampled; rows of unchanged
 declarations keep their numbers unless they are named): python docs/architectures.py [--all | NAME ...]
 """
 
@@ -25,6 +25,8 @@ def single(tokens: int, **layer: Any) -> Architecture:
     return Architecture(tokens, (A(**layer),))
 
 
+TWO, LINEAR, SUMMED = A(heads=2), A(heads=2, activation="linear"), A(heads=2, readout=(1.0, 0.5))
+RING = ((True, True, False), (False, True, True), (True, False, True))
 ROWS: list[tuple[str, Architecture | SMI]] = [
     ("tied, rank 1, T = 2", single(2)),
     ("tied, rank 1, T = 3", single(3)),
@@ -37,6 +39,10 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
     ("untied, rank 1, T = 4", single(4, tied=False)),
     ("untied, rank 1, T = 2, linear", single(2, tied=False, activation="linear")),
     ("untied, rank 1, T = 3, linear", single(3, tied=False, activation="linear")),
+    ("untied, rank 2, T = 2", single(2, rank=2, tied=False)),
+    ("untied, rank 2, T = 3", single(3, rank=2, tied=False)),
+    ("hardmax, tied, T = 2", single(2, activation="hardmax")),
+    ("activation s/(1 + |s|), tied, T = 3", single(3, activation="s/(1 + abs(s))")),
     ("two heads, shared, stacked, T = 2", single(2, heads=2)),
     ("two heads, split, stacked, T = 2", Architecture(2, (A(heads=2),), head_layout="split")),
     ("two untied heads, shared, T = 2", single(2, heads=2, tied=False)),
@@ -45,7 +51,9 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
     ("sequence output, two layers, T = 3", Architecture(3, (A(), A()), output="sequence")),
     ("sequence output, two layers, T = 4", Architecture(4, (A(), A()), output="sequence")),
     ("sequence output, two layers, untied then tied, T = 2", Architecture(2, (A(tied=False), A()), output="sequence")),
-    ("two heads summed with weights 1, 1/2, T = 3", Architecture(3, (A(heads=2, readout=(1.0, 0.5)),), combine="sum")),
+    ("two heads summed with weights 1, 1/2, T = 3", Architecture(3, (SUMMED,), combine="sum")),
+    ("two heads summed, noise 0.05, T = 2", Architecture(2, (SUMMED,), combine="sum", noise=0.05)),
+    ("sequence output, two layers, noise 0.02, T = 2", Architecture(2, (A(), A()), output="sequence", noise=0.02)),
     ("causal mask, tied, T = 2", single(2, mask="causal")),
     ("causal mask, tied, T = 3", single(3, mask="causal")),
     ("positional scores, tied, T = 2", single(2, position=((0.0, 0.4), (-0.3, 0.2)))),
@@ -53,6 +61,13 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
     ("noise 0.01, tied, T = 2", Architecture(2, (A(),), noise=0.01)),
     ("noise 0.0001, tied, T = 2", Architecture(2, (A(),), noise=0.0001)),
     ("two layers, T = 2", Architecture(2, (A(), A()))),
+    ("two layers, T = 3", Architecture(3, (A(), A()))),
+    ("three layers, T = 2", Architecture(2, (A(), A(), A()))),
+    ("two layers, the first with a ring mask, T = 3", Architecture(3, (A(mask=RING), A()))),
+    ("two heads with readouts 1/2, 1, then two heads, T = 2", Architecture(2, (A(heads=2, readout=(0.5, 1.0)), TWO))),
+    ("two split heads, linear, two layers, T = 2", Architecture(2, (LINEAR, LINEAR), head_layout="split")),
+    ("tied rank 2 on rank 1, two layers, T = 2", Architecture(2, (A(), A(rank=2)))),
+    ("untied, two layers, T = 2", Architecture(2, (A(tied=False), A(tied=False)))),
     ("two layers, the first with a causal mask, T = 2", Architecture(2, (A(mask="causal"), A()))),
     ("tied on untied, two layers, T = 2", Architecture(2, (A(tied=False), A()))),
     ("untied on tied, two layers, T = 2", Architecture(2, (A(), A(tied=False)))),

@@ -126,13 +126,27 @@ def highest(stages: Sequence[Stage]) -> tuple[float, np.ndarray]:
     return float(grid[top]), alphas[:, top]
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """What is known of a stage before any of it is solved: see :class:`Stage`."""
+
+    pivot: int
+    active: np.ndarray
+    trivial: bool
+    solved: bool = True
+
+
 @dataclass
 class Branch:
-    """The stages of one scramble, in the order in which they are met; ``thresholds[i]`` is where stage i starts."""
+    """The stages of one scramble, in the order in which they are met; ``thresholds[i]`` is where stage i starts.
+
+    beginning: the stage after these, where it was asked for but none of it solved.
+    """
 
     coordinates: int
     thresholds: list[float]
     stages: list[Stage]
+    beginning: Beginning | None = None
 
     def locate(self, alpha: float) -> tuple[Stage, float] | str | None:
         """The stage and t at which state evolution rests at ``alpha``; None below all, "perfect" above all."""
@@ -172,10 +186,12 @@ def scout(omap: OverlapMap, *, last_stage: bool = True, stages: int | None = Non
     """The branch of one scramble of a small map: which directions are learned, and roughly where.
 
     The nodes that it chooses serve every scramble of the full map, and its solutions are where they start.
-    Without ``last_stage`` only the beginning is solved of a stage on which everything is learned, and of the last one
-    of ``stages``, after which nothing is looked for.
+    Without ``last_stage`` only the first nodes of a stage on which everything is learned are solved, and of the last
+    one of ``stages`` none, after which nothing is looked for.
     """
-    small = omap.sibling(2 * scout_points(omap.model), 2)
+    points = scout_points(omap.model)
+    # Where only the beginning is wanted, scouting costs no more than what is scouted for.
+    small = omap.sibling(2 * (points if stages is None else min(points, omap.samples)), 2)
     k = len(omap.model.symmetry.basis)
     active = np.zeros(k, dtype=bool)
     base, alpha = np.zeros(k), 1.0
@@ -198,8 +214,10 @@ def scout(omap: OverlapMap, *, last_stage: bool = True, stages: int | None = Non
             alpha = alpha if branch.stages else 1.0 / growth[pivot]
             active = excited(small, pivot, active, base)
         final = len(branch.stages) + 1 == stages
-        begin = not last_stage and (final or bool(active.all()))
-        stage = _scouted_stage(small, pivot, active, base, alpha, begin, trivial=bool(trivial.any()))
+        if final and not last_stage:
+            branch.beginning = Beginning(pivot, active, bool(trivial.any()))
+            break
+        stage = _scouted_stage(small, pivot, active, base, alpha, last_stage, trivial=bool(trivial.any()))
         trivial = np.zeros(k, dtype=bool)
         branch.stages.append(stage)
         branch.thresholds.append(0.0 if stage.trivial else float(stage.alpha[0]))
@@ -216,16 +234,16 @@ def _scouted_stage(
     active: np.ndarray,
     base: np.ndarray,
     alpha: float,
-    begin: bool,
+    last_stage: bool,
     *,
     trivial: bool = False,
 ) -> Stage:
-    """One stage in coarse steps, cut soon after another direction becomes unstable; or only its beginning."""
+    """One stage in coarse steps, cut soon after another direction becomes unstable."""
     rows: list[Any] = []
     steps = np.array(_SCOUT if not active.all() else (*_SCOUT, _T_LAST))
     if trivial:
         steps[0] = _T_FIRST
-    if begin:
+    if active.all() and not last_stage:
         steps = steps[:2]
     q, solved, passed = base.copy(), True, 0
     for i in range(len(steps)):

@@ -81,15 +81,26 @@ def weak_recovery(
     rtol: float | None = None,
     workers: int | None = None,
     stages: int | None = None,
+    quadrature: bool | None = None,
 ) -> Solution:
     """All trivial, weak and hard directions, in the order in which they are met; value: a tuple of Threshold.
 
     samples: of the overlap map when ``model`` is a Model; None: 65536, less in more than two free dimensions.
     stages: how many of them to look for, at least one; what comes later is then not mentioned.  The first one takes two
     or three evaluations of the map, each later one some dozens.  None: all.
+    quadrature: whether the first one is integrated over the output itself instead of sampled, which needs a chart with
+    at most three coordinates of y, and at most four free dimensions.  None: where that is so and y is cheap to
+    integrate over.  Five digits, but thousands of outputs: where single posteriors are slow, sampling is faster.
     """
     if stages is not None and stages < 1:
         raise InputError("stages", stages, "a whole number >= 1, or None for all", "use stages=1 for the first one")
+    if quadrature and not _can_be_integrated(model.model if isinstance(model, OverlapMap) else model):
+        raise InputError(
+            "quadrature",
+            True,
+            "a chart with at most three coordinates of y that give it a density, and at most four free dimensions",
+            "leave quadrature out: the threshold is then sampled",
+        )
     omap = model if isinstance(model, OverlapMap) else None
     if omap is None:
         if not isinstance(model, Model):
@@ -103,9 +114,10 @@ def weak_recovery(
     coarse = scout(omap, last_stage=False, stages=stages)
     found: list[Threshold] = []
     known = True
+    met: list[Any] = [*coarse.stages, *([coarse.beginning] if coarse.beginning else [])]
     # Of the last stage only its beginning is used.
-    solved = all(stage.solved for stage in coarse.stages[:-1])
-    for i, stage in enumerate(coarse.stages):
+    solved = all(stage.solved for stage in met[:-1])
+    for i, stage in enumerate(met):
         previous = coarse.stages[i - 1] if i else None
         if stage.trivial:
             nothing = np.zeros((omap.model.fields,) * 2)
@@ -117,11 +129,11 @@ def weak_recovery(
         def solve(r: int, stage: Any = stage, previous: Any = previous) -> tuple[float, np.ndarray]:
             return _one(omap, r, stage.pivot, previous)
 
-        if previous is None and _by_quadrature(omap.model):
+        if previous is None and (_by_quadrature(omap.model) if quadrature is None else quadrature):
             first, change = first_threshold(omap.model, _class_of(omap.model, stage))
             if change > _ROUGH * first:
                 # The law of y has edges that the lattice does not resolve: sampling may be better.
-                sampled = mean_and_error(np.array([v[0] for v in omap.each(solve)]))
+                sampled = _of_rates(omap.each(solve))
                 first, change = min((first, change), (float(sampled[0]), float(sampled[1])), key=lambda pair: pair[1])
             nothing = np.zeros((omap.model.fields,) * 2)
             found.append(_threshold(omap.model, "weak", _learned(stage, previous), first, change, nothing))
@@ -129,7 +141,7 @@ def weak_recovery(
         values: list[tuple[float, np.ndarray]] = omap.each(solve)
         if previous is None:
             known &= _growth_is_known(omap, stage.pivot)
-        alpha, error = mean_and_error(np.array([v[0] for v in values]))
+        alpha, error = _of_rates(values) if previous is None else mean_and_error(np.array([v[0] for v in values]))
         if error < _TOO_GOOD * alpha:
             # Scrambles that all see the same few outputs: what is left is the error of the integrals.
             seen = omap.at(0, 0 * np.eye(omap.model.fields))
@@ -138,7 +150,7 @@ def weak_recovery(
         Q = omap.model.symmetry.matrix(np.maximum(np.mean([v[1] for v in values], axis=0), 0.0))
         found.append(_threshold(omap.model, "weak", _learned(stage, previous), float(alpha), float(error), Q))
     learned = coarse.stages[-1].active if coarse.stages else np.zeros(coarse.coordinates, dtype=bool)
-    if len(coarse.stages) == stages:
+    if coarse.beginning:
         learned = np.ones_like(learned)  # nobody asked for the others
     for pivot in np.flatnonzero(~learned):
         later = _given_the_learned(omap, coarse.stages[-1], int(pivot)) if coarse.stages else None
@@ -153,6 +165,13 @@ def weak_recovery(
         known &= order is None or order > 2
         found.append(replace(hard, order=order))
     return _weak(omap, found, solved=solved, known=known)
+
+
+def _of_rates(values: list[tuple[float, np.ndarray]]) -> tuple[float, float]:
+    """(alpha, error) from the alphas of all scrambles: 1 / the mean rate, which a few samples bias less than they do
+    the mean of 1 / rate."""
+    rate, error = mean_and_error(1.0 / np.array([alpha for alpha, _ in values]))
+    return float(1 / rate), float(error / rate**2)
 
 
 def _growth_is_known(omap: OverlapMap, pivot: int) -> bool:
@@ -196,12 +215,18 @@ def _class_of(model: Model, stage: Any) -> tuple[int, ...]:
 
 def _by_quadrature(model: Model) -> bool:
     """Whether the first threshold is better integrated over y than sampled."""
+    # With latent coordinates an output costs milliseconds, and a lattice has thousands: sampling is as good.
     chart = model.level_set
+    return _can_be_integrated(model) and chart is not None and (chart.dimension == 1 or not chart.latents)
+
+
+def _can_be_integrated(model: Model) -> bool:
+    """Whether y has coordinates few enough to be integrated over."""
+    chart = getattr(model, "level_set", None)
     return (
         chart is not None
         and chart.density
-        # With latent coordinates an output costs milliseconds, and a lattice has thousands: sampling is as good.
-        and (chart.dimension == 1 or (chart.dimension in _SIDES and not chart.latents))
+        and (chart.dimension == 1 or chart.dimension in _SIDES)
         and model.channel.free_dimensions <= 4
     )
 
@@ -434,7 +459,7 @@ def _coupled(omap: OverlapMap) -> list[Threshold]:
         rates.append(float(values[top].real))
         matrix = symmetry.matrix(vectors[:, top].real)
         direction += matrix if np.trace(matrix) > 0 else -matrix
-    alpha, error = mean_and_error(1.0 / np.array(rates))
+    alpha, error = _of_rates([(1 / rate, nothing) for rate in rates])
     values, vectors = np.linalg.eigh(direction / len(estimates))
     subspace = vectors.T[values > 1e-2 * values[-1]]
     return [_along(omap.model, "weak", subspace, float(alpha), float(error), nothing)]

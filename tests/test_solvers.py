@@ -234,3 +234,23 @@ def test_a_hard_direction_of_second_order_is_a_failure_of_the_integrals() -> Non
     found = smisym.weak_recovery(dataclasses.replace(whole, channel=channel), samples=1024)
     assert (found.value[0].kind, found.value[0].order) == ("hard", 2)
     assert found.result is smisym.Result.INTEGRATION
+
+
+def test_one_stage_is_the_first_of_all() -> None:
+    whole = smisym.compile(smisym.Architecture(2, (smisym.Attention(heads=2, activation="linear"),)))
+    every = smisym.weak_recovery(whole, samples=512, quadrature=False)
+    first = smisym.weak_recovery(whole, samples=512, stages=1, quadrature=False)
+    assert len(first.value) == 1
+    assert first.value[0].alpha == every.value[0].alpha
+    assert first.result is smisym.Result.SUCCESS
+    staircase = smisym.compile(smisym.SMI("z1**2 + sign(z1*z2*z3)", 3))
+    two = smisym.weak_recovery(staircase, samples=256, stages=2).value
+    assert [t.layers for t in two] == [(1,), (2, 3)]
+
+
+def test_bad_stages_and_quadratures_are_refused() -> None:
+    whole = smisym.compile(smisym.Architecture(2, (smisym.Attention(),), noise=0.3))
+    with pytest.raises(smisym.InputError, match="stages"):
+        smisym.weak_recovery(whole, stages=0)
+    with pytest.raises(smisym.InputError, match="quadrature"):
+        smisym.weak_recovery(whole, quadrature=True)

@@ -1,0 +1,218 @@
+"""The second way to first thresholds, case by case: numbers that owe nothing to the package's charts and integrators.
+
+* draws of fields and outputs sorted into bins, where an output has at most two coordinates (:mod:`oracles_binning`);
+* random walks from the truth (:mod:`oracles_walking`);
+* all solutions from many starts, where an output leaves finitely many fields (:mod:`oracles_roots`).
+
+``python tests/second_way.py [NAME ...]`` writes what each of the cases named (all, if none is) gives to
+docs/second_way.json, which docs/architectures.py shows beside its own numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cases import CASES, FAMILIES
+from oracles_binning import binned_rate
+from oracles_fields import exchanges, shown
+from oracles_roots import finite_rate
+from oracles_walking import Walk, invariances, level_set_rate, likelihood_rate
+from specs import spec
+
+import smisym
+from smisym import Architecture
+
+# Samples of the first computation; what takes more than some seconds is marked slow.
+BINS = {
+    "abs": 2048,
+    "product": 2048,
+    "sign-of-product": 2048,
+    "p-causal": 2048,
+    "untied-T2": 8192,
+    "tied-r2-T2": 8192,
+    "tied-r3-T2": 2048,
+    "noise": 2048,
+}
+SLOW_BINS = {
+    "p-hardmax": 1024,
+    "p-shared-causal": 1024,
+    "p-untied-sequence": 1024,
+    "untied-on-tied": 1024,
+    "tied-r2-two-layers": 1024,
+    "untied-two-layers": 1024,
+    "sequence-two-noiseless": 1024,
+    "sequence-two-untied": 1024,
+    "sequence-two": 1024,
+    "heads-sum": 1024,
+    "two-tokens": 1024,
+    "noise-untied": 1024,
+    "L2-T2-c0": 512,
+    "L3-T2-mixed": 1024,
+}
+
+
+@dataclass(frozen=True)
+class Walks:
+    """samples: of the first computation.  moves: on the "surface" of outputs, or of "fields" under the likelihood."""
+
+    samples: int
+    walk: Walk
+    moves: str = "surface"
+
+
+WALKS = {
+    "p-own-causal": Walks(2048, Walk(4000, 400), "fields"),
+    "untied-T2-linear": Walks(2048, Walk(2000, 200)),
+    "untied-T3-linear": Walks(1024, Walk(1500, 200)),
+    "p-split-hardmax": Walks(512, Walk(4000, 400), "fields"),
+}
+SLOW_WALKS = {
+    "committee": Walks(1024, Walk(2000, 200)),
+    "ring-mask": Walks(4096, Walk(2000, 200)),
+    "p-own-causal": Walks(2048, Walk(4000, 400), "fields"),
+    "untied-T2-linear": Walks(2048, Walk(2000, 200)),
+    "untied-T3-linear": Walks(1024, Walk(1500, 200)),
+    "untied-r2-T2": Walks(256, Walk(2000, 200)),
+    "untied-r2-T3": Walks(256, Walk(1000, 200)),
+    "heads-readouts": Walks(256, Walk(2000, 300)),
+    "p-split-linear": Walks(512, Walk(4000, 300)),
+    "p-own-shared": Walks(256, Walk(2000, 300)),
+    "p-split-own-sequence": Walks(256, Walk(2000, 200)),
+    "p-linear-causal": Walks(256, Walk(1000, 800)),
+    "p-linear-shared": Walks(256, Walk(4000, 1000), "fields"),
+    "p-split-causal-noise": Walks(2048, Walk(4000, 1000), "fields"),
+    "p-hardmax-noise": Walks(256, Walk(4000, 1000), "fields"),
+    "p-hardmax-causal": Walks(256, Walk(4000, 1000), "fields"),
+    "L3-T3-linear": Walks(256, Walk(2000, 200)),
+    "L2-T6": Walks(256, Walk(500, 200, 1.0)),
+    "L4-T6": Walks(64, Walk(500, 300, 1.0)),
+}
+SLOW_ROOTS = {"sequence-two-T3": (1024, 1500, 100), "heads-sum-T3": (1024, 1500, 60), "sequence-two-T4": (256, 200, 60)}
+
+
+@dataclass(frozen=True)
+class Second:
+    """A largest rate 1/alpha, its standard error, and what may be wrong with it beyond that.
+
+    slack: how much doubling the width of bins changes it.  drift, drift_error: how much larger half of the steps (of
+    the starts) would make it: more than its error says that they are too few.
+    """
+
+    way: str
+    rate: float
+    error: float
+    slack: float = 0.0
+    drift: float = 0.0
+    drift_error: float = 0.0
+
+
+def declared(name: str) -> Any:
+    return FAMILIES[name].declared if name in FAMILIES else CASES[name].architecture
+
+
+def second(name: str) -> Second:
+    """The first threshold of one case by its second way."""
+    if name in {**BINS, **SLOW_BINS}:
+        model = smisym.compile(declared(name))
+        found = binned_rate(coordinates(model), model.fields, model.tokens, log_n=19)
+        return Second("bins", found.rate, found.error, found.width)
+    net = network(declared(name))
+    if name in SLOW_ROOTS:
+        _, truths, starts = SLOW_ROOTS[name]
+        way, walk = "all solutions", finite_rate(net.forward, net.shape, net.group, samples=truths, starts=starts)
+    else:
+        plan = {**WALKS, **SLOW_WALKS}[name]
+        way, walk = "walks", walked(net, plan.walk, plan.moves)
+    # A slice of the embedding has as many times more samples per dimension as there are slices.
+    values = (net.slices * x for x in (walk.rate, walk.error, 0.0, walk.drift, walk.drift_error))
+    return Second(way, *values)
+
+
+# ------------------------------------------------------------------------------------------------------------- bins
+
+
+def coordinates(model: Any) -> Any:
+    """Draws of at most two coordinates that carry all of the output."""
+    probe = model.link(np.random.default_rng(0).standard_normal((64, model.fields, model.tokens))).reshape(64, -1)
+    rows_are_fixed = probe.shape[1] == 4 and np.ptp(probe[:, :2].sum(axis=1)) < 1e-9 > np.ptp(probe[:, 2:].sum(axis=1))
+
+    def draw(Z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        parts = [_seen(model, Z[i : i + 2**16], rng) for i in range(0, len(Z), 2**16)]
+        v = np.concatenate(parts)
+        if rows_are_fixed and v.shape[1] == 4:
+            # The difference within a row is all that there is to know, under noise on both entries as well.
+            v = np.stack([v[:, 1] - v[:, 0], v[:, 2] - v[:, 3]], axis=1)
+        v = v[:, v.std(axis=0) > 1e-12]
+        assert v.shape[1] <= 2
+        return np.asarray(v)
+
+    return draw
+
+
+def _seen(model: Any, Z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    seen = model.channel.sample(Z, rng).y if model.link.noise else model.link.raw(Z)
+    return np.asarray(seen).reshape(len(Z), -1)
+
+
+# ------------------------------------------------------------------------------------------------------------ walks
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network as the oracles read it: shape (P, T), the entries of its output that vary, the group of its fields."""
+
+    forward: Any
+    shape: tuple[int, int]
+    group: np.ndarray
+    noise: float
+    slices: int
+
+
+def network(architecture: Architecture) -> Network:
+    own, tokens = spec(architecture), architecture.tokens
+    maps = exchanges(own)
+    shape = len(maps[0]), tokens
+    ratios = not architecture.noise and architecture.combine == "stack"
+    probe = shown(own, np.random.default_rng(0).standard_normal((64, *shape)), ratios=ratios)
+    varies = np.ptp(probe, axis=0) > 0
+
+    def forward(Z: np.ndarray) -> np.ndarray:
+        return shown(own, Z, ratios=ratios)[:, varies]
+
+    return Network(forward, shape, invariances(forward, maps, tokens), architecture.noise, own.slices)
+
+
+def walked(net: Network, walk: Walk, moves: str) -> Any:
+    if moves == "surface":
+        return level_set_rate(net.forward, net.shape, net.noise, net.group, walk)
+    # Without noise only moves that leave a discrete output as it is are accepted.
+    return likelihood_rate(net.forward, net.shape, net.noise or 1e-9, net.group, walk)
+
+
+# ------------------------------------------------------------------------------------------------------- the document
+
+PATH = Path(__file__).parent.parent / "docs" / "second_way.json"
+
+
+def main(names: list[str]) -> None:
+    """Measure these cases, or all; the file is written after each."""
+    every = [*BINS, *SLOW_BINS, *WALKS, *SLOW_WALKS, *SLOW_ROOTS]
+    if unknown := set(names) - set(every):
+        sys.exit(f"no case is called {sorted(unknown)}; cases: {every}")
+    known = json.loads(PATH.read_text()) if PATH.exists() else {}
+    for name in names or every:
+        started = time.perf_counter()
+        known[name] = {"digest": declared(name).digest, **asdict(second(name))}
+        PATH.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+        sys.stdout.write(f"{name:24} {known[name]}  {time.perf_counter() - started:.1f} s\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
