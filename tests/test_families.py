@@ -184,6 +184,32 @@ def test_moments_are_those_of_the_truth(family: Family, overlap: float) -> None:
     assert (np.linalg.eigvalsh(C) > -0.2).all()
 
 
+@pytest.mark.parametrize("family", EVERY, ids=str)
+def test_the_log_partition_is_normalised(family: Family) -> None:
+    """E[p(y | omega, V) / p(y | 0, I)] = 1 over outputs of standard normal fields, whatever factors of y are left out.
+
+    V < I keeps the variance of the ratio finite; a density that missed a branch or a factor of omega would not have
+    mean one.
+    """
+    model, rng, n = compiled(family.name), np.random.default_rng(6), family.samples
+    P, T = model.fields, model.tokens
+    Q = _overlap(model, 0.4, rng)
+    omega = np.linalg.cholesky(Q) @ rng.standard_normal((n, P, T)) / np.sqrt(P * T)
+    observed = model.channel.sample(rng.standard_normal((n, P, T)), rng)
+    other = model.channel.moments(observed, omega, np.eye(P) - Q, rtol=0.03)
+    base = model.channel.moments(observed, np.zeros((n, P, T)), np.eye(P), rtol=0.03)
+    inner = 3 * float((other.error + base.error).mean())
+    if not np.isfinite(inner):
+        assert family.free >= 8
+        assert smisym.Result.INTEGRATION in (other.result, base.result)
+        return
+    ratio = np.exp(other.log_partition - base.log_partition)
+    clear = 5.0 + 30.0 / np.sqrt(n)
+    assert abs(ratio.mean() - 1) < clear * ratio.std(ddof=1) / np.sqrt(n) + inner
+    if n >= 200:
+        assert ratio.std(ddof=1) / np.sqrt(n) < 0.1, "the error bar would hide a failure"
+
+
 def _overlap(model: Any, overlap: float, rng: np.random.Generator) -> np.ndarray:
     """A generic overlap with eigenvalues up to ``overlap``, zero between slices of the embedding."""
     P = model.fields
