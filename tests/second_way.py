@@ -75,9 +75,6 @@ WALKS = {
 SLOW_WALKS = {
     "committee": Walks(1024, Walk(2000, 200)),
     "ring-mask": Walks(4096, Walk(2000, 200)),
-    "p-own-causal": Walks(2048, Walk(4000, 400), "fields"),
-    "untied-T2-linear": Walks(2048, Walk(2000, 200)),
-    "untied-T3-linear": Walks(1024, Walk(1500, 200)),
     "untied-r2-T2": Walks(256, Walk(2000, 200)),
     "untied-r2-T3": Walks(256, Walk(1000, 200)),
     "heads-readouts": Walks(256, Walk(2000, 300)),
