@@ -114,6 +114,21 @@ def test_the_table_is_that_of_its_script() -> None:
         assert f"| {row['name'].replace('|', chr(92) + '|')} |" in text
 
 
+def test_both_ways_of_the_table_agree() -> None:
+    """Columns of the document: the package's thresholds, and those of tests/second_way.py."""
+    table = {row["digest"]: row for row in rows()}
+    second = json.loads((DOCS / "second_way.json").read_text())
+    compared = 0
+    for known in second.values():
+        row = table.get(known["digest"])
+        if row is None:
+            continue
+        compared += 1
+        bar = np.hypot(row["error"] / row["alpha"], known["error"] / known["rate"])
+        assert abs(row["alpha"] * known["rate"] - 1) < 4 * bar + known["slack"] / known["rate"], row["name"]
+    assert compared >= 20
+
+
 def test_no_threshold_of_the_table_is_below_its_floor() -> None:
     """P coupled fields on T tokens: alpha >= 1 / (T (P T + 1)), by Jensen; alpha per slice where heads split them."""
     script = runpy.run_path(str(DOCS / "architectures.py"), run_name="table")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from smisym.charts.attention import attention_matrices
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Rule, Sheets
+from smisym.charts.checking import check_chart
 from smisym.charts.mixing import mixing_product
 from smisym.charts.rank_one import tied_rank_one
 from smisym.charts.solving import solved_expressions
@@ -40,8 +41,8 @@ def register_chart(name: str, rule: Rule) -> None:
 
     rule
         LinkFunction -> :class:`LevelSet`, or a :class:`Refusal` with its reason in one sentence.  Match the structure
-        of ``link.program``, never a name.  Hold a chart against the co-area formula before you trust it
-        (docs/declaring.md shows how).
+        of ``link.program``, never a name.  ``compile`` holds its chart against the link (co-area formula, at random
+        points) and refuses a wrong one with an InputError.
 
     Raises InputError for a name that is taken.
     """
@@ -57,13 +58,20 @@ def find_level_set(link: LinkFunction, derivation: Derivation) -> LevelSet:
         found = rule(link)
         if isinstance(found, LevelSet):
             record_refusals(refusals, derivation)
+            checks = check_chart(name, link, found)
             for step in found.steps:
                 derivation.add(step)
+            if checks:
+                derivation.add(Step("chart", "The chart against the link", CHECKED, checks=checks))
             return found
         refusals.append((name, found.reason))
     raise NoChartError(refusals)
 
 
+CHECKED = (
+    "Whoever found it, a chart must give the output back, and its measure must be that of the surface $f(Z) = y$ in "
+    "the space of the fields: both are checked whenever the model is compiled."
+)
 REMEDY = (
     "A rule of one's own is added with smisym.register_chart: it supplies the free fields, the others solved for as "
     "functions of these and of y, and the log of the Jacobian."

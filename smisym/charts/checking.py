@@ -1,0 +1,162 @@
+"""A chart held against the link alone: does it give the output back, and is its measure that of the surface?
+
+The measure on {Z : f(Z) = y} must be the surface measure over sqrt(pdet J J^T), J = df/dZ, up to a factor that depends
+on y alone (co-area formula): log_weight - log vol(dZ/d(coordinates)) + log sqrt(pdet J J^T) is the same all over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from smisym.charts.base import FLAT, LINE, SCALE, Arrays, LevelSet, Sheets
+from smisym.errors import InputError
+from smisym.link import LinkFunction
+
+# Outputs, and points of each of their level sets; spread of the coordinates there: small, so that the smoothed turn of
+# an angle counts every point once.
+_OUTPUTS, _POINTS, _SPREAD = 3, 4, 0.2
+# Step and weights of derivatives of fourth order, and what may be wrong: with the output (relative), and with the
+# log-measure.
+_STEP, _SAME, _EVEN = 2e-4, 1e-5, 1e-3
+_DIFFERENCES = ((1.0, 2 / 3), (-1.0, -2 / 3), (2.0, -1 / 12), (-2.0, 1 / 12))
+# Points where the chart or the surface is bent so much that differences tell little are left out.
+_COND = 1e4
+_LATENT: dict[str, Callable[[np.ndarray], np.ndarray]] = {LINE: np.sinh, SCALE: np.exp, FLAT: np.asarray}
+_LOG_SLOPE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    LINE: lambda v: np.log(np.cosh(v)),
+    SCALE: lambda v: v,
+    FLAT: lambda v: 0 * v,
+}
+
+
+def check_chart(name: str, link: LinkFunction, chart: LevelSet) -> tuple[tuple[str, str], ...]:
+    """(statement, how) of what was verified of a chart at random points; InputError where it is wrong.
+
+    Charts of discrete outputs are open cells, with nothing to solve for: nothing is checked.
+    """
+    if chart.dimension == 0:
+        return ()
+    rng = np.random.default_rng(7)
+    changes, spreads = [], []
+    for _ in range(_OUTPUTS):
+        truth = rng.standard_normal((1, link.fields, link.tokens))
+        x = _SPREAD * rng.standard_normal((len(chart.free_rows) * link.tokens + len(chart.latents), _POINTS))
+        u = chart.coordinates(link.observe(truth)).values
+        points, sheets = _points(link, chart, x, u)
+        log_weight = _log_weights(sheets, chart, x)
+        there = np.isfinite(log_weight) & np.isfinite(points).all(axis=(2, 3))
+        if not there.any():
+            continue
+        raw = link.raw(truth)
+        changes.append(float((np.abs(link.raw(points[there]) - raw) / (1 + np.abs(raw))).max()))
+        if not chart.shared:
+            spreads.append(_spread(link, chart, x, u, points, sheets, log_weight, there))
+    return _verdict(name, changes, [spread for spread in spreads if spread is not None])
+
+
+def _verdict(name: str, changes: list[float], spreads: list[float]) -> tuple[tuple[str, str], ...]:
+    found = []
+    if changes:
+        if max(changes) > _SAME:
+            raise InputError(
+                f"chart {name!r}",
+                f"fields whose output differs from the one asked for by {max(changes):.1e}",
+                "fields that give the output back",
+                "check coordinates and solve against link.raw",
+            )
+        found.append(("$f(Z(x, u)) = y$ on every branch", f"relative misfit at random points {_within(max(changes))}"))
+    if spreads:
+        if max(spreads) > _EVEN:
+            raise InputError(
+                f"chart {name!r}",
+                f"a log-weight that leaves the co-area formula by {max(spreads):.1e} from point to point",
+                "log |det d(solved, directions)/d(u, flat coordinates)|, up to what depends on y alone",
+                "check log_weight against the derivative of solve",
+            )
+        found.append(
+            (
+                r"$w = |dZ/dx|\,/\sqrt{\det J J^{\top}}$ up to a factor of $y$, $J = \partial f / \partial Z$",
+                f"co-area formula by finite differences at random points, relative differences {_within(max(spreads))}",
+            )
+        )
+    return tuple(found)
+
+
+def _within(value: float) -> str:
+    """A bound in coarse steps: the last digits of rounding differ from machine to machine."""
+    return f"below {next((bound for bound in (1e-12, 1e-9, 1e-6) if value < bound), 1e-3):.0e}"
+
+
+def _points(link: LinkFunction, chart: LevelSet, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, Sheets]:
+    """Fields (branches, n, P, T) at coordinates x (d, n), and the sheets they come from."""
+    T, free = link.tokens, len(chart.free_rows) * link.tokens
+    latent = [np.asarray(_LATENT[k](v)) for k, v in zip(chart.latents, x[free:], strict=True)]
+    with np.errstate(all="ignore"):
+        sheets = chart.solve(list(x[:free]), latent, list(u.T))
+    n = x.shape[1]
+    out = np.empty((chart.branches, link.fields, T, n))
+    out[:, list(chart.free_rows)] = x[:free].reshape(len(chart.free_rows), T, n)
+    for b, solved in enumerate(sheets.solved):
+        out[b, list(chart.solved_rows)] = _columns(solved, n).reshape(len(chart.solved_rows), T, n)
+    return np.moveaxis(out, 3, 1), sheets
+
+
+def _columns(entries: Arrays, count: int) -> np.ndarray:
+    return np.stack([np.broadcast_to(e, (count,)) for e in entries])
+
+
+def _log_weights(sheets: Sheets, chart: LevelSet, x: np.ndarray) -> np.ndarray:
+    """(branches, n) of the measure against dx."""
+    own = _columns(sheets.log_weight, x.shape[1])
+    total = np.broadcast_to(own, (chart.branches, x.shape[1])).copy()
+    for kind, value in zip(chart.latents, x[len(x) - len(chart.latents) :], strict=True):
+        total += _LOG_SLOPE[kind](value)
+    return total
+
+
+def _spread(
+    link: LinkFunction,
+    chart: LevelSet,
+    x: np.ndarray,
+    u: np.ndarray,
+    points: np.ndarray,
+    sheets: Sheets,
+    log_weight: np.ndarray,
+    there: np.ndarray,
+) -> float | None:
+    """How much the log-measure over that of the surface varies over the points of one level set."""
+    tangents = []
+    for i in range(len(x)):
+        step = np.zeros_like(x)
+        step[i] = _STEP
+        total = sum(weight * _points(link, chart, x + by * step, u)[0] for by, weight in _DIFFERENCES)
+        tangents.append(np.asarray(total) / _STEP)
+    values = []
+    for b, j in np.argwhere(there):
+        frame = [t[b, j].ravel() for t in tangents]
+        for direction in sheets.directions[b] if chart.directions else []:
+            along = np.zeros((link.fields, link.tokens))
+            along[list(chart.solved_rows)] = _columns(direction, x.shape[1])[:, j].reshape(-1, link.tokens)
+            frame.append(along.ravel())
+        normal = np.linalg.svd(_jacobian(link, points[b, j]), compute_uv=False)[: chart.dimension]
+        along_set = np.linalg.svd(np.array(frame), compute_uv=False) if frame else np.ones(1)
+        if len(frame) != link.fields * link.tokens - chart.dimension:
+            raise InputError(
+                "chart",
+                f"{len(frame)} coordinates and {chart.dimension} numbers of the output",
+                f"{link.fields * link.tokens} in all, as many as fields",
+                "check free_rows, latents, directions and dimension",
+            )
+        if np.isfinite(along_set).all() and max(along_set[0] / along_set[-1], normal[0] / normal[-1]) < _COND:
+            values.append(log_weight[b, j] - np.log(along_set).sum() + np.log(normal).sum())
+    return float(np.ptp(values)) if len(values) > 1 else None
+
+
+def _jacobian(link: LinkFunction, Z: np.ndarray) -> np.ndarray:
+    """df/dZ (n, P T) of the exact output by complex steps."""
+    count = Z.size
+    shifted = np.repeat(Z[None].astype(complex), count, axis=0).reshape(count, -1)
+    shifted[np.arange(count), np.arange(count)] += 1e-30j
+    return np.asarray(link.raw(shifted.reshape(count, *Z.shape)).imag.reshape(count, -1).T / 1e-30)

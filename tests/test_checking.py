@@ -1,0 +1,80 @@
+"""Charts are held against the link when a model is compiled: a wrong one is refused, whoever wrote it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import smisym
+from smisym import Architecture, Attention, InputError
+from smisym.charts import RULES, LevelSet, find_level_set
+from smisym.charts.base import Sheets
+from smisym.derivation import Derivation
+from smisym.link import link_function
+
+ARCHITECTURES = {
+    "two layers": Architecture(2, (Attention(), Attention())),
+    "untied": Architecture(3, (Attention(tied=False),)),
+    "rank two": Architecture(3, (Attention(rank=2),)),
+    "causal": Architecture(2, (Attention(mask="causal"),)),
+    "expressions": smisym.SMI("z1*z2", 2),
+}
+
+
+@pytest.fixture
+def ruled() -> Iterator[Callable[[Any], None]]:
+    """Registers a rule for the length of a test."""
+    before = list(RULES)
+    yield lambda rule: smisym.register_chart("of my own", rule)
+    RULES[:] = before
+
+
+def chart_of(declared: Any) -> LevelSet:
+    return find_level_set(link_function(declared, Derivation()), Derivation())
+
+
+def spoilt(chart: LevelSet, change: Callable[[Sheets, list[np.ndarray]], Sheets]) -> LevelSet:
+    def solve(free: Any, latent: Any, u: Any) -> Sheets:
+        return change(chart.solve(free, latent, u), [*free, *latent])
+
+    return dataclasses.replace(chart, solve=solve)
+
+
+def heavier(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
+    """A weight that grows by one percent as the first coordinate grows by one."""
+    return dataclasses.replace(sheets, log_weight=[w + 0.01 * x[0] for w in sheets.log_weight])
+
+
+def shifted(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
+    """The last solved entry off by 1e-3."""
+    return dataclasses.replace(sheets, solved=[[*s[:-1], s[-1] + 1e-3] for s in sheets.solved])
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_what_was_checked_is_in_the_derivation(name: str) -> None:
+    steps = list(smisym.compile(ARCHITECTURES[name]).derivation)
+    (step,) = [s for s in steps if s.title == "The chart against the link"]
+    assert len(step.checks) == 2
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(("change", "message"), [(heavier, "log-weight"), (shifted, "output differs")])
+def test_a_wrong_chart_is_refused(name: str, change: Any, message: str, ruled: Callable[[Any], None]) -> None:
+    good = chart_of(ARCHITECTURES[name])
+    ruled(lambda _: good)
+    smisym.compile(ARCHITECTURES[name])
+    RULES.pop(0)
+    ruled(lambda _: spoilt(good, change))
+    with pytest.raises(InputError, match=message):
+        smisym.compile(ARCHITECTURES[name])
+
+
+def test_a_chart_with_too_few_coordinates_is_refused(ruled: Callable[[Any], None]) -> None:
+    good = chart_of(ARCHITECTURES["untied"])
+    ruled(lambda _: dataclasses.replace(good, dimension=good.dimension - 1))
+    with pytest.raises(InputError, match="coordinates"):
+        smisym.compile(ARCHITECTURES["untied"])
