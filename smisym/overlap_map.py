@@ -180,7 +180,7 @@ class OverlapMap:
         content = json.dumps([self.settings(), scramble, Q.tolist()])
         name = f"E {hashlib.sha256(content.encode()).hexdigest()[:24]}"
         stored = self.store.get(name)
-        if stored is None:
+        if stored is None or not {f.name for f in fields(Estimate)} <= stored.keys():  # none, or of an older version
             # What is used is what was stored: a resumed run sees the same bits.
             stored = self.store.put(
                 name, {f.name: getattr(self._estimate(scramble, Q), f.name) for f in fields(Estimate)}
@@ -325,6 +325,11 @@ class OverlapMap:
                 arrays = {name: data[name] for name in data.files if name != "header"}
         except (OSError, ValueError, KeyError) as error:
             raise InputError("overlap map", str(path), "a file written by OverlapMap.save", str(error)) from None
+        missing = {f.name for f in fields(Estimate)} - arrays.keys()
+        if missing:
+            raise InputError(
+                "overlap map", f"{path}, without {sorted(missing)}", "a file of this version", "make the map anew"
+            )
         if model.architecture is not None and head.get("architecture_digest") != model.architecture.digest:
             raise InputError(
                 "overlap map",

@@ -106,6 +106,11 @@ def test_a_saved_map_is_the_map(tmp_path: Path) -> None:
         assert np.array_equal(a.slope, b.slope)
     with pytest.raises(smisym.InputError, match="architecture"):
         smisym.OverlapMap.load(tmp_path / "map.npz", model(1, 3))
+    with np.load(tmp_path / "map.npz") as data:
+        older = {name: data[name] for name in data.files if name != "unclear"}
+    np.savez(tmp_path / "older.npz", **older)
+    with pytest.raises(smisym.InputError, match="unclear"):
+        smisym.OverlapMap.load(tmp_path / "older.npz", model(1))
 
 
 def test_workers_do_not_change_bits() -> None:
@@ -243,9 +248,12 @@ def test_one_stage_is_the_first_of_all() -> None:
     assert len(first.value) == 1
     assert first.value[0].alpha == every.value[0].alpha
     assert first.result is smisym.Result.SUCCESS
-    staircase = smisym.compile(smisym.SMI("z1**2 + sign(z1*z2*z3)", 3))
-    two = smisym.weak_recovery(staircase, samples=256, stages=2).value
-    assert [t.layers for t in two] == [(1,), (2, 3)]
+    layers = smisym.compile(smisym.Architecture(2, (smisym.Attention(),) * 3))
+    two = smisym.weak_recovery(layers, samples=64, stages=1, quadrature=False).value
+    assert [t.layers for t in two] == [(3,)]
+    layers = smisym.compile(smisym.Architecture(2, (smisym.Attention(),) * 2))
+    both = smisym.weak_recovery(layers, samples=256, stages=2, quadrature=False).value
+    assert [t.layers for t in both] == [(2,), (1,)]
 
 
 def test_bad_stages_and_quadratures_are_refused() -> None:
