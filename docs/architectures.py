@@ -53,7 +53,6 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
     ("sequence output, two layers, untied then tied, T = 2", Architecture(2, (A(tied=False), A()), output="sequence")),
     ("two heads summed with weights 1, 1/2, T = 3", Architecture(3, (SUMMED,), combine="sum")),
     ("two heads summed, noise 0.05, T = 2", Architecture(2, (SUMMED,), combine="sum", noise=0.05)),
-    ("sequence output, two layers, noise 0.02, T = 2", Architecture(2, (A(), A()), output="sequence", noise=0.02)),
     ("causal mask, tied, T = 2", single(2, mask="causal")),
     ("causal mask, tied, T = 3", single(3, mask="causal")),
     ("positional scores, tied, T = 2", single(2, position=((0.0, 0.4), (-0.3, 0.2)))),
