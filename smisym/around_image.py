@@ -117,7 +117,6 @@ class OnImage(Whitened):
         ends = np.cumsum([M, n, K, K * K])
         y, Z, centre, own, doubt = np.split(u, ends, axis=1)
         self.y, self.spot, self.doubt = y, self.image.spot(Z), doubt[:, 0]
-        self.incomplete = np.zeros(len(u), dtype=bool)
         self.places = components(np.zeros((len(u), 1)), centre[:, None], own.reshape(-1, 1, K, K))
         self.others = self.dim
         self.dim += K

@@ -23,11 +23,34 @@ _SAME = 1e-9
 
 
 class Posteriors(Integrand, Protocol):
-    """A batch of posteriors that a channel integrates."""
+    """A batch of posteriors that a channel integrates.
+
+    doubt (S,): what the evaluations so far may have missed may move the mean by, in units of the whitened fields.
+    incomplete (S,): where something was missed, however small the doubt.
+    """
+
+    doubt: np.ndarray
+    incomplete: np.ndarray
 
     def take(self, index: np.ndarray) -> Posteriors:
         """The same for some of the samples."""
         ...
+
+
+class Block:
+    """What every posterior of one block of samples holds: coordinates u (S, n) of the outputs, and the Gaussian of what
+    is whitened, with means omega and factors L of the covariances.
+
+    Most have maxima to begin with and miss nothing; those that do say so.
+    """
+
+    reach = 1.0
+    modeless = False
+
+    def __init__(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
+        self.u, self.omega, self.factor = u, omega, factor
+        self.samples = len(u)
+        self.doubt, self.incomplete = np.zeros(self.samples), np.zeros(self.samples, dtype=bool)
 
 
 class Cavity(Protocol):
@@ -222,19 +245,18 @@ class OnAllFields:
         return np.full(len(factor), -0.5 * outputs * np.log(2 * np.pi * self.link.noise))
 
 
-class OnFields:
+class OnFields(Block):
     """The posterior of one block of samples on all fields: x are the whitened fields.
 
     Under noise r is the misfit in units of the noise; a discrete output has none, and a weight of one or zero.
     """
 
     def __init__(self, link: LinkFunction, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
-        self.link, self.u, self.omega, self.factor = link, u, omega, factor
-        self.samples = len(u)
+        super().__init__(u, omega, factor)
+        self.link = link
         self.dim = link.fields * link.tokens
         self.residuals = u.shape[1] if link.noise else 0
         self.branches = 1
-        self.reach = 1.0
 
     def take(self, index: np.ndarray) -> OnFields:
         """The same for some of the samples."""
@@ -273,7 +295,7 @@ class OnFields:
         return entries
 
 
-class Whitened:
+class Whitened(Block):
     """The posterior of one block of samples over zeta = (x, r): an integrand for :mod:`smisym.quadrature`.
 
     x are the whitened free fields, then the latent coordinates of the chart, each as a function of a variable that the
@@ -281,15 +303,13 @@ class Whitened:
     """
 
     def __init__(self, level_set: LevelSet, tokens: int, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
+        super().__init__(u, omega, factor)
         self.level_set, self.tokens = level_set, tokens
-        self.u, self.omega, self.factor = u, omega, factor
         self.n_free, self.n_solved = len(level_set.free_rows), len(level_set.solved_rows)
         self.n_white = self._white()
-        self.samples = len(u)
         self.dim = self.n_white + len(level_set.latents)
         self.residuals = self.n_solved * tokens
         self.branches = level_set.branches
-        self.reach = 1.0
         # Which entries of the factor below the diagonal are used at all: most V are diagonal.
         self._linked = np.any(factor != 0.0, axis=0)
 
