@@ -6,6 +6,7 @@ measure asks for; the integrators of :mod:`smisym.quadrature` and :mod:`smisym.i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -193,16 +194,39 @@ def cavity_of_fields(measure: OfFields, omega: np.ndarray, V: np.ndarray) -> Cav
     return CavityOfFields(omega, factor, measure.order, measure.integrand, measure.log_constant)
 
 
+def layout(level_set: LevelSet, tokens: int, more: int = 0) -> tuple[tuple[int, ...], int, np.ndarray]:
+    """Order of the rows, dim and fields_of_zeta of a measure on a level set, with ``more`` coordinates besides its own.
+
+    The integrator sees the whitened free fields, the latent coordinates, those besides, and the whitened solved fields.
+    """
+    free, solved = (len(rows) * tokens for rows in (level_set.free_rows, level_set.solved_rows))
+    dim = free + len(level_set.latents) + more
+    return (*level_set.free_rows, *level_set.solved_rows), dim, np.r_[:free, dim : dim + solved]
+
+
+def entries_of(observation: Observation) -> Coordinates:
+    """The entries of an output as its coordinates, (S, M)."""
+    y = observation.y
+    return Coordinates(y.reshape(len(y), math.prod(y.shape[1:])), np.zeros(len(y)))
+
+
+def log_whitening(factor: np.ndarray, free: int, tokens: int) -> np.ndarray:
+    """What whitening the rows after the ``free`` first ones adds to the log-partition, (S,); factor (S, P, P) of V."""
+    return np.asarray(-tokens * np.log(np.einsum("sii->si", factor)[:, free:]).sum(axis=1))
+
+
+def log_noise(link: LinkFunction) -> float:
+    """What the noise in whose units misfits are adds to the log-partition; nothing where there is none."""
+    return float(-0.5 * math.prod(link.output_shape) * np.log(2 * np.pi * link.noise)) if link.noise else 0.0
+
+
 class OnLevelSet:
     """A noiseless output with a chart."""
 
     def __init__(self, level_set: LevelSet, tokens: int) -> None:
         self.level_set, self.tokens = level_set, tokens
         self.smooth = level_set.smooth
-        free = len(level_set.free_rows) * tokens
-        self.order = (*level_set.free_rows, *level_set.solved_rows)
-        self.dim = free + len(level_set.latents)
-        self.fields_of_zeta = np.r_[:free, self.dim : self.dim + len(level_set.solved_rows) * tokens]
+        self.order, self.dim, self.fields_of_zeta = layout(level_set, tokens)
 
     def coordinates(self, observation: Observation) -> Coordinates:
         return self.level_set.coordinates(observation)
@@ -214,8 +238,7 @@ class OnLevelSet:
         return Whitened(self.level_set, self.tokens, u, omega, factor)
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        diagonal = np.log(np.einsum("sii->si", factor))[:, len(self.level_set.free_rows) :].sum(axis=1)
-        return np.asarray(-self.tokens * diagonal)
+        return log_whitening(factor, len(self.level_set.free_rows), self.tokens)
 
 
 class OnAllFields:
@@ -229,8 +252,7 @@ class OnAllFields:
         self.smooth = link.noise > 0
 
     def coordinates(self, observation: Observation) -> Coordinates:
-        y = observation.y.reshape(len(observation), -1)
-        return Coordinates(y, np.zeros(len(y)))
+        return entries_of(observation)
 
     def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
         return cavity_of_fields(self, omega, V)
@@ -239,10 +261,7 @@ class OnAllFields:
         return OnFields(self.link, u, omega, factor)
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        if not self.link.noise:
-            return np.zeros(len(factor))
-        outputs = int(np.prod(self.link.output_shape))
-        return np.full(len(factor), -0.5 * outputs * np.log(2 * np.pi * self.link.noise))
+        return np.full(len(factor), log_noise(self.link))
 
 
 class OnFields(Block):

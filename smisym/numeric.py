@@ -24,7 +24,7 @@ from scipy.stats import qmc
 from smisym.charts.base import Coordinates
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation
-from smisym.measure import Block, CavityOfFields, cavity_of_fields
+from smisym.measure import Block, CavityOfFields, cavity_of_fields, log_whitening
 from smisym.roots import SAME, Roots, along_line, distinct, from_starts, jacobian, log_volume, newton
 
 # Random fields at which choices of entries are judged, at most so many choices, and choices tried.
@@ -177,7 +177,7 @@ class OnPoints:
         return PointPosterior(u, omega, factor)
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        return _log_det(factor, self.surface.link.tokens)
+        return log_whitening(factor, 0, self.surface.link.tokens)
 
     def _solve(self, y: np.ndarray) -> Coordinates:
         n, P, S = self.surface.entries, self.surface.link.fields, len(y)
@@ -310,7 +310,7 @@ class OnSlices:
         return SlicePosterior(self.surface, self.choices, u, omega, factor)
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        return _log_det(factor, self.surface.link.tokens)
+        return log_whitening(factor, 0, self.surface.link.tokens)
 
 
 class SlicePosterior(Block):
@@ -412,7 +412,3 @@ class SlicePosterior(Block):
 def _whiten(Z: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """L^{-1} (Z - omega), (..., P, T)."""
     return np.asarray(np.linalg.solve(factor, Z - omega))
-
-
-def _log_det(factor: np.ndarray, tokens: int) -> np.ndarray:
-    return np.asarray(-tokens * np.log(np.einsum("sii->si", factor)).sum(axis=1))
