@@ -18,7 +18,8 @@ from typing import Any
 import sympy as sp
 
 from smisym.errors import InputError
-from smisym.expressions import parse, text_of
+from smisym.expression_text import text_of
+from smisym.expressions import parse
 from smisym.symbols import SCORE
 
 ACTIVATIONS = ("softmax", "linear", "hardmax")

@@ -16,7 +16,7 @@ import numpy as np
 
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Unfolding
 from smisym.link import LinkFunction, Observation
-from smisym.measure import CavityOfFields, Whitened, cavity_of_fields
+from smisym.measure import CavityOfFields, Whitened, cavity_of_fields, entries_of, layout, log_noise, log_whitening
 from smisym.placing import Places, find_places
 
 # Free fields and latent coordinates at which the output is read off v, on which it does not depend: any generic point.
@@ -34,11 +34,7 @@ class AroundLevelSet:
 
     def __init__(self, level_set: LevelSet, link: LinkFunction) -> None:
         self.level_set, self.link = level_set, link
-        tokens, unfolding = link.tokens, unfolding_of(level_set)
-        free = len(level_set.free_rows) * tokens
-        self.order = (*level_set.free_rows, *level_set.solved_rows)
-        self.dim = free + len(level_set.latents) + unfolding.size
-        self.fields_of_zeta = np.r_[:free, self.dim : self.dim + len(level_set.solved_rows) * tokens]
+        self.order, self.dim, self.fields_of_zeta = layout(level_set, link.tokens, unfolding_of(level_set).size)
         self.spread = spread_of(link)
 
     def noise_is_weak(self, factor: np.ndarray) -> np.ndarray:
@@ -46,8 +42,7 @@ class AroundLevelSet:
         return weak_beside(self.link.noise, WEAK * self.spread, len(self.level_set.free_rows), factor)
 
     def coordinates(self, observation: Observation) -> Coordinates:
-        y = observation.y.reshape(len(observation), int(np.prod(self.link.output_shape)))
-        return Coordinates(y, np.zeros(len(y)))
+        return entries_of(observation)
 
     def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
         return cavity_of_fields(self, omega, V)
@@ -70,9 +65,7 @@ def weak_beside(noise: float, largest: float, free: int, factor: np.ndarray) -> 
 
 def log_constant(link: LinkFunction, free: int, factor: np.ndarray) -> np.ndarray:
     """What whitening the solved rows (all but the ``free`` first ones) and the noise add to the log-partition, (S,)."""
-    diagonal = np.log(np.einsum("sii->si", factor))[:, free:].sum(axis=1)
-    outputs = int(np.prod(link.output_shape))
-    return np.asarray(-link.tokens * diagonal - 0.5 * outputs * np.log(2 * np.pi * link.noise))
+    return log_whitening(factor, free, link.tokens) + log_noise(link)
 
 
 def spread_of(link: LinkFunction) -> float:

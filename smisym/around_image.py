@@ -23,7 +23,7 @@ from smisym.charts.base import Arrays, Coordinates, LevelSet, Unfolding
 from smisym.errors import InputError
 from smisym.image import Image, Spot, solve_small
 from smisym.link import LinkFunction, Observation
-from smisym.measure import CavityOfFields, OnFields, Whitened, cavity_of_fields
+from smisym.measure import CavityOfFields, OnFields, Whitened, cavity_of_fields, entries_of, layout
 from smisym.modes import Modes, find_modes, log_density
 from smisym.placing import Places, components, normals, refit
 
@@ -49,14 +49,11 @@ _LOOKS, _MAXIMA, _WORTH, _SAME, _REACH, _MISSED = 32, 4, 9.0, 0.1, 1.5, 2e-2
 class AroundImage:
     """A noisy output whose noiseless link has a chart, in coordinates of the image found numerically."""
 
+    smooth = False
+
     def __init__(self, level_set: LevelSet, link: LinkFunction, image: Image) -> None:
         self.level_set, self.link, self.image = level_set, link, image
-        tokens = link.tokens
-        self.free = len(level_set.free_rows) * tokens
-        self.order = (*level_set.free_rows, *level_set.solved_rows)
-        self.dim = self.free + len(level_set.latents) + image.rank
-        self.fields_of_zeta = np.r_[: self.free, self.dim : self.dim + len(level_set.solved_rows) * tokens]
-        self.smooth = False
+        self.order, self.dim, self.fields_of_zeta = layout(level_set, link.tokens, image.rank)
         self.spread = spread_of(link)
 
     def noise_is_weak(self, factor: np.ndarray) -> np.ndarray:
@@ -64,8 +61,7 @@ class AroundImage:
         return weak_beside(self.link.noise, NEAR * self.spread, len(self.level_set.free_rows), factor)
 
     def coordinates(self, observation: Observation) -> Coordinates:
-        y = observation.y.reshape(len(observation), int(np.prod(self.link.output_shape)))
-        return Coordinates(y, np.zeros(len(y)))
+        return entries_of(observation)
 
     def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
         return cavity_of_fields(self, omega, V)
@@ -117,7 +113,6 @@ class OnImage(Whitened):
         ends = np.cumsum([M, n, K, K * K])
         y, Z, centre, own, doubt = np.split(u, ends, axis=1)
         self.y, self.spot, self.doubt = y, self.image.spot(Z), doubt[:, 0]
-        self.incomplete = np.zeros(len(u), dtype=bool)
         self.places = components(np.zeros((len(u), 1)), centre[:, None], own.reshape(-1, 1, K, K))
         self.others = self.dim
         self.dim += K

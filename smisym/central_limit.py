@@ -34,7 +34,7 @@ from scipy.stats import qmc
 from smisym.charts import LevelSet
 from smisym.charts.base import Arrays, Coordinates
 from smisym.link import LinkFunction, Observation
-from smisym.measure import FieldMoments, OnFields, Whitened, cholesky
+from smisym.measure import FieldMoments, OnFields, Whitened, cholesky, entries_of, log_noise, log_whitening
 from smisym.statistic import Statistic, Summands, summand_values
 
 # Gauss-Hermite nodes a side by the number of fields of one summand, and quasi-random points beyond.  For a softmax of
@@ -278,8 +278,7 @@ class ThroughStatistic:
     def coordinates(self, observation: Observation) -> Coordinates:
         if self.level_set is not None:
             return self.level_set.coordinates(observation)
-        y = observation.y.reshape(len(observation), -1)
-        return Coordinates(y, np.zeros(len(y)))
+        return entries_of(observation)
 
     def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfSum:
         return CavityOfSum.of(self, omega, V)
@@ -291,11 +290,8 @@ class ThroughStatistic:
 
     def log_constant(self, root: np.ndarray) -> np.ndarray:
         if self.level_set is not None:
-            return np.asarray(-np.log(np.einsum("sii->si", root)[:, self.white :]).sum(axis=1))
-        if not self.link.noise:
-            return np.zeros(len(root))
-        outputs = int(np.prod(self.link.output_shape))
-        return np.full(len(root), -0.5 * outputs * np.log(2 * np.pi * self.link.noise))
+            return log_whitening(root, self.white, 1)
+        return np.full(len(root), log_noise(self.link))
 
 
 def _entries(statistic: Statistic, x: np.ndarray, mean: np.ndarray, root: np.ndarray, white: int) -> Arrays:

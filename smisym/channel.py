@@ -16,7 +16,7 @@ from smisym.around import AroundLevelSet
 from smisym.around_image import AroundImage
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation, check_fields
-from smisym.measure import Cavity, CavityOfFields, Measure, OnAllFields
+from smisym.measure import Cavity, CavityOfFields, Measure, OnAllFields, Posteriors
 from smisym.solution import Result
 
 # Samples integrated together, by free dimensions: enough to amortise the interpreter, few enough for the cache and for
@@ -339,13 +339,11 @@ class Channel:
         )
 
 
-def _doubted(posterior: quadrature.Posterior, integrand: Any, rtol: float) -> quadrature.Posterior:
-    """With the error of what an integrand may have missed, where it knows of such."""
-    doubt = getattr(integrand, "doubt", None)
-    if doubt is not None:
-        posterior.error += doubt
-        # However little, what is doubted is not returned as if it were known.
-        posterior.converged &= (posterior.error <= rtol) & ~integrand.incomplete
+def _doubted(posterior: quadrature.Posterior, integrand: Posteriors, rtol: float) -> quadrature.Posterior:
+    """With the error of what an integrand may have missed."""
+    posterior.error += integrand.doubt
+    # However little, what is doubted is not returned as if it were known.
+    posterior.converged &= (posterior.error <= rtol) & ~integrand.incomplete
     return posterior
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic text into sympy and back.  Text is never evaluated: only whitelisted nodes of its syntax tree are read.
+"""Arithmetic text into sympy.  Text is never evaluated: only whitelisted nodes of its syntax tree are read.
 
 Text may come from a file of somebody else.  Beside the whitelist there are limits on length, nodes, nesting, numbers
 and exponents, each checked before sympy computes anything that could grow beyond it.
@@ -106,7 +106,7 @@ _NUMERIC: Mapping[type[sp.Expr], Callable[..., np.ndarray]] = MappingProxyType(
         sp.Pow: np.power,
     }
 )
-_NAMES: Mapping[type[sp.Expr], str] = MappingProxyType(
+NAMES: Mapping[type[sp.Expr], str] = MappingProxyType(
     {
         **{function: function.__name__ for function in _NUMERIC if issubclass(function, sp.Function)},
         sp.Abs: "abs",
@@ -115,7 +115,7 @@ _NAMES: Mapping[type[sp.Expr], str] = MappingProxyType(
     }
 )
 _EXPONENTS = f"numbers in exponents between -{MAX_EXPONENT} and {MAX_EXPONENT}"
-_ALLOWED = f"numbers, + - * / **, parentheses, the variables, pi, and calls of {', '.join(FUNCTIONS)}"
+ALLOWED = f"numbers, + - * / **, parentheses, the variables, pi, and calls of {', '.join(FUNCTIONS)}"
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class _Reader:
                 made = self.power(node, depth)
             case _:
                 power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor)
-                self.refuse(node, _ALLOWED, "write ** for powers" if power else "write it as arithmetic")
+                self.refuse(node, ALLOWED, "write ** for powers" if power else "write it as arithmetic")
         self.check(made, node)
         return made
 
@@ -252,7 +252,7 @@ class _Reader:
         name = node.func.id if isinstance(node.func, ast.Name) else None
         if name is None or name not in FUNCTIONS:
             if name in self.variables:
-                self.refuse(node, _ALLOWED, f"write {name}*(...) for a product, {name}[...] for an entry")
+                self.refuse(node, ALLOWED, f"write {name}*(...) for a product, {name}[...] for an entry")
             self.refuse(node, f"calls of {', '.join(FUNCTIONS)}", _meant(name or "", FUNCTIONS))
         several = name in _SEVERAL
         starred = any(isinstance(argument, ast.Starred) for argument in node.args)
@@ -268,7 +268,7 @@ class _Reader:
                 node, allowed, "keep divisors and arguments of log, sqrt and powers positive, or lower the powers"
             )
         made = FUNCTIONS[name](*arguments)
-        if any(type(part) not in _NAMES for part in made.atoms(Application)):  # tan(x + pi/2) becomes -cot(x)
+        if any(type(part) not in NAMES for part in made.atoms(Application)):  # tan(x + pi/2) becomes -cot(x)
             return FUNCTIONS[name](*arguments, evaluate=False)
         return made
 
@@ -302,7 +302,7 @@ class _Reader:
     def number(self, node: ast.Constant) -> sp.Expr:
         value = node.value
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self.refuse(node, _ALLOWED, "write numbers as digits, without quotes")
+            self.refuse(node, ALLOWED, "write numbers as digits, without quotes")
         if isinstance(value, int):
             return sp.Integer(value)
         digits = self.segment(node)
@@ -319,7 +319,7 @@ class _Reader:
         """Refuse what must not enter a larger expression."""
         if expr.has(sp.I, sp.nan, sp.zoo, sp.oo, -sp.oo):
             self.refuse(node, "real and finite numbers", "remove what is complex, infinite or undefined")
-        if any(_is_huge(number) for number in expr.atoms(sp.Rational)):
+        if any(is_huge(number) for number in expr.atoms(sp.Rational)):
             self.refuse(node, "numbers between 1e-300 and 1e300, with at most 300 digits", "rescale the variables")
         self.check_exponents([power.exp for power in expr.atoms(sp.Pow)], node)
         for power in expr.atoms(sp.exp):
@@ -346,6 +346,11 @@ class _Reader:
         raise InputError(self.what, self.segment(node), allowed, fix)
 
 
+def is_name(text: str) -> bool:
+    """Whether a text can name a variable."""
+    return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text not in RESERVED
+
+
 def listing(names: Iterable[str]) -> str:
     """The names for a message, the first of them where there are many."""
     listed = list(names)
@@ -366,7 +371,7 @@ def _numbers(expr: sp.Expr) -> list[sp.Rational]:
     return []
 
 
-def _is_huge(number: sp.Rational) -> bool:
+def is_huge(number: sp.Rational) -> bool:
     return max(number.p.bit_length(), number.q.bit_length()) > MAX_BITS
 
 
@@ -408,103 +413,3 @@ def evaluate(expr: sp.Expr, values: Mapping[sp.Symbol, np.ndarray]) -> np.ndarra
     arguments = [evaluate(argument, values) for argument in expr.args]
     with np.errstate(all="ignore"):
         return np.asarray(_NUMERIC[expr.func](*arguments))
-
-
-# --- writing -------------------------------------------------------------------------------------
-
-
-def text_of(expr: sp.Expr, names: Mapping[str, str] | None = None) -> str:
-    """Canonical text of an expression; :func:`parse` reads it back to an equal expression.
-
-    Equal holds for what sympy builds by itself from rationals, symbols and :data:`FUNCTIONS`.  Floats are written as
-    their shortest decimals, which are read as rationals; what sympy left apart, such as the products of ``factor`` or
-    ``2**(3/4)*sqrt(2)``, is read as it multiplies it.
-
-    names
-        Texts that stand for symbols, by the names of the symbols; a symbol not in it is written by its name.
-
-    Raises :class:`~smisym.errors.InputError` for a part which has no such text.
-    """
-    try:
-        return _text(sp.sympify(expr, strict=True), names or {})[0]
-    except sp.SympifyError:
-        raise InputError("expression", expr, "a sympy expression", "build it from sympy symbols") from None
-    except RecursionError:
-        raise InputError("expression", "too many levels of nesting", f"at most {MAX_DEPTH}", "simplify it") from None
-
-
-_SUM, _PRODUCT, _POWER, _ATOM = range(4)  # how tightly a text binds
-
-
-def _text(expr: sp.Expr, names: Mapping[str, str]) -> tuple[str, int]:
-    """Text of an expression and how tightly it binds."""
-    if expr.is_Float or expr.is_Rational:
-        return _number_text(expr)
-    if expr.is_Symbol and expr.is_commutative and (expr.name in names or is_name(expr.name)):
-        return names.get(expr.name, expr.name), _ATOM
-    if expr == sp.pi:
-        return "pi", _ATOM
-    if expr == sp.E:
-        return "exp(1)", _ATOM
-    if expr.is_Add:
-        return _sum_text(expr, names), _SUM
-    if expr.is_Mul and expr.is_commutative:
-        return _product_text(expr, names), _PRODUCT
-    if expr.is_Pow:
-        return _power_text(expr, names)
-    if expr.func in _NAMES:
-        arguments = sorted(expr.args, key=sp.default_sort_key)
-        return f"{_NAMES[expr.func]}({', '.join(_text(argument, names)[0] for argument in arguments)})", _ATOM
-    raise InputError("expression", expr, f"{_ALLOWED}; symbols by their names", "rewrite this part with those")
-
-
-def is_name(text: str) -> bool:
-    """Whether a text can name a variable."""
-    return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text not in RESERVED
-
-
-def _number_text(number: sp.Number) -> tuple[str, int]:
-    if number.is_Rational and _is_huge(number):  # Python refuses to write out huge integers
-        raise InputError("expression", "a huge number", "numbers of at most 300 digits", "rescale the variables")
-    text = repr(float(number)) if number.is_Float else str(number)
-    return text, _ATOM if number >= 0 and "/" not in text else _PRODUCT
-
-
-def _sum_text(expr: sp.Add, names: Mapping[str, str]) -> str:
-    text = ""
-    for term in sorted(expr.args, key=lambda term: (term.is_Number, sp.default_sort_key(term))):
-        negative = term.as_coeff_Mul()[0].is_negative
-        written = _within(-term if negative else term, names, _PRODUCT)
-        text += (" - " if negative else " + ") + written
-    # The first sign: nothing for plus, no blank after minus.
-    return text.removeprefix(" + ") if text.startswith(" + ") else "-" + text.removeprefix(" - ")
-
-
-def _product_text(expr: sp.Mul, names: Mapping[str, str]) -> str:
-    coefficient, rest = expr.as_coeff_Mul()
-    sign = "-" if coefficient.is_negative else ""
-    number = _number_text(abs(coefficient))[0].partition("/")
-    numerator, denominator = [[text] if text not in ("", "1") else [] for text in number[::2]]
-    for factor in sorted(sp.Mul.make_args(rest), key=sp.default_sort_key):
-        below = factor.is_Pow and factor.exp.is_Rational and factor.exp.is_negative
-        written = _within(sp.Pow(factor.base, -factor.exp) if below else factor, names, _POWER)
-        (denominator if below else numerator).append(written)
-    above = sign + ("*".join(numerator) or "1")
-    if not denominator:
-        return above
-    return f"{above}/{denominator[0]}" if len(denominator) == 1 else f"{above}/({'*'.join(denominator)})"
-
-
-def _power_text(expr: sp.Pow, names: Mapping[str, str]) -> tuple[str, int]:
-    base, exponent = expr.base, expr.exp
-    if exponent == sp.S.Half:
-        return f"sqrt({_text(base, names)[0]})", _ATOM
-    if exponent.is_Rational and exponent.is_negative:
-        return f"1/{_within(sp.Pow(base, -exponent), names, _POWER)}", _PRODUCT
-    return f"{_within(base, names, _ATOM)}**{_within(exponent, names, _ATOM)}", _POWER
-
-
-def _within(expr: sp.Expr, names: Mapping[str, str], least: int) -> str:
-    """Text of a part, in parentheses where it binds less tightly than its place asks for."""
-    text, binding = _text(expr, names)
-    return text if binding >= least else f"({text})"

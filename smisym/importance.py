@@ -69,7 +69,7 @@ def mixture(
     """
     S, D = integrand.samples, integrand.dim + integrand.residuals
     budget = max_nodes or _BUDGET
-    start = _broad(integrand) if getattr(integrand, "modeless", False) else _start(integrand)
+    start = _broad(integrand) if integrand.modeless else _start(integrand)
     proposal = _adapt(integrand, start, rng)
     result = Posterior(
         np.full(S, np.nan),

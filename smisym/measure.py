@@ -6,6 +6,7 @@ measure asks for; the integrators of :mod:`smisym.quadrature` and :mod:`smisym.i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,11 +24,34 @@ _SAME = 1e-9
 
 
 class Posteriors(Integrand, Protocol):
-    """A batch of posteriors that a channel integrates."""
+    """A batch of posteriors that a channel integrates.
+
+    doubt (S,): what the evaluations so far may have missed may move the mean by, in units of the whitened fields.
+    incomplete (S,): where something was missed, however small the doubt.
+    """
+
+    doubt: np.ndarray
+    incomplete: np.ndarray
 
     def take(self, index: np.ndarray) -> Posteriors:
         """The same for some of the samples."""
         ...
+
+
+class Block:
+    """What every posterior of one block of samples holds: coordinates u (S, n) of the outputs, and the Gaussian of what
+    is whitened, with means omega and factors L of the covariances.
+
+    Most have maxima to begin with and miss nothing; those that do say so.
+    """
+
+    reach = 1.0
+    modeless = False
+
+    def __init__(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
+        self.u, self.omega, self.factor = u, omega, factor
+        self.samples = len(u)
+        self.doubt, self.incomplete = np.zeros(self.samples), np.zeros(self.samples, dtype=bool)
 
 
 class Cavity(Protocol):
@@ -170,16 +194,39 @@ def cavity_of_fields(measure: OfFields, omega: np.ndarray, V: np.ndarray) -> Cav
     return CavityOfFields(omega, factor, measure.order, measure.integrand, measure.log_constant)
 
 
+def layout(level_set: LevelSet, tokens: int, more: int = 0) -> tuple[tuple[int, ...], int, np.ndarray]:
+    """Order of the rows, dim and fields_of_zeta of a measure on a level set, with ``more`` coordinates besides its own.
+
+    The integrator sees the whitened free fields, the latent coordinates, those besides, and the whitened solved fields.
+    """
+    free, solved = (len(rows) * tokens for rows in (level_set.free_rows, level_set.solved_rows))
+    dim = free + len(level_set.latents) + more
+    return (*level_set.free_rows, *level_set.solved_rows), dim, np.r_[:free, dim : dim + solved]
+
+
+def entries_of(observation: Observation) -> Coordinates:
+    """The entries of an output as its coordinates, (S, M)."""
+    y = observation.y
+    return Coordinates(y.reshape(len(y), math.prod(y.shape[1:])), np.zeros(len(y)))
+
+
+def log_whitening(factor: np.ndarray, free: int, tokens: int) -> np.ndarray:
+    """What whitening the rows after the ``free`` first ones adds to the log-partition, (S,); factor (S, P, P) of V."""
+    return np.asarray(-tokens * np.log(np.einsum("sii->si", factor)[:, free:]).sum(axis=1))
+
+
+def log_noise(link: LinkFunction) -> float:
+    """What the noise in whose units misfits are adds to the log-partition; nothing where there is none."""
+    return float(-0.5 * math.prod(link.output_shape) * np.log(2 * np.pi * link.noise)) if link.noise else 0.0
+
+
 class OnLevelSet:
     """A noiseless output with a chart."""
 
     def __init__(self, level_set: LevelSet, tokens: int) -> None:
         self.level_set, self.tokens = level_set, tokens
         self.smooth = level_set.smooth
-        free = len(level_set.free_rows) * tokens
-        self.order = (*level_set.free_rows, *level_set.solved_rows)
-        self.dim = free + len(level_set.latents)
-        self.fields_of_zeta = np.r_[:free, self.dim : self.dim + len(level_set.solved_rows) * tokens]
+        self.order, self.dim, self.fields_of_zeta = layout(level_set, tokens)
 
     def coordinates(self, observation: Observation) -> Coordinates:
         return self.level_set.coordinates(observation)
@@ -191,8 +238,7 @@ class OnLevelSet:
         return Whitened(self.level_set, self.tokens, u, omega, factor)
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        diagonal = np.log(np.einsum("sii->si", factor))[:, len(self.level_set.free_rows) :].sum(axis=1)
-        return np.asarray(-self.tokens * diagonal)
+        return log_whitening(factor, len(self.level_set.free_rows), self.tokens)
 
 
 class OnAllFields:
@@ -206,8 +252,7 @@ class OnAllFields:
         self.smooth = link.noise > 0
 
     def coordinates(self, observation: Observation) -> Coordinates:
-        y = observation.y.reshape(len(observation), -1)
-        return Coordinates(y, np.zeros(len(y)))
+        return entries_of(observation)
 
     def cavity(self, omega: np.ndarray, V: np.ndarray) -> CavityOfFields:
         return cavity_of_fields(self, omega, V)
@@ -216,25 +261,21 @@ class OnAllFields:
         return OnFields(self.link, u, omega, factor)
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        if not self.link.noise:
-            return np.zeros(len(factor))
-        outputs = int(np.prod(self.link.output_shape))
-        return np.full(len(factor), -0.5 * outputs * np.log(2 * np.pi * self.link.noise))
+        return np.full(len(factor), log_noise(self.link))
 
 
-class OnFields:
+class OnFields(Block):
     """The posterior of one block of samples on all fields: x are the whitened fields.
 
     Under noise r is the misfit in units of the noise; a discrete output has none, and a weight of one or zero.
     """
 
     def __init__(self, link: LinkFunction, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
-        self.link, self.u, self.omega, self.factor = link, u, omega, factor
-        self.samples = len(u)
+        super().__init__(u, omega, factor)
+        self.link = link
         self.dim = link.fields * link.tokens
         self.residuals = u.shape[1] if link.noise else 0
         self.branches = 1
-        self.reach = 1.0
 
     def take(self, index: np.ndarray) -> OnFields:
         """The same for some of the samples."""
@@ -273,7 +314,7 @@ class OnFields:
         return entries
 
 
-class Whitened:
+class Whitened(Block):
     """The posterior of one block of samples over zeta = (x, r): an integrand for :mod:`smisym.quadrature`.
 
     x are the whitened free fields, then the latent coordinates of the chart, each as a function of a variable that the
@@ -281,15 +322,13 @@ class Whitened:
     """
 
     def __init__(self, level_set: LevelSet, tokens: int, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
+        super().__init__(u, omega, factor)
         self.level_set, self.tokens = level_set, tokens
-        self.u, self.omega, self.factor = u, omega, factor
         self.n_free, self.n_solved = len(level_set.free_rows), len(level_set.solved_rows)
         self.n_white = self._white()
-        self.samples = len(u)
         self.dim = self.n_white + len(level_set.latents)
         self.residuals = self.n_solved * tokens
         self.branches = level_set.branches
-        self.reach = 1.0
         # Which entries of the factor below the diagonal are used at all: most V are diagonal.
         self._linked = np.any(factor != 0.0, axis=0)
 

@@ -31,6 +31,8 @@ class Integrand(Protocol):
     ``evaluate(index, x)``: ``index`` (C,) which posterior, ``x`` (d, n, C) points, n for each;
     returns residuals (branches, m, n, C), log_weight (branches or 1, n, C) and the spread (branches, k, m, n, C) or
     None.  ``reach``, at least one: how many times as far out as the log-weight near the centre tells some mass may lie.
+    ``modeless``: whether its maxima are dear to find, or tell little of where the mass is; whoever samples it begins
+    with broad proposals then.
     """
 
     samples: int
@@ -38,6 +40,7 @@ class Integrand(Protocol):
     residuals: int
     branches: int
     reach: float
+    modeless: bool
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]: ...
 

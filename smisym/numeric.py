@@ -24,7 +24,7 @@ from scipy.stats import qmc
 from smisym.charts.base import Coordinates
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation
-from smisym.measure import CavityOfFields, cavity_of_fields
+from smisym.measure import Block, CavityOfFields, cavity_of_fields, log_whitening
 from smisym.roots import SAME, Roots, along_line, distinct, from_starts, jacobian, log_volume, newton
 
 # Random fields at which choices of entries are judged, at most so many choices, and choices tried.
@@ -177,7 +177,7 @@ class OnPoints:
         return PointPosterior(u, omega, factor)
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        return _log_det(factor, self.surface.link.tokens)
+        return log_whitening(factor, 0, self.surface.link.tokens)
 
     def _solve(self, y: np.ndarray) -> Coordinates:
         n, P, S = self.surface.entries, self.surface.link.fields, len(y)
@@ -256,17 +256,16 @@ def _slots(values: np.ndarray, met: np.ndarray) -> int:
     return slots
 
 
-class PointPosterior:
+class PointPosterior(Block):
     """Posteriors over finitely many fields, as an integrand without coordinates."""
 
-    dim, reach = 0, 1.0
+    dim = 0
 
     def __init__(self, u: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> None:
-        self.u, self.omega, self.factor = u, omega, factor
-        self.samples, self.residuals = len(u), int(np.prod(omega.shape[1:]))
+        super().__init__(u, omega, factor)
+        self.residuals = int(np.prod(omega.shape[1:]))
         self.branches = (u.shape[1] - 1) // (self.residuals + 2)
         self.incomplete = u[:, -1] > 0
-        self.doubt = np.zeros(len(u))
 
     def take(self, index: np.ndarray) -> PointPosterior:
         return PointPosterior(self.u[index], self.omega[index], self.factor[index])
@@ -311,10 +310,10 @@ class OnSlices:
         return SlicePosterior(self.surface, self.choices, u, omega, factor)
 
     def log_constant(self, factor: np.ndarray) -> np.ndarray:
-        return _log_det(factor, self.surface.link.tokens)
+        return log_whitening(factor, 0, self.surface.link.tokens)
 
 
-class SlicePosterior:
+class SlicePosterior(Block):
     """Posteriors of one block of samples: x are the whitened free entries of every choice alike, r all fields.
 
     The weight brings back exp(|x|^2 / 2): x only says where a slice is, and all fields are in r.
@@ -322,31 +321,21 @@ class SlicePosterior:
 
     # Posteriors change with x in no simple way: whoever samples them begins with broad proposals.
     modeless = True
-    reach = 1.0
 
     def __init__(
         self, surface: Surface, choices: list[Choice], u: np.ndarray, omega: np.ndarray, factor: np.ndarray
     ) -> None:
+        super().__init__(u, omega, factor)
         self.surface, self.choices = surface, choices
-        self.u, self.omega, self.factor = u, omega, factor
-        self.samples, self.residuals = len(u), surface.entries
-        self.dim = len(choices[0].free)
+        self.dim, self.residuals = len(choices[0].free), surface.entries
         self.line = u.shape[1] == 1 and len(choices[0].solved) == 1
         self.slots = _SLOTS if self.line else _STARTS
         self.branches = len(choices) * self.slots
-        self.incomplete = np.zeros(len(u), dtype=bool)
         # Weights of all solutions and of those that one start alone has reached, sample by sample.
         self._seen, self._once = np.full(len(u), -np.inf), np.full(len(u), -np.inf)
         L = factor @ np.swapaxes(factor, 1, 2)
         T = surface.link.tokens
         self._covariance = np.einsum("spq,tu->sptqu", L, np.eye(T)).reshape(len(u), surface.entries, -1)
-
-    @property
-    def doubt(self) -> np.ndarray:
-        """(S,): what solutions that no start has reached may move the mean by, from those that a single one has."""
-        with np.errstate(invalid="ignore"):
-            share = np.where(self._once > -np.inf, np.exp(self._once - self._seen), 0.0)
-        return np.where(self.incomplete, np.inf, np.sqrt(self.residuals) * share)
 
     def take(self, index: np.ndarray) -> SlicePosterior:
         return SlicePosterior(self.surface, self.choices, self.u[index], self.omega[index], self.factor[index])
@@ -363,7 +352,14 @@ class SlicePosterior:
             mine = slice(c * self.slots, (c + 1) * self.slots)
             r[mine] = np.moveaxis(zeta, 0, 2).reshape(self.slots, self.residuals, nodes, C)
             weight[mine] = log_weight.T.reshape(self.slots, nodes, C)
+        self.doubt = self._missed()
         return r, weight, None
+
+    def _missed(self) -> np.ndarray:
+        """(S,): what solutions that no start has reached may move the mean by, from those that a single one has."""
+        with np.errstate(invalid="ignore"):
+            share = np.where(self._once > -np.inf, np.exp(self._once - self._seen), 0.0)
+        return np.where(self.incomplete, np.inf, np.sqrt(self.residuals) * share)
 
     def _solve(self, choice: Choice, owner: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whitened fields (N, slots, n) and log-weights (N, slots) of all solutions at x (N, d)."""
@@ -416,7 +412,3 @@ class SlicePosterior:
 def _whiten(Z: np.ndarray, omega: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """L^{-1} (Z - omega), (..., P, T)."""
     return np.asarray(np.linalg.solve(factor, Z - omega))
-
-
-def _log_det(factor: np.ndarray, tokens: int) -> np.ndarray:
-    return np.asarray(-tokens * np.log(np.einsum("sii->si", factor)).sum(axis=1))

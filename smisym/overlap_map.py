@@ -381,11 +381,11 @@ def _default_rtol(model: Model) -> float:
 
 
 def _smooth(model: Model) -> bool:
-    return bool(getattr(getattr(model.channel, "measure", None), "smooth", True))
+    return model.channel.measure.smooth
 
 
 def _free(model: Model) -> int:
-    return int(getattr(model.channel, "free_dimensions", 0))
+    return model.channel.free_dimensions
 
 
 def as_map(model: Model | OverlapMap, **settings: Any) -> OverlapMap:

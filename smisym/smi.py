@@ -11,7 +11,8 @@ import sympy as sp
 
 from smisym.architecture import _changed, _integer, _put, _real, digest_of
 from smisym.errors import InputError
-from smisym.expressions import evaluate, is_name, listing, parse, text_of
+from smisym.expression_text import text_of
+from smisym.expressions import evaluate, is_name, listing, parse
 
 MAX_ENTRIES = 4096  # of Z: beyond, a slip of the keyboard fills the memory with symbols
 _POINTS = 256

@@ -222,7 +222,7 @@ def _by_quadrature(model: Model) -> bool:
 
 def _can_be_integrated(model: Model) -> bool:
     """Whether y has coordinates few enough to be integrated over."""
-    chart = getattr(model, "level_set", None)
+    chart = model.level_set
     return (
         chart is not None
         and chart.density

@@ -262,6 +262,8 @@ MODELS = (
     Family("two-tokens", SMI(("a[1]*b[1]", "a[2]*b[2]"), ("a", "b"), tokens=2), 2, 2, 100),
     Family("noisy-expression", SMI("sin(z1)*z2 + z1", 2, noise=0.2), 2, 2, 300, 0.0),
     Family("no-inverse", SMI("z1 + tanh(z1*z2) + z2**2", 2), 2, 1, 40),
+    # Solved by a tangent, which has values where the arc tangent has none.
+    Family("bounded", SMI("atan(z1 + 2*z2)*z2**2", 2), 2, 1, 400, 0.0),
     Family("curved-cell", SMI("sign(z1 + z2**2)", 2), 2, 2, 60),
 )
 

@@ -64,7 +64,7 @@ def test_the_measure_is_that_of_the_fields(name: str) -> None:
     chart, image = measure.level_set, measure.image
     spot = image.spot(rng.standard_normal((1, image.entries)))
     owner = np.zeros(1, dtype=int)
-    others = measure.dim - image.rank
+    others, free = measure.dim - image.rank, len(chart.free_rows) * link.tokens
     point = np.concatenate([rng.uniform(-0.25, 0.25, others), 0.1 * rng.standard_normal(image.rank)])
 
     def at(x: np.ndarray) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
@@ -72,9 +72,9 @@ def test_the_measure_is_that_of_the_fields(name: str) -> None:
         assert found.all()
         u = read_coordinates(chart, link.observe(Z.reshape(1, link.fields, -1)))[0]
         given = [np.array([value]) for value in x[:others]]
-        sheets = chart.solve(given[: measure.free], given[measure.free :], list(u.T))
+        sheets = chart.solve(given[:free], given[free:], list(u.T))
         best = int(np.argmax([w[0] for w in sheets.log_weight])) if len(sheets.log_weight) > 1 else 0
-        full = np.concatenate([*given[: measure.free], *[np.broadcast_to(e, (1,)) for e in sheets.solved[best]]])
+        full = np.concatenate([*given[:free], *[np.broadcast_to(e, (1,)) for e in sheets.solved[best]]])
         return full, sheets, Z, u
 
     _, sheets, Z, u = at(point)
@@ -84,7 +84,7 @@ def test_the_measure_is_that_of_the_fields(name: str) -> None:
         near, far = (at(point + k * step)[0] - at(point - k * step)[0] for k in (1, 2))
         columns.append((8 * near - far) / 12e-4)
     for vector in sheets.directions[0] if chart.directions else []:
-        columns.append(np.concatenate([np.zeros(measure.free), *[np.broadcast_to(e, (1,)) for e in vector]]))
+        columns.append(np.concatenate([np.zeros(free), *[np.broadcast_to(e, (1,)) for e in vector]]))
     whole = np.linalg.slogdet(np.array(columns))[1]
     found = log_measure(chart, image, spot.frame, Z, u)[0] + max(float(np.ravel(w)[0]) for w in sheets.log_weight)
     assert abs(found - whole) < 1e-6

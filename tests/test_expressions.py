@@ -13,7 +13,8 @@ from scipy import special
 
 from smisym import expressions
 from smisym.errors import InputError
-from smisym.expressions import FUNCTIONS, evaluate, parse, text_of
+from smisym.expression_text import text_of
+from smisym.expressions import FUNCTIONS, evaluate, parse
 
 X, Y = sp.symbols("x y", real=True)
 Z = tuple(sp.Symbol(f"z[{t}]", real=True) for t in (1, 2, 3))

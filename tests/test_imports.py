@@ -11,24 +11,23 @@ PACKAGE = Path(__file__).parent.parent / "smisym"
 
 # Every module in the order in which data walks through them: each may import only what stands above it.
 ORDER = [
-    "errors", "derivation", "symbols", "expressions", "architecture", "smi", "program", "core", "unroll", "statistic",
-    "files", "io", "solution", "large_depth", "network", "link", "symmetry", "charts.base", "charts.checking",
-    "charts.matching",
-    "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention", "charts.mixing", "charts.solving",
-    "charts", "modes", "quadrature", "importance", "measure", "placing", "around", "roots", "numeric",
+    "errors", "derivation", "symbols", "expressions", "expression_text", "architecture", "smi", "program", "core",
+    "unroll", "statistic", "files", "io", "solution", "large_depth", "network", "link", "symmetry", "charts.base",
+    "charts.checking", "charts.matching", "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention",
+    "charts.mixing", "charts.solving", "charts", "modes", "quadrature", "importance", "measure", "placing", "around",
+    "roots", "numeric",
     "image", "around_image", "central_limit", "channel", "integration", "model", "hermite", "overlap_map",
-    "state_evolution", "growth", "branch",
-    "curve", "stability", "free_entropy", "prediction", "samples", "alignment", "gamp", "sweep",
-    "render.numbers", "render.outline", "render.mathml", "render.markdown", "render.latex", "render.html",
-    "render.files", "render.report", "render", "plot_parts", "plots", "shipped", "terminal", "analysis", "cli",
-    "__main__", "",
+    "state_evolution", "growth", "branch", "curve", "stability", "free_entropy", "prediction", "samples", "alignment",
+    "gamp", "sweep", "render.numbers", "render.outline", "render.mathml", "render.markdown", "render.latex",
+    "render.html", "render.files", "render.report", "render", "plot_parts", "plots", "shipped", "terminal", "analysis",
+    "cli", "__main__", "",
 ]  # fmt: skip
 # Where sympy may be imported: it stops at the model.
 SYMBOLIC = {
-    "symbols", "expressions", "architecture", "smi", "derivation", "program", "core", "unroll", "statistic",
-    "large_depth", "network", "link", "symmetry", "charts.base", "charts.matching", "charts.rank_one", "charts.scores",
-    "charts.attention", "charts.mixing", "charts.solving", "charts", "integration", "model", "render.mathml",
-    "render.outline", "render.markdown", "render.latex", "render.html",
+    "symbols", "expressions", "expression_text", "architecture", "smi", "derivation", "program", "core", "unroll",
+    "statistic", "large_depth", "network", "link", "symmetry", "charts.base", "charts.matching", "charts.rank_one",
+    "charts.scores", "charts.attention", "charts.mixing", "charts.solving", "charts", "integration", "model",
+    "render.mathml", "render.outline", "render.markdown", "render.latex", "render.html",
 }  # fmt: skip
 
 

@@ -139,7 +139,7 @@ def test_bad_alphas_are_refused(alpha: float) -> None:
 class _Ring:
     """A posterior on a thin ring, |r| = (|x| - 2)/width: no chart of ours, exact by symmetry and one quadrature."""
 
-    samples, residuals, branches, reach = 1, 1, 1, 1.0
+    samples, residuals, branches, reach, modeless = 1, 1, 1, 1.0, False
 
     def __init__(self, dim: int, width: float) -> None:
         self.dim, self.width = dim, width

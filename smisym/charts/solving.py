@@ -27,6 +27,9 @@ _PIECES, _SHEETS, _COORDINATES = 256, 256, 12
 # Largest field in units of the integrator's variable; the same on a half-line.
 _REACH, _STRETCH = 1.3, 2.0
 _TRIALS = 32
+# How far a solution may miss the output it was solved from (relative), and random points at which it is seen whether
+# any does: inverse functions such as tan have more arguments than the function that they invert has values.
+_MISS, _PROBES = 1e-4, 4096
 # Fields under a masked softmax that are solved for symbolically: beyond, the solver takes minutes.
 _SOLVABLE = 6
 SOURCE = "solved by sympy; checked at random fields when compiled"
@@ -50,6 +53,7 @@ class _Sheet:
     constants: dict[int, sp.Expr]
     weight: sp.Expr
     poles: frozenset[sp.Symbol]
+    shown: dict[int, sp.Expr]
 
 
 def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
@@ -198,7 +202,8 @@ def _solve_piece(here: list[sp.Expr], fields: Fields, outputs: Fields, signs: di
             return Refusal(f"{len(free)} fields would be left as coordinates")
         weight = -sp.log(sp.Abs(jacobian))
         poles = frozenset(f for f in free if any(_pole(e, f) for e in [*solved.values(), 1 / jacobian]))
-        sheets.append(_Sheet(signs, free, solved, constants, weight, poles))
+        shown = {k: e for k, e in enumerate(here) if k not in constants}
+        sheets.append(_Sheet(signs, free, solved, constants, weight, poles, shown))
     return sheets
 
 
@@ -314,6 +319,8 @@ def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays
     numeric = sp.lambdify(arguments, [*values, sheet.weight], modules=modules, cse=True)
     fixed = [(i, sheet.signs[f]) for i, f in enumerate(fields) if f in sheet.signs and f in sheet.solved]
     constants = {k: float(value) for k, value in sheet.constants.items()}
+    misses = _misses(sheet, fields)
+    guarded = _has_strangers(sheet, fields, outputs, numeric, misses)
 
     def evaluate(latent: Arrays, u: Arrays) -> tuple[Arrays, np.ndarray]:
         total: np.ndarray = np.zeros(())
@@ -330,6 +337,8 @@ def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays
         total = total + weight
         for i, sign in fixed:
             total = np.asarray(np.where(np.sign(solved[i]) == sign, total, -np.inf))
+        if guarded:
+            total = np.asarray(np.where(misses(solved, u), -np.inf, total))
         for k, constant in constants.items():
             total = np.asarray(np.where(np.abs(u[k] - constant) <= 1e-9 * (1 + abs(constant)), total, -np.inf))
         # No field here: zeros that carry no weight, so that whoever bounds the integrand meets numbers.
@@ -339,6 +348,42 @@ def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays
         return [np.where(there, value, 0.0) for value in solved], np.where(there, total, -np.inf)
 
     return evaluate
+
+
+Misses = Callable[[Arrays, Arrays], np.ndarray]
+
+
+def _misses(sheet: _Sheet, fields: Fields) -> Misses:
+    """Where fields do not give the outputs that they were solved from."""
+    back = sp.lambdify(fields, list(sheet.shown.values()), modules=["scipy", "numpy"], cse=True)
+
+    def misses(values: Arrays, u: Arrays) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            gaps = [
+                np.abs(own - u[k]) > _MISS * (1 + np.abs(u[k]))
+                for k, own in zip(sheet.shown, back(*values), strict=True)
+            ]
+        return np.asarray(np.any(np.broadcast_arrays(*gaps), axis=0)) if gaps else np.zeros((), dtype=bool)
+
+    return misses
+
+
+def _has_strangers(sheet: _Sheet, fields: Fields, outputs: Fields, numeric: Any, misses: Misses) -> bool:
+    """Whether some solutions are none: at outputs of random fields and random coordinates."""
+    rng = np.random.default_rng(1)
+    forward = sp.lambdify(fields, list(sheet.shown.values()), modules=["scipy", "numpy"], cse=True)
+    sign = np.array([[sheet.signs.get(f, 0)] for f in fields])
+    truth, other = rng.standard_normal((2, len(fields), _PROBES))
+    truth, other = (np.where(sign == 0, z, sign * np.abs(z)) for z in (truth, other))
+    u = [np.zeros(_PROBES)] * len(outputs)
+    with np.errstate(all="ignore"):
+        for k, value in zip(sheet.shown, forward(*truth), strict=True):
+            u[k] = np.broadcast_to(value, (_PROBES,))
+        *solved, weight = numeric(*[z for f, z in zip(fields, other, strict=True) if f in sheet.free], *u)
+    there = np.isfinite(np.broadcast_to(weight, (_PROBES,)))
+    for i, f in enumerate(fields):
+        there = there & np.isfinite(solved[i]) & ((sign[i] == 0) | (np.sign(solved[i]) == sign[i]) | (f in sheet.free))
+    return bool((misses(solved, u) & there).any())
 
 
 def _coordinate(x: np.ndarray, sign: int | None, pole: bool) -> tuple[np.ndarray, np.ndarray]:
