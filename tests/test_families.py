@@ -198,16 +198,18 @@ def test_the_log_partition_is_normalised(family: Family) -> None:
     observed = model.channel.sample(rng.standard_normal((n, P, T)), rng)
     other = model.channel.moments(observed, omega, np.eye(P) - Q, rtol=0.03)
     base = model.channel.moments(observed, np.zeros((n, P, T)), np.eye(P), rtol=0.03)
-    inner = 3 * float((other.error + base.error).mean())
-    if not np.isfinite(inner):
-        assert family.free >= 8
+    error = other.error + base.error
+    known = error < 0.5
+    if not known.all():
         assert smisym.Result.INTEGRATION in (other.result, base.result)
-        return
-    ratio = np.exp(other.log_partition - base.log_partition)
-    clear = 5.0 + 30.0 / np.sqrt(n)
-    assert abs(ratio.mean() - 1) < clear * ratio.std(ddof=1) / np.sqrt(n) + inner
+    if known.mean() < 0.9:
+        return  # many dimensions, few nodes: what matters is that it is not returned as if it were right
+    ratio = np.exp(other.log_partition - base.log_partition)[known]
+    inner = 3 * float(error[known].mean()) + 3 * float(1 - known.mean())
+    clear, scatter = 5.0 + 30.0 / np.sqrt(n), float(ratio.std(ddof=1) / np.sqrt(n))
+    assert abs(ratio.mean() - 1) < clear * scatter + inner
     if n >= 200:
-        assert ratio.std(ddof=1) / np.sqrt(n) < 0.1, "the error bar would hide a failure"
+        assert scatter < 0.1, "the error bar would hide a failure"
 
 
 def _overlap(model: Any, overlap: float, rng: np.random.Generator) -> np.ndarray:
