@@ -35,28 +35,23 @@ def finite_rate(
 
 def solutions(forward: Constraint, truth: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(points (m, P, T) with f = f(truth), the numbers of the starts (n, P, T) that they were reached from)."""
-    y, own = jacobian(forward, truth[None])
-    left, singular, _ = np.linalg.svd(own[0], full_matrices=False)
-    rows = left[:, singular > 1e-9 * singular[0]].T
+    y = forward(truth[None])
     Z, damping = start.copy(), np.full(len(start), 1e-2)
-    value, slope = _residual(forward, Z, y, rows)
+    value, slope = jacobian(forward, Z)
+    value = value - y
     for _ in range(_STEPS):
         normal = np.einsum("nki,nkj->nij", slope, slope)
         scale = np.einsum("nii->n", normal) / normal.shape[1]
         normal += (damping * scale + 1e-300)[:, None, None] * np.eye(normal.shape[1])
         step = np.linalg.solve(normal, np.einsum("nki,nk->ni", slope, value)[:, :, None])
         there = Z - step.reshape(Z.shape)
-        new, new_slope = _residual(forward, there, y, rows)
+        new, new_slope = jacobian(forward, there)
+        new = new - y
         better = (new**2).sum(axis=1) < (value**2).sum(axis=1)
         Z[better], value[better], slope[better] = there[better], new[better], new_slope[better]
         damping = np.maximum(np.where(better, damping / 5, damping * 4), 1e-10)
     solved = np.flatnonzero(abs(value).max(axis=1) < _SOLVED)
     return Z[solved], solved
-
-
-def _residual(forward: Constraint, Z: np.ndarray, y: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    value, slope = jacobian(forward, Z)
-    return (value - y) @ rows.T, rows @ slope
 
 
 def _distinct(points: np.ndarray, group: np.ndarray) -> np.ndarray:
