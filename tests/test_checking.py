@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import FAMILIES
 
 import smisym
 from smisym import Architecture, Attention, InputError
 from smisym.charts import RULES, LevelSet, find_level_set
 from smisym.charts.base import Sheets
+from smisym.charts.checking import check_chart
 from smisym.derivation import Derivation
 from smisym.link import link_function
 
@@ -78,3 +80,20 @@ def test_a_chart_with_too_few_coordinates_is_refused(ruled: Callable[[Any], None
     ruled(lambda _: dataclasses.replace(good, dimension=good.dimension - 1))
     with pytest.raises(InputError, match="coordinates"):
         smisym.compile(ARCHITECTURES["untied"])
+
+
+OURS = [f for f in FAMILIES.values() if f.declared.noise == 0]
+
+
+@pytest.mark.parametrize("family", OURS, ids=str)
+def test_our_own_charts_pass(family: Any) -> None:
+    """``compile`` refuses only charts of registered rules: of ours it says nothing where rounding spoils the check."""
+    model = smisym.compile(family.declared)
+    if model.level_set is not None and model.level_set.dimension:
+        checks = check_chart("ours", model.link, model.level_set)
+        assert len(checks) == (1 if model.level_set.shared else 2)
+
+
+def test_nearly_singular_mixing_compiles() -> None:
+    layers = (Attention(skip=0.0, beta=0.186), Attention(skip=0.01, activation="linear"), Attention(skip=3.9))
+    assert smisym.compile(Architecture(4, layers)).level_set is not None
