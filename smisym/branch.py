@@ -191,7 +191,9 @@ def scout(omap: OverlapMap, *, last_stage: bool = True, stages: int | None = Non
     """
     points = scout_points(omap.model)
     # Where only the beginning is wanted, scouting costs no more than what is scouted for.
-    small = omap.sibling(2 * (points if stages is None else min(points, omap.samples)), 2)
+    if stages is not None:
+        points = min(points, 2 ** (omap.samples.bit_length() - 1))
+    small = omap.sibling(2 * points, 2)
     k = len(omap.model.symmetry.basis)
     active = np.zeros(k, dtype=bool)
     base, alpha = np.zeros(k), 1.0

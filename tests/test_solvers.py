@@ -256,6 +256,13 @@ def test_one_stage_is_the_first_of_all() -> None:
     assert [t.layers for t in both] == [(2,), (1,)]
 
 
+def test_one_stage_of_any_number_of_scrambles() -> None:
+    """Six scrambles of 64 points are 384, of which a scouting map can take 256 only."""
+    linear = smisym.compile(smisym.Architecture(2, (smisym.Attention(heads=2, activation="linear"),)))
+    first = smisym.weak_recovery(linear, samples=384, scrambles=6, stages=1, quadrature=False)
+    assert first.value[0].kind == "weak"
+
+
 def test_bad_stages_and_quadratures_are_refused() -> None:
     whole = smisym.compile(smisym.Architecture(2, (smisym.Attention(),), noise=0.3))
     with pytest.raises(smisym.InputError, match="stages"):
