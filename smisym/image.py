@@ -15,9 +15,8 @@ import numpy as np
 from smisym.errors import InputError
 from smisym.link import LinkFunction
 from smisym.numeric import Surface
+from smisym.rank import STEP
 
-# Complex steps: exact to rounding.
-_STEP = 1e-30
 # Largest misfit of a point of the image, relative to its size, and from which misfit on one more step reaches it.
 _MET, _LAST = 1e-10, 1e-6
 _ITERATIONS = 50
@@ -60,7 +59,7 @@ class Image:
         About their mean the log-ratios of a row are as the scores are: of the same rank, so that the surface is a graph
         over its tangent space far around each of its points.
         """
-        raw = self.link.raw(Z.reshape(len(Z), self.link.fields, self.link.tokens)).reshape(len(Z), -1)
+        raw = self.link.of_entries(Z)
         return raw if self._centre is None else np.asarray(raw @ self._centre)
 
     def jet(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -68,9 +67,9 @@ class Image:
         N, n = Z.shape
         # All columns in one call: few points are as dear as many.
         shifted = np.repeat(Z[None].astype(complex), n, axis=0)
-        shifted[np.arange(n), :, np.arange(n)] += 1j * _STEP
+        shifted[np.arange(n), :, np.arange(n)] += 1j * STEP
         out = self.surface(shifted.reshape(n * N, n)).reshape(n, N, -1)
-        return out[0].real, np.moveaxis(out.imag, 0, 2) / _STEP
+        return out[0].real, np.moveaxis(out.imag, 0, 2) / STEP
 
     def spot(self, Z: np.ndarray) -> Spot:
         """The tangent frame at the points of fields Z (S, n); NaN where there is none."""

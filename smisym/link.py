@@ -150,6 +150,10 @@ class LinkFunction:
         shape = (Z.shape[0],)
         return np.stack([np.broadcast_to(v, shape) for v in values], axis=1).reshape(len(Z), *self.output_shape)
 
+    def of_entries(self, Z: np.ndarray) -> np.ndarray:
+        """:meth:`raw` as a function of vectors: (N, M) at the entries Z (N, P T) of the fields, real or complex."""
+        return self.raw(Z.reshape(len(Z), self.fields, self.tokens)).reshape(len(Z), math.prod(self.output_shape))
+
     def entries(self, fields: list[np.ndarray]) -> list[np.ndarray]:
         """Entries of the output from entries of the fields, row by row, that broadcast; for integrators."""
         values = self._numeric(*fields)

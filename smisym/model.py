@@ -18,7 +18,7 @@ from smisym.smi import SMI
 from smisym.symmetry import Symmetry, find_symmetry, jacobian_rank
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """Everything that solvers need, as plain arrays and callables.
 
@@ -32,6 +32,13 @@ class Model:
     level_set: LevelSet | None
     channel: Channel
     derivation: Derivation
+
+    def __repr__(self) -> str:
+        """What is learned and how its posteriors are integrated, in one line; the derivation has the rest."""
+        rule = "no chart" if self.level_set is None else f"chart: {self.level_set.rule}"
+        noise = f", noise {self.link.noise:g}" if self.link.noise else ""
+        size = f"{self.fields} field(s) on {self.tokens} token(s){noise}"
+        return f"<Model: {size}; {rule}; {self.channel.measure.dim} free dimension(s)>"
 
     @property
     def fields(self) -> int:

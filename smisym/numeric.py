@@ -25,7 +25,9 @@ from smisym.charts.base import Coordinates
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation
 from smisym.measure import Block, CavityOfFields, cavity_of_fields, log_whitening
-from smisym.roots import SAME, Roots, along_line, distinct, from_starts, jacobian, log_volume, newton
+from smisym.program import is_analytic
+from smisym.rank import jacobian, ranks
+from smisym.roots import SAME, Roots, along_line, distinct, from_starts, log_volume, newton
 
 # Random fields at which choices of entries are judged, at most so many choices, and choices tried.
 _TRIALS, _CHOICES, _TRIED = 64, 4, 64
@@ -64,7 +66,7 @@ class Surface:
 
     def __call__(self, Z: np.ndarray) -> np.ndarray:
         """(N, M) at entries Z (N, n), real or complex."""
-        return self._varying(self.link.raw(Z.reshape(len(Z), self.link.fields, self.link.tokens)))
+        return np.asarray(self.link.of_entries(Z)[:, self.seen_outputs] / self.unit)
 
     def seen(self, observation: Observation) -> np.ndarray:
         """(S, M): the same of an output."""
@@ -72,24 +74,21 @@ class Surface:
             raw = observation.y
         else:
             raw = np.where(self.link.attended, observation.log_ratios, 0.0)
-        return self._varying(raw)
-
-    def _varying(self, raw: np.ndarray) -> np.ndarray:
         flat = raw.reshape(len(raw), math.prod(self.link.output_shape))
         return np.asarray(flat[:, self.seen_outputs] / self.unit)
 
     def rank(self) -> int:
         """Rank of the Jacobian at random fields: how many independent coordinates an output has."""
-        values = np.linalg.svd(self._at_random, compute_uv=False)
-        ranks = (values > 1e-9 * np.maximum(values[:, :1], 1e-300)).sum(axis=1)
-        if (ranks < ranks.max()).mean() > _SATURATED:
+        Z = np.random.default_rng(0).standard_normal((_TRIALS, self.entries))
+        found = ranks(self, Z, np.arange(self.entries), analytic=is_analytic(self.link.program))
+        if (found < found.max()).mean() > _SATURATED:
             raise InputError(
                 "link",
-                f"a Jacobian of rank {ranks.min()} at some fields and {ranks.max()} at others",
+                f"a Jacobian of rank {max(found.min(), 0)} at some fields and {found.max()} at others",
                 "an output that is everywhere smooth or everywhere discrete",
                 "declare noise > 0, or supply a chart with smisym.register_chart",
             )
-        return int(ranks.max())
+        return int(found.max())
 
     def choices(self) -> list[Choice]:
         """Entries to solve for, so that at most fields some choice is nearly as good as any."""

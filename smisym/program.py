@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import mpmath
 import sympy as sp
+from sympy.core.function import Application
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from smisym import symbols
@@ -266,6 +267,24 @@ def _evaluate_rows(expression: Activation, scores: mpmath.matrix) -> mpmath.matr
         for j in columns:
             out[i, j] = mpmath.exp(scores[i, j]) / total
     return out
+
+
+# Functions that are analytic on the whole real line, or off poles.
+_ANALYTIC = (sp.exp, sp.sin, sp.cos, sp.tan, sp.sinh, sp.cosh, sp.tanh, sp.asinh, sp.atan, sp.erf)
+
+
+def is_analytic(program: Program) -> bool:
+    """Whether the output is made of analytic functions alone, so that what holds near some fields holds at almost all.
+
+    No hardmax, absolute values, signs or maxima, and no roots or logarithms, whose branches may behave differently.
+    """
+    for assign in program.assigns:
+        for part in sp.preorder_traversal(assign.value):
+            if isinstance(part, RowHardmax) or (isinstance(part, Application) and not isinstance(part, _ANALYTIC)):
+                return False
+            if isinstance(part, sp.Pow) and part.exp.is_integer is not True and not part.base.is_number:
+                return False
+    return True
 
 
 def gram_factor(expression: MatrixExpr) -> tuple[sp.Expr, MatrixExpr] | None:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Link = Callable[[np.ndarray], np.ndarray]
-"""(N, n) entries of the fields, real or complex -> (N, M), analytic where it is smooth."""
+from smisym.rank import STEP, Function, jacobian
 
-_STEP = 1e-30
 # Largest misfit of a solution, relative to the size of the output; distance at which two are the same one.
 ON_SURFACE, SAME = 1e-9, 1e-6
 # Points of a scan, from - to + this many standard deviations, dense in the middle.
@@ -40,19 +38,6 @@ class Roots:
     lost: np.ndarray
 
 
-def jacobian(link: Link, Z: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """f (N, M) and df/dZ[unknown] (N, M, K) at entries Z (N, n)."""
-    columns = []
-    value = np.empty(0)
-    for k in unknown:
-        shifted = Z.astype(complex)
-        shifted[:, k] += 1j * _STEP
-        out = link(shifted)
-        value = out.real
-        columns.append(out.imag / _STEP)
-    return value, np.stack(columns, axis=2)
-
-
 def log_volume(J: np.ndarray) -> np.ndarray:
     """log sqrt(det J^T J) of (..., M, K) with M >= K; -inf where the rank is lower."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -60,7 +45,7 @@ def log_volume(J: np.ndarray) -> np.ndarray:
     return np.asarray(logs.sum(axis=-1))
 
 
-def newton(link: Link, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def newton(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Levenberg-Marquardt for f(Z) = y (N, M) in the unknown entries, from Z (N, n); returns Z and which were met."""
     Z, done = Z.copy(), np.zeros(len(Z), dtype=bool)
     for i in range(0, len(Z), _CHUNK):
@@ -69,7 +54,7 @@ def newton(link: Link, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -> tup
     return Z, done
 
 
-def _newton(link: Link, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _newton(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     done, K = np.zeros(len(Z), dtype=bool), len(unknown)
     scale = 1 + np.abs(y).max(axis=1)
     damping, stuck = np.full(len(Z), 1e-2), np.zeros(len(Z), dtype=int)
@@ -146,7 +131,7 @@ def distinct(values: np.ndarray, met: np.ndarray, slots: int) -> Roots:
     return Roots(kept, found, hits, lost)
 
 
-def from_starts(link: Link, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray, starts: np.ndarray) -> Roots:
+def from_starts(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray, starts: np.ndarray) -> Roots:
     """Solutions of N problems from starts (N, m, K) of the unknowns; Z (N, n) holds the other entries."""
     N, m, K = starts.shape
     begin = np.repeat(Z, m, axis=0)
@@ -156,7 +141,7 @@ def from_starts(link: Link, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray, s
 
 
 def along_line(
-    link: Link, y: np.ndarray, Z: np.ndarray, unknown: int, mean: np.ndarray, scale: np.ndarray, slots: int
+    link: Function, y: np.ndarray, Z: np.ndarray, unknown: int, mean: np.ndarray, scale: np.ndarray, slots: int
 ) -> Roots:
     """Solutions of one equation (y (N, 1)) in one entry, about ``mean`` (N,) in units of ``scale`` (N,).
 
@@ -172,7 +157,7 @@ def along_line(
 
 
 def _scan(
-    link: Link,
+    link: Function,
     y: np.ndarray,
     Z: np.ndarray,
     unknown: int,
@@ -187,10 +172,10 @@ def _scan(
     def evaluate(owner: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """f - y and its slope for problems ``owner`` at values ``at`` of the unknown."""
         full = Z[owner].astype(complex)
-        full[:, unknown] = at + 1j * _STEP
+        full[:, unknown] = at + 1j * STEP
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             out = link(full)[:, 0]
-        return out.real - y[owner], out.imag / _STEP
+        return out.real - y[owner], out.imag / STEP
 
     f, slope = (a.reshape(N, G) for a in evaluate(np.repeat(np.arange(N), G), v.ravel()))
     crossing = f[:, :-1] * f[:, 1:] <= 0

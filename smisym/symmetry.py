@@ -15,8 +15,10 @@ import numpy as np
 import sympy as sp
 
 from smisym.derivation import Derivation, Formula, Step
+from smisym.errors import InputError
 from smisym.link import LinkFunction
-from smisym.program import Program
+from smisym.program import Program, is_analytic
+from smisym.rank import ranks
 
 # Fields at which a candidate is tried, and how well the outputs must agree relative to their size.
 _TRIALS, _EQUAL = 24, 1e-9
@@ -456,16 +458,13 @@ def _generating(found: list[_Found], fields: int) -> list[_Found]:
 def jacobian_rank(link: LinkFunction, rows: tuple[int, ...], rng: np.random.Generator, samples: int = 16) -> float:
     """Mean rank of df/dZ restricted to the given rows of Z, at random standard normal fields.
 
-    The derivative is taken by complex steps on the log-ratios (or on the output where it is not a softmax),
-    exact to rounding.  Used by the counting bound of perfect recovery.
+    f is given by its log-ratios (or by the output where it is not a softmax).  Used by the counting bound of perfect
+    recovery.  Raises :class:`~smisym.errors.InputError` where the derivative overflows at all fields.
     """
-    Z = rng.standard_normal((samples, link.fields, link.tokens))
-    columns = []
-    step = 1e-30
-    for p, t in itertools.product(rows, range(link.tokens)):
-        shifted = Z.astype(complex)
-        shifted[:, p, t] += 1j * step
-        columns.append(link.raw(shifted).imag.reshape(samples, -1) / step)
-    jacobian = np.stack(columns, axis=-1)
-    values = np.linalg.svd(jacobian, compute_uv=False)
-    return float((values > 1e-9 * np.maximum(values[:, :1], 1e-300)).sum(axis=1).mean())
+    entries = np.array([p * link.tokens + t for p in rows for t in range(link.tokens)])
+    Z = rng.standard_normal((samples, link.fields * link.tokens))
+    found = ranks(link.of_entries, Z, entries, analytic=is_analytic(link.program))
+    found = found[found >= 0]
+    if not found.size:
+        raise InputError("link", "derivatives that overflow at all random fields", "finite ones", "rescale the link")
+    return float(found.mean())

@@ -125,7 +125,7 @@ class Unroller:
         size = ratios.shape[0]
         if size == 2 and expression.mask is None:
             # One exponential a row; the diagonal follows because rows sum to one.
-            off = [self.name(1 / (1 + sp.exp(-ratios[i, 1 - i]))) for i in range(2)]
+            off = [self.name(sp.Function("logistic")(ratios[i, 1 - i])) for i in range(2)]
             return sp.ImmutableDenseMatrix([[1 - off[0], off[0]], [off[1], 1 - off[1]]])
         return self._rows("row_softmax", expression, ratios)
 
@@ -196,7 +196,13 @@ class Unroller:
 def kernels() -> dict[str, Callable[..., np.ndarray]]:
     """The numeric kernels that unrolled code calls, by name, for every size it may need."""
     # Analytic continuations that agree with the real functions: complex steps give exact derivatives.
-    table: dict[str, Callable[..., np.ndarray]] = {"abs": _abs, "sign": _sign, "amax": _amax, "amin": _amin}
+    table: dict[str, Callable[..., np.ndarray]] = {
+        "abs": _abs,
+        "sign": _sign,
+        "amax": _amax,
+        "amin": _amin,
+        "logistic": _logistic,
+    }
     for size in range(2, MAX_TOKENS + 1):
         table[f"row_softmax_{size}"] = _row_softmax
         table[f"row_hardmax_{size}"] = _row_hardmax
@@ -206,6 +212,15 @@ def kernels() -> dict[str, Callable[..., np.ndarray]]:
 
 # Unrolled code grows as T^3 a layer; beyond this size a declaration is refused with that reason.
 MAX_TOKENS = 16
+
+
+def _logistic(x: Any) -> np.ndarray:
+    """1 / (1 + exp(-x)); of complex x without the infinities that it would turn into NaN."""
+    if not np.iscomplexobj(x):
+        return np.asarray(1 / (1 + np.exp(-x)))
+    turned = np.where(x.real < 0, x, -x)
+    small = np.exp(turned)
+    return np.asarray(np.where(x.real < 0, small, 1) / (1 + small))
 
 
 def _row_softmax(*scores: Any) -> np.ndarray:

@@ -257,3 +257,13 @@ def test_counting_on_a_face() -> None:
     rows, alpha = counting(model)
     assert rows == (0,)
     assert alpha == pytest.approx(1.0)
+
+
+def test_a_model_is_printed_in_one_line() -> None:
+    """What is learned and how its posteriors are integrated; sign(z1 z2) leaves both fields free."""
+    assert repr(smisym.compile(SMI(("sign(z1*z2)",), ("z1", "z2")))) == (
+        "<Model: 2 field(s) on 1 token(s); chart: expressions solved on every orthant; 2 free dimension(s)>"
+    )
+    assert repr(smisym.compile(Architecture(2, (A(rank=2),), noise=0.5))) == (
+        "<Model: 2 field(s) on 2 token(s), noise 0.5; no chart; 4 free dimension(s)>"
+    )

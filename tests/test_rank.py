@@ -1,0 +1,94 @@
+"""Ranks of Jacobians: what saturates, what is piecewise, what overflows."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import smisym
+from smisym import SMI, Architecture, Attention, InputError
+from smisym.derivation import Derivation
+from smisym.link import LinkFunction, link_function
+from smisym.numeric import Surface
+from smisym.program import is_analytic
+from smisym.rank import jacobian, ranks
+from smisym.symmetry import jacobian_rank
+from smisym.unroll import kernels
+
+
+def link_of(declared: Architecture | SMI) -> LinkFunction:
+    return link_function(declared, Derivation())
+
+
+def rank(declared: Architecture | SMI, samples: int = 64) -> float:
+    link = link_of(declared)
+    return jacobian_rank(link, tuple(range(link.fields)), np.random.default_rng(0), samples)
+
+
+def test_saturated_activations_hide_no_rank() -> None:
+    """Outputs that a steep softmax rounds to zeros and ones have the rank that they have in exact arithmetic.
+
+    Rows of a product of mixing matrices on three tokens sum to a constant: six numbers, from six fields (tied) or from
+    nine (the first layer untied).
+    """
+    for beta in (1.0, 8.0, 40.0):
+        tied = Architecture(3, (Attention(skip=0.5), Attention(beta=beta)), output="sequence")
+        untied = Architecture(3, (Attention(beta=beta, tied=False, skip=0.0), Attention()), output="sequence")
+        assert rank(tied) == 6.0
+        assert rank(untied) == 6.0
+        assert Surface(link_of(untied)).rank() == 6
+
+
+def test_a_declaration_that_was_refused() -> None:
+    """Linear scores of a steep layer overflow the exponentials of the next one; the output has rank one."""
+    layers = (Attention(skip=0, activation="linear", beta=8, tied=False), Attention(rank=2, skip=0.318))
+    steep = Architecture(2, layers, output="sequence")
+    assert rank(steep) == 3.0  # a matrix A_2 u_q u_k^T of two tokens
+    assert smisym.compile(steep).fields == 4
+
+
+def test_ranks_of_piecewise_links_are_means() -> None:
+    """relu(z1): the rank is one on a half of the fields, within four standard errors of 1/2."""
+    declared = SMI(("relu(z1)",), ("z1",))
+    assert not is_analytic(link_of(declared).program)
+    assert abs(rank(declared, 4096) - 0.5) < 4 * 0.5 / 64
+    with pytest.raises(InputError, match="of rank 0 at some fields and 1 at others"):
+        Surface(link_of(declared)).rank()
+
+
+@pytest.mark.parametrize(
+    ("expression", "analytic"),
+    [
+        ("z1*z2 + exp(z1)", True),
+        ("z1**2/(1 + z2**2)", True),
+        ("2**(1/2)*z1", True),
+        ("z1 + sign(z2)", False),
+        ("sqrt(1 + z1**2)", False),
+        ("abs(z1)", False),
+        ("max(z1, z2)", False),
+        ("log(1 + z1**2)", False),
+    ],
+)
+def test_what_counts_as_analytic(expression: str, analytic: bool) -> None:
+    assert is_analytic(link_of(SMI((expression,), ("z1", "z2"))).program) is analytic
+
+
+def test_hardmax_is_not_analytic() -> None:
+    assert not is_analytic(link_of(Architecture(3, (Attention(activation="hardmax"),))).program)
+
+
+def test_derivatives_that_overflow_are_told() -> None:
+    """exp(1000 z): no derivative in floats at z = 2, one at z = 0.1."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = ranks(lambda Z: np.exp(1000 * Z), np.array([[2.0], [0.1]]), np.arange(1), analytic=False)
+    np.testing.assert_array_equal(found, [-1, 1])
+
+
+def test_complex_steps_through_two_saturated_tokens() -> None:
+    """The derivative of a logistic function far out, against a(1 - a) from the real values: no infinity, no NaN."""
+    logistic = kernels()["logistic"]
+    x = np.array([[-900.0], [-500.0], [-1.0], [0.0], [2.0], [30.0], [900.0]])
+    value, J = jacobian(logistic, x, np.arange(1))
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(logistic(x), expit(x), rtol=1e-14)
+    np.testing.assert_allclose(value, expit(x), rtol=1e-14)
+    np.testing.assert_allclose(J[:, 0], expit(x) * expit(-x), rtol=1e-13)
