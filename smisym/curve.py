@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from smisym.branch import Branch, Stage, extend, scout
+from smisym.branch import extend, scout
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
 from smisym.solution import Result, Solution, mean_and_error
+from smisym.stages import Branch, Stage
 from smisym.state_evolution import FixedPoint, check_alpha, state_evolution
 
 

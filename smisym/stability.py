@@ -14,15 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from smisym.branch import (
-    LAST,
-    Branch,
-    highest,
-    refine_crossing,
-    scout,
-    trace,
-    trivial_coordinates,
-)
+from smisym.branch import LAST, refine_crossing, scout, trace, trivial_coordinates
 from smisym.charts import LevelSet
 from smisym.errors import InputError
 from smisym.growth import clear_growth, growth_at_zero, growth_of
@@ -30,6 +22,7 @@ from smisym.hermite import first_order
 from smisym.model import Model
 from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, affordable
 from smisym.solution import Result, Solution, mean_and_error
+from smisym.stages import Branch, highest
 
 # Points of one scramble of the map that follows the branch to perfect recovery.
 _ARRIVAL_POINTS, _FEWEST_POINTS = 256, 128
