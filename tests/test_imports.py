@@ -19,7 +19,8 @@ ORDER = [
     "roots", "numeric",
     "image", "around_image", "central_limit", "channel", "integration", "model", "hermite", "overlap_map",
     "state_evolution", "growth", "stages", "branch", "curve", "stability", "free_entropy", "prediction", "samples",
-    "alignment", "gamp", "sweep", "render.numbers", "render.outline", "render.mathml", "render.markdown", "render.latex",
+    "alignment", "gamp", "sweep", "render.numbers", "render.outline", "render.mathml", "render.markdown",
+    "render.latex",
     "render.html", "render.files", "render.report", "render", "plot_parts", "plots", "shipped", "terminal", "analysis",
     "cli", "__main__", "",
 ]  # fmt: skip
