@@ -6,12 +6,14 @@ declarations keep their numbers unless they are named): python docs/architecture
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sympy as sp
 
 import smisym
@@ -89,9 +91,9 @@ DEARER = {"OnPoints": 2048, "OnSlices": 1024, "sampled": 2048}
 
 
 def closed_form(declared: Architecture | SMI) -> sp.Expr | None:
-    """The first threshold where the moments are elementary: one layer of noiseless attention without a mask."""
+    """The first threshold where the moments are elementary."""
     if isinstance(declared, SMI):
-        return {"z1*z2": None, "sign(z1*z2)": sp.pi**2 / 4, "abs(z1)": sp.Rational(1, 2)}.get(declared.expressions[0])
+        return expressions_closed_form(declared)
     layer = declared.layers[-1]
     alone = len(declared.layers) == 1 or declared.limit == "ode"
     if len(declared.layers) == 2 and declared.output == "sequence" and declared.tokens >= 4:
@@ -99,13 +101,72 @@ def closed_form(declared: Architecture | SMI) -> sp.Expr | None:
         return tied(declared.tokens, 1, softmax=True)
     if layer.heads > 1 and declared.combine == "sum":
         return None
-    if not alone or declared.noise or layer.mask or layer.activation == "hardmax":
+    if not alone or declared.noise:
         return None
+    if layer.activation == "hardmax":
+        return cones(declared)
+    if layer.mask:
+        # Known up to a sign, the fields are as good as their Gram matrix.
+        return tied(declared.tokens, 1, softmax=False) if causal_shows_all(declared) else None
     slices = layer.heads if declared.head_layout == "split" else 1
     softmax = layer.activation == "softmax"
     if layer.tied:
         return tied(declared.tokens, layer.rank, softmax) / slices
     return untied(declared.tokens) / slices if softmax and layer.rank == 1 else None
+
+
+def expressions_closed_form(declared: SMI) -> sp.Expr | None:
+    """Outputs that show the square of one field, or the angle of two."""
+    (expression,), names = declared.parsed(), [s for row in declared.symbols() for s in row]
+    if len(names) == 1 and sp.simplify(expression.xreplace({names[0]: X}) ** 2) == X**2:
+        return tied(1, 1, softmax=False)
+    return cones(declared) if len(names) == 2 else None
+
+
+X = sp.Symbol("x", real=True)
+
+
+def cones(declared: Architecture | SMI) -> sp.Expr | None:
+    """For an even output that is constant on cones of two numbers, whose edges are multiples of pi/8; None elsewhere.
+
+    On a cone |z|^2 has mean 2 and z z^T - I = (cos 2t, sin 2t) as a traceless matrix, averaged over the angle t.
+    """
+    link = smisym.compile(declared).link
+    if link.fields * link.tokens != 2:
+        return None
+    edges = [k * sp.pi / 8 for k in range(9)]
+    # The output at three angles and two radii in every cell; turned by pi it must be the same.
+    inside = np.array([[float(a) + (float(b) - float(a)) * part for part in (0.1, 0.5, 0.93)] for a, b in pairs(edges)])
+    Z = np.stack([np.cos(inside), np.sin(inside)], axis=-1).reshape(-1, link.fields, link.tokens)
+    seen = link(Z).reshape(8, 3, -1)
+    same = np.allclose(seen, seen[:, :1]) and all(np.allclose(link(f * Z), link(Z)) for f in (2.3, -1.0))
+    if not same:
+        return None
+    total = sp.Integer(0)
+    for y in np.unique(seen[:, 0], axis=0):
+        own = [cell for cell, value in zip(pairs(edges), seen[:, 0], strict=True) if np.allclose(value, y)]
+        width = sum(b - a for a, b in own)
+        moments = [sum(sp.integrate(f(2 * X), (X, a, b)) for a, b in own) / width for f in (sp.cos, sp.sin)]
+        total += width / sp.pi * sum(m**2 for m in moments)
+    # One field on two tokens: || . ||_F^2.  Two fields on one: the map M -> G M G on the identity, which is positive.
+    return sp.nsimplify(1 / (total * link.tokens)) if total else None
+
+
+def pairs(values: list[Any]) -> list[tuple[Any, Any]]:
+    return list(itertools.pairwise(values))
+
+
+def causal_shows_all(declared: Architecture) -> bool:
+    """Whether a causal mask on three tokens and more shows the fields up to one sign: solved by sympy on three.
+
+    Further tokens add rows, which show their fields in turn.
+    """
+    layer, T = declared.layers[0], declared.tokens
+    if layer.mask != "causal" or T < 3 or not layer.tied or layer.rank > 1 or layer.activation != "softmax":
+        return False
+    h, a = sp.symbols("h1:4"), sp.symbols("a1:4")
+    found = sp.solve([h[i] * (h[j] - h[i]) - a[k] for k, (i, j) in enumerate([(1, 0), (2, 0), (2, 1)])], h, dict=True)
+    return len(found) == 2 and all(sp.simplify(found[0][x] + found[1][x]) == 0 for x in h)
 
 
 def tied(tokens: int, rank: int, softmax: bool) -> sp.Expr:
@@ -214,8 +275,10 @@ alpha at which state evolution leaves Q = 0, with one standard error (or the cha
 random numbers are used). A closed form is exact: its moments were taken symbolically, and the number beside it
 confirms it. Second way: the same number without any chart or integrator (`tests/second_way.py` makes
 `second_way.json`), from random walks that start at the truth, which is a sample of its own posterior; from draws of
-fields and outputs sorted into bins, where outputs have at most two coordinates (in brackets: how much bins of twice the
-width change it, always upwards); or from all solutions found from many starts, where they are finitely many.
+fields and outputs sorted into bins, where outputs have at most two coordinates (in brackets: by how much bins of twice
+the width raise it; the limit of narrow bins lies lower by one to two times as much); from all solutions found from
+many starts, where they are finitely many; or from nested quadratures over the fields of the first layers and the
+scores of the last one.
 
 | architecture | P | chart | free | branches | first threshold | closed form | second way |
 |---|---|---|---|---|---|---|---|

@@ -2,7 +2,8 @@
 
 * draws of fields and outputs sorted into bins, where an output has at most two coordinates (:mod:`oracles_binning`);
 * random walks from the truth (:mod:`oracles_walking`);
-* all solutions from many starts, where an output leaves finitely many fields (:mod:`oracles_roots`).
+* all solutions from many starts, where an output leaves finitely many fields (:mod:`oracles_roots`);
+* nested quadratures over scores and fields, for tied layers of rank one (:mod:`oracles_thresholds`).
 
 ``python tests/second_way.py [NAME ...]`` writes what each of the cases named (all, if none is) gives to
 docs/second_way.json, which docs/architectures.py shows beside its own numbers.
@@ -22,11 +23,12 @@ from cases import CASES, FAMILIES
 from oracles_binning import binned_rate
 from oracles_fields import exchanges, shown
 from oracles_roots import finite_rate
+from oracles_thresholds import lower_grid, lower_sobol, susceptibilities
 from oracles_walking import Walk, invariances, level_set_rate, likelihood_rate
 from specs import spec
 
 import smisym
-from smisym import Architecture
+from smisym import Architecture, Attention
 
 # Samples of the first computation; what takes more than some seconds is marked slow.
 BINS = {
@@ -55,8 +57,32 @@ SLOW_BINS = {
     "L2-T2-c0": 512,
     "L3-T2-mixed": 1024,
 }
-# log2 of the draws, and replicates, where a narrow ridge needs narrow bins: without skip, mixing is nearly singular.
-FINE = {"L2-T2-c0": (22, 4)}
+# By nested quadratures, in test_physics.py: nodes of the last layer's scores on a side; points of the fields of the
+# others, on a side of a grid, or (log2, as scrambled Sobol points) in four scrambles.
+QUADRATURE = {
+    **{name: (40, 160) for name, case in CASES.items() if name.startswith("L2-T2") and name != "L2-T2-c0"},
+    "L2-T3": (14, 12),
+    "L3-T2": (28, 14),
+}
+# Rows of docs/architectures.py that are no case of their own, by bins.
+DOCUMENTED = {
+    "doc-noise-0.01": Architecture(2, (Attention(),), noise=0.01),
+    "doc-noise-0.0001": Architecture(2, (Attention(),), noise=0.0001),
+    "doc-causal-first": Architecture(2, (Attention(mask="causal"), Attention())),
+    "doc-tied-on-untied": Architecture(2, (Attention(tied=False), Attention())),
+    # The link is the exact one, whatever posteriors make of the sum.
+    "doc-committee": Architecture(
+        2, (*[Attention(readout=0.125)] * 8, Attention()), limit="first_order", statistic="gaussian"
+    ),
+}
+# log2 of the draws, and replicates, where a narrow ridge needs narrow bins (without skip, mixing is nearly singular).
+FINE = {
+    "L2-T2-c0": (22, 4),
+    "doc-noise-0.0001": (22, 4),
+    "doc-causal-first": (22, 4),
+    "doc-tied-on-untied": (22, 4),
+    "doc-committee": (22, 2),
+}
 
 
 @dataclass(frozen=True)
@@ -112,12 +138,16 @@ class Second:
 
 
 def declared(name: str) -> Any:
+    if name in DOCUMENTED:
+        return DOCUMENTED[name]
     return FAMILIES[name].declared if name in FAMILIES else CASES[name].architecture
 
 
 def second(name: str) -> Second:
     """The first threshold of one case by its second way."""
-    if name in {**BINS, **SLOW_BINS}:
+    if name in QUADRATURE:
+        return nested(name)
+    if name in {**BINS, **SLOW_BINS, **DOCUMENTED}:
         model = smisym.compile(declared(name))
         log_n, replicates = FINE.get(name, (19, 8))
         found = binned_rate(coordinates(model), model.fields, model.tokens, log_n=log_n, replicates=replicates)
@@ -132,6 +162,20 @@ def second(name: str) -> Second:
     # A slice of the embedding has as many times more samples per dimension as there are slices.
     values = (net.slices * x for x in (walk.rate, walk.error, 0.0, walk.drift, walk.drift_error))
     return Second(way, *values)
+
+
+def nested(name: str) -> Second:
+    """The largest susceptibility of tied layers of rank one; its error from a coarser grid, or from scrambles."""
+    case, (outer, points) = CASES[name], QUADRATURE[name]
+    layers, tokens = case.layers, case.tokens
+    if (len(layers), tokens) == (2, 2):
+        fine = susceptibilities(layers, tokens, lower_grid(points), outer=outer).max()
+        coarse = susceptibilities(layers, tokens, lower_grid(3 * points // 4), outer=3 * outer // 4).max()
+        return Second("nested quadrature", fine, abs(fine - coarse))
+    lower = [lower_sobol(len(layers) - 1, tokens, points, seed) for seed in range(4)]
+    chi = np.array([susceptibilities(layers, tokens, one, outer=outer) for one in lower])
+    rates = chi[:, chi.mean(axis=0).argmax()]
+    return Second("nested quadrature", rates.mean(), rates.std(ddof=1) / 2)
 
 
 # ------------------------------------------------------------------------------------------------------------- bins
@@ -202,7 +246,7 @@ PATH = Path(__file__).parent.parent / "docs" / "second_way.json"
 
 def main(names: list[str]) -> None:
     """Measure these cases, or all; the file is written after each."""
-    every = [*BINS, *SLOW_BINS, *WALKS, *SLOW_WALKS, *SLOW_ROOTS]
+    every = [*QUADRATURE, *BINS, *SLOW_BINS, *DOCUMENTED, *WALKS, *SLOW_WALKS, *SLOW_ROOTS]
     if unknown := set(names) - set(every):
         sys.exit(f"no case is called {sorted(unknown)}; cases: {every}")
     known = json.loads(PATH.read_text()) if PATH.exists() else {}

@@ -15,14 +15,12 @@ from cases import CASES, FAMILIES
 from oracles_binning import binned_rate
 from oracles_roots import finite_rate
 from oracles_walking import Walk
-from second_way import BINS, SLOW_BINS, SLOW_ROOTS, SLOW_WALKS, WALKS, declared, network, second, walked
+from second_way import BINS, QUADRATURE, SLOW_BINS, SLOW_ROOTS, SLOW_WALKS, WALKS, declared, network, second, walked
 
 import smisym
 
 # Where g_out(y, 0, I) is not zero there is no threshold to be found twice: test_multi_index.py.
 TRIVIAL = {"committee-of-two", "two-outputs", "noisy-expression", "no-inverse", "curved-cell", "bounded"}
-# By nested quadratures, in test_physics.py.
-QUADRATURE = {"L2-T3", "L3-T2"} | {name for name in CASES if name.startswith("L2-T2")} - {"L2-T2-c0"}
 
 
 def test_every_case_has_two_ways() -> None:
