@@ -15,33 +15,23 @@ from typing import Any
 import numpy as np
 
 from smisym.branch import LAST, refine_crossing, scout, trace, trivial_coordinates
-from smisym.charts import LevelSet
 from smisym.errors import InputError
 from smisym.growth import clear_growth, growth_at_zero, growth_of
 from smisym.hermite import first_order
 from smisym.model import Model
+from smisym.over_outputs import by_quadrature, can_be_integrated, first_threshold
 from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, affordable
 from smisym.solution import Result, Solution, mean_and_error
 from smisym.stages import Branch, highest
 
 # Points of one scramble of the map that follows the branch to perfect recovery.
 _ARRIVAL_POINTS, _FEWEST_POINTS = 256, 128
-# Lattice over the coordinates of y: points a side, raised until the first threshold moves less than the tolerance;
-# share of the mass below which a point of it is left out; tolerance of the inner integrals by free dimensions.
-_SIDES = {2: (24, 36, 54, 80, 120), 3: (16, 24, 36)}
-# One coordinate of y: panels, Gauss nodes of each, halvings, and the share of the whole that a panel may miss.
-_PANELS, _NODES, _HALVINGS, _PANEL_TOL = 32, 8, 16, 1e-7
-_SIDE_TOL = 3e-5
-_NEGLIGIBLE = 1e-12
-# The lattice reaches so far that its outer half carries less than this share of the rate, up to a largest reach.
-_TAIL, _FARTHEST = 1e-6, 100.0
 # Rate of growth below which a direction is hard: squares of what integration leaves in g_out.
 _NO_RATE = 1e-5
 # Relative statistical errors below this are none at all.
 _TOO_GOOD = 1e-9
 # Change under refinement, relative, above which a quadrature over y is compared with sampling.
 _ROUGH = 1e-3
-_INNER = {0: 1e-12, 1: 1e-7, 2: 1e-6}
 KINDS = ("trivial", "weak", "hard", "perfect_stable", "perfect_amp")
 
 
@@ -87,7 +77,7 @@ def weak_recovery(
     """
     if stages is not None and stages < 1:
         raise InputError("stages", stages, "a whole number >= 1, or None for all", "use stages=1 for the first one")
-    if quadrature and not _can_be_integrated(model.model if isinstance(model, OverlapMap) else model):
+    if quadrature and not can_be_integrated(model.model if isinstance(model, OverlapMap) else model):
         raise InputError(
             "quadrature",
             True,
@@ -122,7 +112,7 @@ def weak_recovery(
         def solve(r: int, stage: Any = stage, previous: Any = previous) -> tuple[float, np.ndarray]:
             return _one(omap, r, stage.pivot, previous)
 
-        if previous is None and (_by_quadrature(omap.model) if quadrature is None else quadrature):
+        if previous is None and (by_quadrature(omap.model) if quadrature is None else quadrature):
             first, change = first_threshold(omap.model, _class_of(omap.model, stage))
             if change > _ROUGH * first:
                 # The law of y has edges that the lattice does not resolve: sampling may be better.
@@ -204,177 +194,6 @@ def _learned(stage: Any, previous: Any) -> list[int]:
 def _class_of(model: Model, stage: Any) -> tuple[int, ...]:
     """Blocks that a first stage learns, the pivot first."""
     return (stage.pivot, *[int(k) for k in np.flatnonzero(stage.active) if k != stage.pivot])
-
-
-def _by_quadrature(model: Model) -> bool:
-    """Whether the first threshold is better integrated over y than sampled."""
-    # With latent coordinates an output costs milliseconds, and a lattice has thousands: sampling is as good.
-    chart = model.level_set
-    return _can_be_integrated(model) and chart is not None and (chart.dimension == 1 or not chart.latents)
-
-
-def _can_be_integrated(model: Model) -> bool:
-    """Whether y has coordinates few enough to be integrated over."""
-    chart = model.level_set
-    return (
-        chart is not None
-        and chart.density
-        and (chart.dimension == 1 or chart.dimension in _SIDES)
-        and model.channel.free_dimensions <= 4
-    )
-
-
-def _chart(model: Model) -> LevelSet:
-    if model.level_set is None:
-        raise TypeError("no chart: there are no coordinates of y to integrate over")
-    return model.level_set
-
-
-def first_threshold(model: Model, blocks: tuple[int, ...]) -> tuple[float, float]:
-    """(alpha, error) of the first threshold of a class of blocks that grow together, by quadrature over y itself.
-
-    For outputs with at most three coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u,
-    on axes stretched by a sinh because the law may have a narrow ridge and wide tails, converges fast.  The error is
-    twice the last change under refinement.  No random numbers enter the value.
-    """
-    rtol = _INNER.get(model.channel.free_dimensions, 1e-2)
-    if _chart(model).dimension == 1:
-        return _on_a_line(model, blocks, rtol)
-    reach, values = 1.8, list[float]()
-    for side in _SIDES[_chart(model).dimension]:
-        value, tail = _first_at(model, blocks, side, reach, rtol)
-        while tail > _TAIL and reach < _FARTHEST:
-            reach *= 2
-            value, tail = _first_at(model, blocks, side, reach, rtol)
-        values.append(value)
-        if len(values) > 1 and abs(values[-1] - values[-2]) < max(_SIDE_TOL, 0.05 * rtol) * values[-1]:
-            break
-    # Ridges make the last digits converge slowly, hence the 2; the tails and the inner integrals leave about 1e-6.
-    return values[-1], max(2 * abs(values[-1] - values[-2]), 1e-6 * values[-1])
-
-
-def _on_a_line(model: Model, blocks: tuple[int, ...], rtol: float) -> tuple[float, float]:
-    """The first threshold where y is one number: panels, halved where they are not accurate.
-
-    The density of y may jump or diverge anywhere (at zero for products, at the edges of what signs allow).
-    """
-    sample = _chart(model).coordinates(model.observe(_random_fields(model))).values[:, 0]
-    narrow, wide = np.quantile(np.abs(sample), 1e-3), 3 * np.abs(sample).max()
-    edges = np.linspace(-1, 1, _PANELS + 1) * np.arcsinh(wide / narrow)
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-
-    def panels(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """(n, 1 + c c) integrals of the density and of the rates over each panel."""
-        half = 0.5 * (right - left)
-        s = (0.5 * (left + right))[:, None] + half[:, None] * nodes
-        log_density, rate = _rates(model, blocks, (narrow * np.sinh(s)).reshape(-1, 1), rtol)
-        density = np.exp(log_density).reshape(s.shape) * narrow * np.cosh(s) * weights * half[:, None]
-        return np.einsum("ns,nsk->nk", density, np.c_[np.ones(s.size), rate.reshape(s.size, -1)].reshape(*s.shape, -1))
-
-    left, right = edges[:-1], edges[1:]
-    whole = panels(left, right)
-    total, error = np.zeros(whole.shape[1]), np.zeros(whole.shape[1])
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (left + right)
-        first, second = panels(left, middle), panels(middle, right)
-        change = np.abs(first + second - whole)
-        size = total + (first + second).sum(axis=0)
-        scale = np.maximum(np.abs(size), 1e-3 * np.abs(size[1:]).max())
-        rough = (change > _PANEL_TOL * scale).any(axis=1)
-        total += (first + second)[~rough].sum(axis=0)
-        error += change[~rough].sum(axis=0)
-        left, right = np.r_[left[rough], middle[rough]], np.r_[middle[rough], right[rough]]
-        whole = np.concatenate([first[rough], second[rough]])
-        if not rough.any():
-            break
-    # Panels that are rough to the end sit on jumps and poles: what they hold is their error.
-    total += whole.sum(axis=0)
-    error += np.abs(whole).sum(axis=0)
-    value = total[0] / np.linalg.eigvalsh(total[1:].reshape(len(blocks), -1))[-1]
-    relative = error[0] / total[0] + error[1:].max() / np.abs(total[1:]).max()
-    return float(value), float(value * max(relative, 1e-6, 0.1 * rtol))
-
-
-def _random_fields(model: Model) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal((2048, model.fields, model.tokens))
-
-
-def _rates(model: Model, blocks: tuple[int, ...], u: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
-    """(log density of u (n,), rates (n, c, c) at which that output lets small overlaps of the blocks grow)."""
-    channel = model.channel
-    still, eye = np.zeros((len(u), model.fields, model.tokens)), np.eye(model.fields)
-    # A look at the density first: most of a lattice carries no mass, and no field has some of these outputs.
-    seen = channel.moments_at(u, still, eye, rtol=0.1).log_partition
-    log_density = np.where(np.isfinite(seen), seen, -np.inf)
-    rate = np.zeros((len(u), len(blocks), len(blocks)))
-    kept = log_density > np.log(_NEGLIGIBLE) + log_density.max()
-    moments = channel.moments_at(u[kept], still[kept], eye, cov=True, rtol=rtol)
-    log_density[kept] = moments.log_partition
-    dg = np.asarray(moments.dg)
-    rate[kept] = _block_rates(model, blocks, dg)
-    return log_density, rate
-
-
-def _block_rates(model: Model, blocks: tuple[int, ...], dg: np.ndarray) -> np.ndarray:
-    """(n, c, c) rates between unit matrices of the blocks from dg (n, P, T, P, T)."""
-    basis = model.symmetry.basis[list(blocks)]
-    unit = basis / np.sqrt(np.einsum("kij,kij->k", basis, basis))[:, None, None]
-    fed = np.einsum("nptas,kab,nqtbs->nkpq", dg, unit, dg, optimize=True)
-    return np.asarray(model.slices * np.einsum("jpq,nkpq->njk", unit, fed))
-
-
-def _first_at(model: Model, blocks: tuple[int, ...], side: int, reach: float, rtol: float) -> tuple[float, float]:
-    """The first threshold on one lattice, and the share of the rate that its outer half (in u) carries."""
-    channel = model.channel
-    u, measure, outer = _outputs(model, side, reach)
-    still, eye = np.zeros((len(u), model.fields, model.tokens)), np.eye(model.fields)
-    # A look at the density first: most of the lattice carries no mass.
-    seen = channel.moments_at(u, still, eye, rtol=0.1).log_partition + measure
-    # No field has some of these outputs.
-    seen = np.where(np.isfinite(seen), seen, -np.inf)
-    kept = seen > seen.max() + np.log(_NEGLIGIBLE)
-    moments = channel.moments_at(u[kept], still[kept], eye, cov=True, rtol=rtol)
-    log_weight = moments.log_partition + measure[kept]
-    weight = np.exp(log_weight - log_weight.max())
-    rates = weight[:, None, None] * _block_rates(model, blocks, np.asarray(moments.dg))
-    whole, far = rates.sum(axis=0), rates[outer[kept]].sum(axis=0)
-    return float(weight.sum() / np.linalg.eigvalsh(whole)[-1]), float(np.trace(far) / np.trace(whole))
-
-
-def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lattice over the space of u: points (n, K), the log of their measure (n,) and which lie far out (n,).
-
-    ``side`` (even) points an axis, to ``reach`` times the largest of some thousand random outputs.  Where the chart is
-    even, half of the lattice stands for the whole.
-    """
-    K, P, T = _chart(model).dimension, model.fields, model.tokens
-    fields = np.random.default_rng(0).standard_normal((2048, P, T))
-    # Tokens are exchangeable: with every exchange in the sample, its principal axes lie exactly along narrow ridges.
-    exchanged = np.concatenate([fields[:, :, list(order)] for order in itertools.permutations(range(T))])
-    sample = _chart(model).coordinates(model.observe(exchanged)).values
-    principal = np.linalg.eigh(sample.T @ sample)[1]
-    along = np.abs(sample @ principal)
-    narrow, wide = np.quantile(along, 0.25, axis=0), reach * along.max(axis=0)
-    step = 2 * np.arcsinh(wide / narrow) / side
-    axis = np.arange(side) + 0.5 - side / 2
-    grid = np.stack(np.meshgrid(*[axis] * K, indexing="ij"), axis=-1).reshape(-1, K)
-    grid = (grid[grid[:, 0] > 0] if _even(model) else grid) * step
-    u = narrow * np.sinh(grid)
-    return u @ principal.T, np.log(np.cosh(grid)).sum(axis=1), (np.abs(u) > 0.5 * wide).any(axis=1)
-
-
-def _even(model: Model) -> bool:
-    """Whether u and -u have one level set: every branch of one is a branch of the other, with the same weight."""
-    chart, rng = _chart(model), np.random.default_rng(0)
-    free = list(rng.standard_normal((len(chart.free_rows) * model.tokens, 16)))
-    u = rng.standard_normal((chart.dimension, 16))
-    latent = list(rng.standard_normal((len(chart.latents), 16)))
-    there, back = chart.solve(free, latent, list(u)), chart.solve(free, latent, list(-u))
-    points: np.ndarray = np.array(there.solved)
-    images: np.ndarray = np.array(back.solved)
-    if not np.array_equal(np.array(there.log_weight), np.array(back.log_weight)):
-        return False
-    return all(any(np.array_equal(point, image) for image in images) for point in points)
 
 
 def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers: int | None = None) -> Solution:

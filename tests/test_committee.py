@@ -11,7 +11,7 @@ from smisym import Attention as A
 from smisym.central_limit import CavityOfSum, skewness
 from smisym.derivation import Derivation
 from smisym.link import link_function
-from smisym.stability import first_threshold
+from smisym.over_outputs import first_threshold
 
 LINKS = {
     "committee": (Architecture(2, (*[A(readout=0.25)] * 4, A()), limit="first_order"), 4, 2, (4,)),

@@ -16,13 +16,11 @@ ORDER = [
     "charts.base",
     "charts.checking", "charts.matching", "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention",
     "charts.mixing", "charts.solving", "charts", "modes", "quadrature", "importance", "measure", "placing", "around",
-    "roots", "numeric",
-    "image", "around_image", "central_limit", "channel", "integration", "model", "hermite", "overlap_map",
-    "state_evolution", "growth", "stages", "branch", "curve", "stability", "free_entropy", "prediction", "samples",
-    "alignment", "gamp", "sweep", "render.numbers", "render.outline", "render.mathml", "render.markdown",
-    "render.latex",
-    "render.html", "render.files", "render.report", "render", "plot_parts", "plots", "shipped", "terminal", "analysis",
-    "cli", "__main__", "",
+    "roots", "numeric", "image", "around_image", "central_limit", "channel", "integration", "model", "hermite",
+    "overlap_map", "state_evolution", "growth", "stages", "branch", "curve", "over_outputs", "stability",
+    "free_entropy", "prediction", "samples", "alignment", "gamp", "sweep", "render.numbers", "render.outline",
+    "render.mathml", "render.markdown", "render.latex", "render.html", "render.files", "render.report", "render",
+    "plot_parts", "plots", "shipped", "terminal", "analysis", "cli", "__main__", "",
 ]  # fmt: skip
 # Where sympy may be imported: it stops at the model.
 SYMBOLIC = {

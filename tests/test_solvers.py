@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import smisym
-from smisym import branch, quadrature, stability
+from smisym import branch, over_outputs, quadrature
 from smisym.charts import Sheets
 from smisym.state_evolution import FixedPoint
 
@@ -63,7 +63,7 @@ def test_a_single_layer_recovers_at_its_counting_bound() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_half_of_an_even_lattice_stands_for_the_whole(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    half = stability._first_at(model(depth), (0,), 16, 3.6, 1e-8)
+    half = over_outputs._first_at(model(depth), (0,), 16, 3.6, 1e-8)
     chart = model(depth).level_set
 
     def upper(*at: Any) -> Sheets:
@@ -71,10 +71,10 @@ def test_half_of_an_even_lattice_stands_for_the_whole(depth: int, monkeypatch: p
         return dataclasses.replace(sheets, solved=sheets.solved[:1])
 
     one_branch = dataclasses.replace(chart, branches=1, solve=upper)
-    assert stability._even(model(depth))
-    assert not stability._even(dataclasses.replace(model(depth), level_set=one_branch))
-    monkeypatch.setattr(stability, "_even", lambda _: False)
-    assert stability._first_at(model(depth), (0,), 16, 3.6, 1e-8) == pytest.approx(half, rel=1e-9)
+    assert over_outputs._even(model(depth))
+    assert not over_outputs._even(dataclasses.replace(model(depth), level_set=one_branch))
+    monkeypatch.setattr(over_outputs, "_even", lambda _: False)
+    assert over_outputs._first_at(model(depth), (0,), 16, 3.6, 1e-8) == pytest.approx(half, rel=1e-9)
 
 
 def test_starts_are_different_questions() -> None:
