@@ -75,6 +75,39 @@ def test_a_wrong_chart_is_refused(name: str, change: Any, message: str, ruled: C
         smisym.compile(ARCHITECTURES[name])
 
 
+def first_sheet_alone(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
+    weights = [*sheets.log_weight] * (len(sheets.solved) // len(sheets.log_weight))  # one may stand for all
+    return dataclasses.replace(sheets, log_weight=[w if k == 0 else w - np.inf for k, w in enumerate(weights)])
+
+
+MANY_SHEETS = {
+    **{name: ARCHITECTURES[name] for name in ("two layers", "untied", "causal")},
+    "absolute value": smisym.SMI("abs(z1)", 1),
+    "cells": smisym.SMI("sign(z1*z2)", 2),
+    "sequence of two layers": Architecture(2, (Attention(), Attention()), output="sequence"),
+}
+
+
+@pytest.mark.parametrize("name", MANY_SHEETS)
+def test_a_chart_that_lacks_sheets_is_refused(name: str, ruled: Callable[[Any], None]) -> None:
+    """It gives the output back, with the right measure: only that some fields are nowhere tells."""
+    good = chart_of(MANY_SHEETS[name])
+    assert good.branches > 1
+    ruled(lambda _: spoilt(good, first_sheet_alone))
+    with pytest.raises(InputError, match="no sheet that holds the fields"):
+        smisym.compile(MANY_SHEETS[name])
+
+
+@pytest.mark.parametrize(("change", "message"), [(heavier, "log-weight"), (first_sheet_alone, "no sheet")])
+def test_a_wrong_chart_of_cells_is_refused(change: Any, message: str, ruled: Callable[[Any], None]) -> None:
+    """Discrete outputs: cells, on which nothing is solved for."""
+    good = chart_of(MANY_SHEETS["cells"])
+    assert good.dimension == 0
+    ruled(lambda _: spoilt(good, change))
+    with pytest.raises(InputError, match=message):
+        smisym.compile(MANY_SHEETS["cells"])
+
+
 def test_a_chart_with_too_few_coordinates_is_refused(ruled: Callable[[Any], None]) -> None:
     good = chart_of(ARCHITECTURES["untied"])
     ruled(lambda _: dataclasses.replace(good, dimension=good.dimension - 1))
@@ -89,9 +122,9 @@ OURS = [f for f in FAMILIES.values() if f.declared.noise == 0]
 def test_our_own_charts_pass(family: Any) -> None:
     """``compile`` refuses only charts of registered rules: of ours it says nothing where rounding spoils the check."""
     model = smisym.compile(family.declared)
-    if model.level_set is not None and model.level_set.dimension:
-        checks = check_chart("ours", model.link, model.level_set)
-        assert len(checks) == (1 if model.level_set.shared else 2)
+    if model.level_set is not None:
+        checks = check_chart("ours", model.link, model.level_set, whole=True)
+        assert len(checks) == (2 if model.level_set.shared else 3)
 
 
 def test_nearly_singular_mixing_compiles() -> None:

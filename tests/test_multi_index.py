@@ -11,6 +11,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
+from oracles_binning import binned_rate
 
 import smisym
 from smisym import SMI, Architecture, Attention
@@ -146,3 +147,33 @@ def test_rows_of_the_table_come_out_again(name: str) -> None:
     row = next(row for row in rows() if row["name"] == name)
     first = thresholds(dict(script["ROWS"])[name], 16384)[0]
     assert abs(first.alpha - row["alpha"]) < 5 * np.hypot(first.error, row["error"]) + 1e-6
+
+
+def test_odd_powers_have_one_real_root() -> None:
+    """(z1 z2)^3 shows what z1 z2 does; z1^3 z2 against draws sorted into bins of y."""
+    (cube,) = thresholds(SMI("z1**3*z2**3", 2), 512)
+    assert abs(cube.alpha - 0.59375) < 4 * cube.error + 1e-5
+    model = smisym.compile(SMI("z1**3*z2", 2))
+    assert model.level_set is not None
+    (found,) = smisym.weak_recovery(model, samples=512, stages=1).value
+    oracle = binned_rate(lambda Z, rng: Z[:, 0] ** 3 * Z[:, 1], 2, 1, log_n=19)
+    assert abs(found.alpha * oracle.rate - 1) < 4 * oracle.error / oracle.rate + 2 * oracle.width / oracle.rate
+    assert found.error < 1e-3 * found.alpha
+
+
+@pytest.mark.parametrize("text", ["z1**3", "2 - z1**5", "(z1*z2)**3 + 1"])
+def test_charts_of_odd_powers(text: str) -> None:
+    """The true fields lie on a sheet, whatever their signs."""
+    model = smisym.compile(SMI(text, 2 if "z2" in text else 1))
+    chart = model.level_set
+    assert chart is not None
+    assert chart.dimension == 1
+    Z = np.random.default_rng(3).standard_normal((200, model.fields, 1))
+    u = chart.coordinates(model.observe(Z)).values
+    latent = [np.zeros(len(Z))] * len(chart.latents)
+    sheets = chart.solve([], latent, list(u.T))
+    outputs = [model.link(np.stack(solved, axis=1)[:, :, None])[:, 0] for solved in sheets.solved]
+    there = [np.isfinite(np.broadcast_to(w, (len(Z),))) for w in sheets.log_weight]
+    assert np.any(there, axis=0).all()
+    for own, ok in zip(outputs, there, strict=True):
+        np.testing.assert_allclose(own[ok], u[ok, 0], rtol=1e-9, atol=1e-12)

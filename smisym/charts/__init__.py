@@ -43,8 +43,9 @@ def register_chart(name: str, rule: Rule) -> None:
 
     rule
         LinkFunction -> :class:`LevelSet`, or a :class:`Refusal` with its reason in one sentence.  Match the structure
-        of ``link.program``, never a name.  ``compile`` holds its chart against the link (co-area formula, at random
-        points) and refuses a wrong one with an InputError.
+        of ``link.program``, never a name.  ``compile`` holds its chart against the link at random points (it gives the
+        output back, its measure obeys the co-area formula, random fields lie on some sheet) and refuses a wrong one
+        with an InputError.
 
     Raises InputError for a name that is taken.
     """
@@ -76,7 +77,7 @@ def _checked(name: str, link: LinkFunction, found: LevelSet) -> tuple[tuple[str,
     Ours are held against the link in the tests: here a misfit is what rounding makes of nearly singular mixing.
     """
     try:
-        return check_chart(name, link, found)
+        return check_chart(name, link, found, whole=name not in _OURS)
     except InputError:
         if name in _OURS:
             return ()
@@ -85,7 +86,8 @@ def _checked(name: str, link: LinkFunction, found: LevelSet) -> tuple[tuple[str,
 
 CHECKED = (
     "Whoever found it, a chart must give the output back, and its measure must be that of the surface $f(Z) = y$ in "
-    "the space of the fields: both are checked whenever the model is compiled."
+    "the space of the fields: both are checked whenever the model is compiled. That no sheet is missing is checked too "
+    "where the rule is a registered one (of the others, in the tests)."
 )
 REMEDY = (
     "A rule of one's own is added with smisym.register_chart: it supplies the free fields, the others solved for as "

@@ -1,4 +1,4 @@
-"""A chart held against the link alone: does it give the output back, and is its measure that of the surface?
+"""A chart held against the link alone: does it give the output back, hold every field, and measure the surface?
 
 The measure on {Z : f(Z) = y} must be the surface measure over sqrt(pdet J J^T), J = df/dZ, up to a factor that depends
 on y alone (co-area formula): log_weight - log vol(dZ/d(coordinates)) + log sqrt(pdet J J^T) is the same all over it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from smisym.charts.base import FLAT, LINE, SCALE, Arrays, LevelSet, Sheets
 from smisym.errors import InputError
@@ -21,6 +22,8 @@ _OUTPUTS, _POINTS, _SPREAD = 3, 4, 0.2
 # log-measure.
 _STEP, _SAME, _EVEN = 2e-4, 1e-5, 1e-3
 _DIFFERENCES = ((1.0, 2 / 3), (-1.0, -2 / 3), (2.0, -1 / 12), (-2.0, 1 / 12))
+# Random fields that must lie on a sheet, starts of the search for each, and gaps that count as infinite there.
+_TRUTHS, _STARTS, _HUGE = 8, 32, 1e6
 # Left out: points where chart or surface is bent so much that differences tell little, and larger fields.
 _COND, _FAR = 1e4, 1e3
 _LATENT: dict[str, Callable[[np.ndarray], np.ndarray]] = {LINE: np.sinh, SCALE: np.exp, FLAT: np.asarray}
@@ -31,13 +34,11 @@ _LOG_SLOPE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def check_chart(name: str, link: LinkFunction, chart: LevelSet) -> tuple[tuple[str, str], ...]:
+def check_chart(name: str, link: LinkFunction, chart: LevelSet, *, whole: bool) -> tuple[tuple[str, str], ...]:
     """(statement, how) of what was verified of a chart at random points; InputError where it is wrong.
 
-    Charts of discrete outputs are open cells, with nothing to solve for: nothing is checked.
+    whole: also whether random fields lie on some sheet, which takes a search (seconds with many branches).
     """
-    if chart.dimension == 0:
-        return ()
     rng = np.random.default_rng(7)
     changes, spreads = [], []
     for _ in range(_OUTPUTS):
@@ -58,11 +59,78 @@ def check_chart(name: str, link: LinkFunction, chart: LevelSet) -> tuple[tuple[s
             changes.append(float((np.abs(link.raw(points[there]) - raw) / (1 + np.abs(raw))).max()))
         if not chart.shared:
             spreads.append(_spread(link, chart, x, u, points, sheets, log_weight, there))
-    return _verdict(name, changes, [spread for spread in spreads if spread is not None])
+    found = _verdict(name, changes, [spread for spread in spreads if spread is not None])
+    return found + (_reached(name, link, chart) if whole else ())
+
+
+def _reached(name: str, link: LinkFunction, chart: LevelSet) -> tuple[tuple[str, str], ...]:
+    """Whether random fields lie on a sheet of the chart of their output: a missing one would cut the level set."""
+    truths = np.random.default_rng(11).standard_normal((_TRUTHS, link.fields, link.tokens))
+    met = 0
+    for Z in truths:
+        try:
+            with np.errstate(all="ignore"):
+                u = chart.coordinates(link.observe(Z[None])).values
+        except InputError:
+            continue  # an output of which rounding leaves too little, which the chart says
+        if chart.dimension and not _steady(link, chart, Z):
+            continue
+        if not _is_reached(link, chart, Z, u):
+            raise InputError(
+                f"chart {name!r}",
+                f"no sheet that holds the fields {Z.round(3).tolist()}, from which the output was made",
+                "every point of the level set on one of the sheets",
+                "add the branch of solve that is missing, or count the sheets in branches",
+            )
+        met += 1
+    return (("every $Z$ lies on a sheet of the chart of its output", f"{met} random fields"),) if met else ()
+
+
+def _is_reached(link: LinkFunction, chart: LevelSet, Z: np.ndarray, u: np.ndarray) -> bool:
+    """Least squares from Z to the sheets, over the latent coordinates and along the directions, from several starts."""
+    latents = len(chart.latents)
+    free = Z[list(chart.free_rows)].reshape(-1, 1)
+    target = Z[list(chart.solved_rows)].ravel()
+    rng = np.random.default_rng(13)
+
+    def gaps(latent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(branches, n) of what is missing to Z on each sheet, and the log-weights (branches,) there."""
+        points, sheets = _points(link, chart, np.concatenate([free, latent[:, None]]), u)
+        missing = points[:, 0, list(chart.solved_rows)].reshape(chart.branches, -1) - target
+        for b in range(chart.branches if chart.directions else 0):
+            along = np.array([_columns(d, 1).ravel() for d in sheets.directions[b]]).T
+            missing[b] -= along @ np.linalg.lstsq(along, missing[b], rcond=None)[0]
+        return missing, _log_weights(sheets, chart, np.concatenate([free, latent[:, None]]))[:, 0]
+
+    def there(latent: np.ndarray) -> bool:
+        missing, weight = gaps(latent)
+        with np.errstate(invalid="ignore"):
+            return bool(((np.abs(missing).max(axis=1) < _SAME * (1 + np.abs(Z).max())) & (weight > -np.inf)).any())
+
+    def search(b: int, start: np.ndarray, loss: str) -> np.ndarray:
+        found = least_squares(
+            lambda x: np.clip(np.nan_to_num(gaps(x)[0][b], nan=_HUGE), -_HUGE, _HUGE), start, loss=loss
+        )
+        return np.asarray(found.x)
+
+    for number in range(_STARTS if latents else 1):
+        start = rng.standard_normal(latents)
+        if there(start):
+            return True
+        for b in range(chart.branches if latents else 0):
+            end = start
+            if number % 2:
+                # Where one field is a wild function of the coordinates, the others must not be drowned by it.
+                end = search(b, start, "cauchy")
+            if there(search(b, end, "linear")):
+                return True
+    return False
 
 
 def _steady(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> bool:
     """Whether rounding leaves the output and the fields alone: near singular mixing and far out it does not."""
+    if not chart.dimension:
+        return True
     J = _jacobian(link, Z)
     if np.abs(Z).max() > _FAR or not np.isfinite(J).all():
         return False
@@ -154,7 +222,9 @@ def _spread(
             along = np.zeros((link.fields, link.tokens))
             along[list(chart.solved_rows)] = _columns(direction, x.shape[1])[:, j].reshape(-1, link.tokens)
             frame.append(along.ravel())
-        normal = np.linalg.svd(_jacobian(link, points[b, j]), compute_uv=False)[: chart.dimension]
+        normal = np.ones(1)
+        if chart.dimension:
+            normal = np.linalg.svd(_jacobian(link, points[b, j]), compute_uv=False)[: chart.dimension]
         along_set = np.linalg.svd(np.array(frame), compute_uv=False) if frame else np.ones(1)
         if len(frame) != link.fields * link.tokens - chart.dimension:
             raise InputError(

@@ -37,6 +37,23 @@ SOURCE = "solved by sympy; checked at random fields when compiled"
 Fields = tuple[sp.Symbol, ...]
 
 
+class OddRoot(sp.Function):
+    """The real root of an odd degree; args (number, degree)."""
+
+    is_real = True
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\sqrt[{self.args[1]}]{{{printer._print(self.args[0])}}}"
+
+
+# What lambdified solutions may call.
+_MODULES: list[Any] = [
+    {"OddRoot": lambda x, degree: np.sign(x) * np.abs(x) ** (1.0 / degree)},
+    "scipy",
+    "numpy",
+]
+
+
 @dataclass(frozen=True)
 class _Sheet:
     """One solution on one orthant.
@@ -208,11 +225,10 @@ def _solve_piece(here: list[sp.Expr], fields: Fields, outputs: Fields, signs: di
 
 
 def _pole(expression: sp.Expr, field: sp.Symbol) -> bool:
-    """Whether the expression is divided by the field."""
-    return bool(
-        field in sp.denom(sp.together(expression)).free_symbols
-        and sp.denom(sp.together(expression)).subs(field, 0) == 0
-    )
+    """Whether the expression, or what a root in it is taken of, is divided by the field."""
+    below = sp.denom(sp.together(expression))
+    divided = field in below.free_symbols and below.subs(field, 0) == 0
+    return bool(divided) or any(_pole(root.args[0], field) for root in expression.atoms(OddRoot))
 
 
 def _eliminations(
@@ -255,8 +271,12 @@ def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
     if expression.is_polynomial(field) and sp.degree(expression, field) > 2:
         power = sp.Poly(expression, field)
         # Only pure powers: general cubics have three complex-looking roots.
-        if any(m not in (0, power.degree()) for (m,) in power.monoms()):
+        degree = power.degree()
+        if any(m not in (0, degree) for (m,) in power.monoms()):
             return []
+        if degree % 2:
+            # The real root: sympy's is the principal one, complex where the argument is negative.
+            return [OddRoot(sp.together((output - power.coeff_monomial(1)) / power.LC()), degree)]
     if len(_generators(expression, field)) > 1:
         # z + tanh(z) = y and the like: sympy has no inverse, and takes minutes to say so.
         return []
@@ -315,8 +335,7 @@ def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays
     """Numpy code of one sheet: every field, and the log-weight."""
     arguments = [*sheet.free, *outputs]
     values = [sheet.solved.get(f, f) for f in fields]
-    modules: list[Any] = ["scipy", "numpy"]
-    numeric = sp.lambdify(arguments, [*values, sheet.weight], modules=modules, cse=True)
+    numeric = sp.lambdify(arguments, [*values, sheet.weight], modules=_MODULES, cse=True)
     fixed = [(i, sheet.signs[f]) for i, f in enumerate(fields) if f in sheet.signs and f in sheet.solved]
     constants = {k: float(value) for k, value in sheet.constants.items()}
     misses = _misses(sheet, fields)
@@ -355,7 +374,7 @@ Misses = Callable[[Arrays, Arrays], np.ndarray]
 
 def _misses(sheet: _Sheet, fields: Fields) -> Misses:
     """Where fields do not give the outputs that they were solved from."""
-    back = sp.lambdify(fields, list(sheet.shown.values()), modules=["scipy", "numpy"], cse=True)
+    back = sp.lambdify(fields, list(sheet.shown.values()), modules=_MODULES, cse=True)
 
     def misses(values: Arrays, u: Arrays) -> np.ndarray:
         with np.errstate(all="ignore"):
@@ -371,7 +390,7 @@ def _misses(sheet: _Sheet, fields: Fields) -> Misses:
 def _has_strangers(sheet: _Sheet, fields: Fields, outputs: Fields, numeric: Any, misses: Misses) -> bool:
     """Whether some solutions are none: at outputs of random fields and random coordinates."""
     rng = np.random.default_rng(1)
-    forward = sp.lambdify(fields, list(sheet.shown.values()), modules=["scipy", "numpy"], cse=True)
+    forward = sp.lambdify(fields, list(sheet.shown.values()), modules=_MODULES, cse=True)
     sign = np.array([[sheet.signs.get(f, 0)] for f in fields])
     truth, other = rng.standard_normal((2, len(fields), _PROBES))
     truth, other = (np.where(sign == 0, z, sign * np.abs(z)) for z in (truth, other))
@@ -421,7 +440,7 @@ def _uncovered(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, 
     flat = Z.reshape(_TRIALS, -1)
     hit = np.zeros(_TRIALS, dtype=bool)
     for sheet in sheets:
-        numeric = sp.lambdify([*sheet.free, *outputs], [sheet.solved.get(f, f) for f in fields], ["scipy", "numpy"])
+        numeric = sp.lambdify([*sheet.free, *outputs], [sheet.solved.get(f, f) for f in fields], _MODULES)
         here = [flat[:, i] for i, f in enumerate(fields) if f in sheet.free]
         with np.errstate(all="ignore"):
             again = np.stack([np.broadcast_to(v, (_TRIALS,)) for v in numeric(*here, *y.T)], axis=1)
