@@ -275,10 +275,9 @@ alpha at which state evolution leaves Q = 0, with one standard error (or the cha
 random numbers are used). A closed form is exact: its moments were taken symbolically, and the number beside it
 confirms it. Second way: the same number without any chart or integrator (`tests/second_way.py` makes
 `second_way.json`), from random walks that start at the truth, which is a sample of its own posterior; from draws of
-fields and outputs sorted into bins, where outputs have at most two coordinates (in brackets: by how much bins of twice
-the width raise it; the limit of narrow bins lies lower by one to two times as much); from all solutions found from
-many starts, where they are finitely many; or from nested quadratures over the fields of the first layers and the
-scores of the last one.
+fields and outputs sorted into bins, where outputs have at most two coordinates (extrapolated to narrow bins; in
+brackets: half of what that changed); from all solutions found from many starts, where they are finitely many; or from
+nested quadratures over the fields of the first layers and the scores of the last one.
 
 | architecture | P | chart | free | branches | first threshold | closed form | second way |
 |---|---|---|---|---|---|---|---|

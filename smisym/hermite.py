@@ -7,6 +7,7 @@ first order is three or more is hard at any alpha proportional to the dimension 
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 from scipy.stats import rankdata
@@ -17,26 +18,44 @@ _SAMPLES = 2**17
 # Standard errors beyond which an average is not zero: many are looked at.
 _CLEAR = 7.0
 _HIGHEST = 6
+# Products of one order that are tried at most: each takes about three milliseconds.
+_PRODUCTS = 20000
 
 
 def first_order(
-    model: Model, rows: tuple[int, ...], *, samples: int = _SAMPLES, highest: int = _HIGHEST, seed: int = 0
+    model: Model,
+    directions: np.ndarray,
+    beside: np.ndarray | None = None,
+    *,
+    samples: int = _SAMPLES,
+    highest: int = _HIGHEST,
+    seed: int = 0,
 ) -> int | None:
     """Smallest k with E[phi(y) He_k(z)] != 0 for some function phi and some product of Hermite polynomials of order k.
 
-    rows
-        Rows of Z that make up the direction: products of polynomials over all their entries are tried.
+    directions
+        (d, P), orthonormal: products of polynomials of the fields along these (on every token) are tried.
+    beside
+        (e, P), orthonormal and orthogonal to the directions: further ones that products may hold, beside at least one
+        factor along the directions; those that are as hard as these, as all three fields of sign(z1 z2 z3).
 
-    Returns None where nothing up to ``highest`` is clear of ``samples`` random draws (7 standard errors).
+    Returns None where nothing up to ``highest`` is clear of ``samples`` random draws (7 standard errors), or up to as
+    high an order as there are few enough products.
     """
     rng = np.random.default_rng([seed, 0x4E])
     Z = rng.standard_normal((samples, model.fields, model.tokens))
     y = model.channel.sample(Z, rng).y.reshape(samples, -1)
     features = _features(y)
-    entries = [Z[:, r, t] for r in rows for t in range(model.tokens)]
+    every = directions if beside is None else np.concatenate([directions, beside])
+    entries = np.einsum("dp,spt->dts", every, Z).reshape(-1, samples)
+    own = len(directions) * model.tokens
     polynomials = [_hermite(entry, highest) for entry in entries]
     for order in range(1, highest + 1):
+        if math.comb(len(entries) + order - 1, order) > _PRODUCTS:
+            return None
         for powers in _compositions(len(entries), order):
+            if not any(powers[:own]):
+                continue
             product = np.ones(samples)
             for table, power in zip(polynomials, powers, strict=True):
                 if power:

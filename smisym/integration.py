@@ -18,8 +18,9 @@ from smisym.image import Image, image_of
 from smisym.link import LinkFunction
 from smisym.measure import Measure, OnAllFields, OnLevelSet
 from smisym.numeric import OnPoints, OnSlices, numeric_measure
+from smisym.rank import jacobian_rank
 from smisym.statistic import Statistic
-from smisym.symmetry import Symmetry, jacobian_rank
+from smisym.symmetry import Symmetry
 
 
 def choose_measure(

@@ -14,8 +14,9 @@ from smisym.errors import NoChartError
 from smisym.integration import choose_measure, record_channel, record_statistic
 from smisym.link import LinkFunction, Observation, link_function
 from smisym.program import Program
+from smisym.rank import JacobianRanks, jacobian_rank
 from smisym.smi import SMI
-from smisym.symmetry import Symmetry, find_symmetry, jacobian_rank
+from smisym.symmetry import Symmetry, find_symmetry
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,6 +78,10 @@ class Model:
     def jacobian_rank(self, rows: tuple[int, ...], rng: np.random.Generator) -> float:
         """K_S: mean rank of df/dZ restricted to the given rows (theory of perfect recovery)."""
         return jacobian_rank(self.link, rows, rng)
+
+    def jacobian_ranks(self, rng: np.random.Generator) -> JacobianRanks:
+        """K_S for any subspaces S of R^P, at one set of random fields."""
+        return JacobianRanks(self.link, rng)
 
 
 def compile(architecture: Architecture | SMI | Program) -> Model:

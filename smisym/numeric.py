@@ -26,7 +26,7 @@ from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation
 from smisym.measure import Block, CavityOfFields, cavity_of_fields, log_whitening
 from smisym.program import is_analytic
-from smisym.rank import jacobian, ranks
+from smisym.rank import jacobian, jacobians, ranks
 from smisym.roots import SAME, Roots, along_line, distinct, from_starts, log_volume, newton
 
 # Random fields at which choices of entries are judged, at most so many choices, and choices tried.
@@ -80,7 +80,7 @@ class Surface:
     def rank(self) -> int:
         """Rank of the Jacobian at random fields: how many independent coordinates an output has."""
         Z = np.random.default_rng(0).standard_normal((_TRIALS, self.entries))
-        found = ranks(self, Z, np.arange(self.entries), analytic=is_analytic(self.link.program))
+        found = ranks(jacobians(self, Z, analytic=is_analytic(self.link.program)), np.eye(self.entries))
         if (found < found.max()).mean() > _SATURATED:
             raise InputError(
                 "link",

@@ -6,12 +6,20 @@ from collections.abc import Callable
 
 import numpy as np
 
+from smisym.errors import InputError
+from smisym.link import LinkFunction
+from smisym.program import is_analytic
+
 Function = Callable[[np.ndarray], np.ndarray]
 """(N, n) entries of the fields, real or complex -> (N, M), analytic where it is smooth."""
 
 STEP = 1e-30
 # Singular values below this share of the largest one count as zero.
 _ZERO = 1e-9
+# Derivatives along a direction that are below this share of the largest one say that it is never seen.
+_UNSEEN = 1e-12
+# Random fields at which ranks are taken: of links that have one rank at almost all, and of others.
+_ANALYTIC, _PIECEWISE = 16, 4096
 # Nearer to zero by these factors an activation that has saturated is itself again.
 _NEARER = (1.0, 0.5, 0.25, 0.125)
 
@@ -29,16 +37,24 @@ def jacobian(function: Function, Z: np.ndarray, unknown: np.ndarray) -> tuple[np
     return value, np.stack(columns, axis=2)
 
 
-def ranks(function: Function, Z: np.ndarray, unknown: np.ndarray, *, analytic: bool) -> np.ndarray:
-    """Rank (N,) of df/dZ[unknown] at each of the entries Z (N, n), -1 where the derivative overflows.
+def jacobians(function: Function, Z: np.ndarray, *, analytic: bool) -> list[np.ndarray]:
+    """df/dZ (N, M, n) at entries Z (N, n); for an analytic function also nearer to zero, by some factors.
 
     An analytic function has one rank at almost all fields.  Where activations saturate rounding hides some of it, so
-    that nearer fields are asked as well, and the largest rank holds for all.
+    that nearer fields are asked as well.
     """
-    if not analytic:
-        return _ranks(jacobian(function, Z, unknown)[1])
-    largest = max(int(_ranks(jacobian(function, near * Z, unknown)[1]).max()) for near in _NEARER)
-    return np.full(len(Z), largest)
+    every = np.arange(Z.shape[1])
+    return [jacobian(function, near * Z, every)[1] for near in (_NEARER if analytic else (1.0,))]
+
+
+def ranks(found: list[np.ndarray], span: np.ndarray) -> np.ndarray:
+    """Rank (N,) of each of the :func:`jacobians` on the columns of span (n, K), -1 where the derivative overflows.
+
+    Several jacobians are those of an analytic function: the largest rank holds for all.
+    """
+    if len(found) == 1:
+        return _ranks(found[0] @ span)
+    return np.full(len(found[0]), max(int(_ranks(J @ span).max()) for J in found))
 
 
 def _ranks(J: np.ndarray) -> np.ndarray:
@@ -46,3 +62,40 @@ def _ranks(J: np.ndarray) -> np.ndarray:
     values = np.linalg.svd(np.where(finite[:, None, None], J, 0.0), compute_uv=False)
     found = (values > _ZERO * np.maximum(values[:, :1], 1e-300)).sum(axis=1)
     return np.where(finite, found, -1)
+
+
+class JacobianRanks:
+    """Mean ranks of df/dZ on subspaces S of R^P (times all tokens), at one set of random standard normal fields.
+
+    f is given by its log-ratios (or by the output where it is not a softmax).  Used by the counting bound of perfect
+    recovery.  Raises :class:`~smisym.errors.InputError` where the derivative overflows at all fields.
+    """
+
+    def __init__(self, link: LinkFunction, rng: np.random.Generator) -> None:
+        self.fields, self.tokens = link.fields, link.tokens
+        analytic = is_analytic(link.program)
+        Z = rng.standard_normal((_ANALYTIC if analytic else _PIECEWISE, link.fields * link.tokens))
+        self._found = jacobians(link.of_entries, Z, analytic=analytic)
+
+    def __call__(self, directions: np.ndarray) -> tuple[float, float]:
+        """(mean, its standard error) of the rank on the span of directions (d, P); no error for analytic links."""
+        span = np.kron(np.asarray(directions, dtype=float).T, np.eye(self.tokens))
+        found = ranks(self._found, span)
+        found = found[found >= 0]
+        if not found.size:
+            raise InputError(
+                "link", "derivatives that overflow at all random fields", "finite ones", "rescale the link"
+            )
+        return float(found.mean()), float(found.std() / np.sqrt(len(found)))
+
+    def unseen(self) -> np.ndarray:
+        """(d, P), orthonormal: the directions along which the output never changes."""
+        J = np.concatenate([J[np.isfinite(J).all(axis=(1, 2))] for J in self._found])
+        moved = J.reshape(-1, self.fields, self.tokens).transpose(0, 2, 1).reshape(-1, self.fields)
+        _, values, directions = np.linalg.svd(moved, full_matrices=True)
+        return np.asarray(directions[(values > _UNSEEN * values[0]).sum() :])
+
+
+def jacobian_rank(link: LinkFunction, rows: tuple[int, ...], rng: np.random.Generator) -> float:
+    """Mean rank of df/dZ restricted to the given rows of Z: :class:`JacobianRanks`."""
+    return JacobianRanks(link, rng)(np.eye(link.fields)[list(rows)])[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,8 @@ from smisym.stages import Branch, highest
 
 # Points of one scramble of the map that follows the branch to perfect recovery.
 _ARRIVAL_POINTS, _FEWEST_POINTS = 256, 128
+# Up to so many rows, or blocks, all spans of them are counted.
+_ROWS = 12
 # Rate of growth below which a direction is hard: squares of what integration leaves in g_out.
 _NO_RATE = 1e-5
 # Relative statistical errors below this are none at all.
@@ -142,8 +145,7 @@ def weak_recovery(
             continue
         Q = omap.model.symmetry.matrix(coarse.stages[-1].q[-1]) if coarse.stages else np.zeros((omap.model.fields,) * 2)
         hard = _threshold(omap.model, "hard", [int(pivot)], math.inf, 0.0, Q)
-        rows = tuple(int(r) for r in np.flatnonzero(np.abs(hard.subspace).max(axis=0) > 1e-9))
-        order = first_order(omap.model, rows)
+        order = first_order(omap.model, hard.subspace, _beside(omap.model, ~learned, int(pivot)))
         # A first or second order grows at some finite alpha: that none was seen is the fault of the integrals.
         known &= order is None or order > 2
         found.append(replace(hard, order=order))
@@ -199,19 +201,20 @@ def _class_of(model: Model, stage: Any) -> tuple[int, ...]:
 def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers: int | None = None) -> Solution:
     """Perfect recovery: its local stability by counting, and where AMP arrives at it; a tuple of two Threshold.
 
-    perfect_stable: the largest dim S / K_S over spans S of rows, K_S the mean rank of df/dZ there (then
-    V -> E(V)^{-1}/alpha contracts).
+    perfect_stable: the largest dim S / K_S, K_S the mean rank of df/dZ on S (then V -> E(V)^{-1}/alpha contracts), over
+    spans S of rows, of blocks that symmetries leave, and what the output never sees; infinite under noise.
     perfect_amp: the largest alpha along the branch that vanishing side information follows.
     """
     omap = model if isinstance(model, OverlapMap) else OverlapMap(model, samples=samples, workers=workers)
     target = omap.model
     every = tuple(range(target.fields))
-    rows, alpha = counting(target)
+    span, alpha, uncertain = counting(target)
     eye = np.eye(target.fields)
+    rows = np.flatnonzero(np.abs(span).max(axis=0) > 1e-9)
     layers = tuple(sorted({target.row_layers[r] for r in rows}))
-    stable = Threshold("perfect_stable", layers, eye[list(rows)], alpha, 0.0, eye)
+    stable = Threshold("perfect_stable", layers, span, alpha, uncertain, eye)
     if math.isinf(alpha):
-        # Some rows are never pinned down by finitely many outputs: discrete ones leave cells.
+        # Something is never pinned down by finitely many outputs: discrete ones leave cells, noise blurs.
         never = Threshold("perfect_amp", tuple(sorted(set(target.row_layers))), eye, math.inf, 0.0, 0 * eye)
         return _solution(omap, [stable, never], Result.SUCCESS)
     small = omap.sibling(max(affordable(target, _ARRIVAL_POINTS), _FEWEST_POINTS) * omap.scrambles)
@@ -236,17 +239,48 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     return _solution(omap, [stable, arrival], Result.SUCCESS if solved else Result.NOISY)
 
 
-def counting(model: Model) -> tuple[tuple[int, ...], float]:
-    """(rows, alpha): the span of rows with the largest dim / rank of df/dZ, and that ratio."""
-    rng = np.random.default_rng(0)
-    best: tuple[tuple[int, ...], float] = ((), 0.0)
-    for size in range(1, model.fields + 1):
-        for rows in itertools.combinations(range(model.fields), size):
-            rank = model.jacobian_rank(rows, rng) * model.slices
-            ratio = size / rank if rank > 0 else math.inf
-            if ratio >= best[1]:
-                best = (rows, ratio)
+def _directions(model: Model, *blocks: int) -> np.ndarray:
+    """(d, P), orthonormal: what the blocks are made of."""
+    values, vectors = np.linalg.eigh(model.symmetry.basis[list(blocks)].sum(axis=0))
+    return np.asarray(vectors.T[np.abs(values) > 1e-9])
+
+
+def _beside(model: Model, hard: np.ndarray, pivot: int) -> np.ndarray:
+    """(e, P): the other directions that are hard."""
+    others = [_directions(model, int(k)) for k in np.flatnonzero(hard) if k != pivot]
+    return np.concatenate(others) if others else np.empty((0, model.fields))
+
+
+def counting(model: Model) -> tuple[np.ndarray, float, float]:
+    """(directions (d, P), alpha, its standard error) of the subspace S with the largest dim S / K_S.
+
+    Over spans of rows, of the blocks that symmetries leave, and the directions that the output never sees.
+    """
+    if model.link.noise:
+        return np.eye(model.fields), math.inf, 0.0
+    ranks = model.jacobian_ranks(np.random.default_rng(0))
+    unseen = ranks.unseen()
+    if len(unseen):
+        return unseen, math.inf, 0.0
+    best: tuple[np.ndarray, float, float] = (np.eye(model.fields), 0.0, 0.0)
+    for span in _spans(model):
+        rank, error = (model.slices * x for x in ranks(span))
+        ratio = len(span) / rank if rank > 0 else math.inf
+        if ratio >= best[1]:
+            best = (span, ratio, len(span) * error / rank**2 if rank > 0 else 0.0)
     return best
+
+
+def _spans(model: Model) -> Iterator[np.ndarray]:
+    """Subspaces (d, P): spans of rows and of blocks; with many rows, those of few and of all but few."""
+    P, eye = model.fields, np.eye(model.fields)
+    sizes = [size for size in range(1, P + 1) if P <= _ROWS or size <= 2 or size >= P - 1]
+    yield from (eye[list(rows)] for size in sizes for rows in itertools.combinations(range(P), size))
+    if model.symmetry.projectors and len(model.symmetry.basis) <= _ROWS:
+        blocks = [_directions(model, k) for k in range(len(model.symmetry.basis))]
+        for size in range(1, len(blocks)):
+            for chosen in itertools.combinations(blocks, size):
+                yield np.concatenate(chosen)
 
 
 def _coupled(omap: OverlapMap) -> list[Threshold]:
@@ -288,8 +322,7 @@ def _one(omap: OverlapMap, scramble: int, pivot: int, previous: Any) -> tuple[fl
 
 
 def _threshold(model: Model, kind: str, blocks: list[int], alpha: float, error: float, Q: np.ndarray) -> Threshold:
-    values, vectors = np.linalg.eigh(model.symmetry.basis[blocks].sum(axis=0))
-    return _along(model, kind, vectors.T[np.abs(values) > 1e-9], alpha, error, Q)
+    return _along(model, kind, _directions(model, *blocks), alpha, error, Q)
 
 
 def _along(model: Model, kind: str, subspace: np.ndarray, alpha: float, error: float, Q: np.ndarray) -> Threshold:

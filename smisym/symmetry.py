@@ -15,10 +15,8 @@ import numpy as np
 import sympy as sp
 
 from smisym.derivation import Derivation, Formula, Step
-from smisym.errors import InputError
 from smisym.link import LinkFunction
-from smisym.program import Program, is_analytic
-from smisym.rank import ranks
+from smisym.program import Program
 
 # Fields at which a candidate is tried, and how well the outputs must agree relative to their size.
 _TRIALS, _EQUAL = 24, 1e-9
@@ -453,18 +451,3 @@ def _generating(found: list[_Found], fields: int) -> list[_Found]:
     flips = [f for f in found if _is_flip(f.matrix)]
     kept = _independent([np.diag(f.matrix) for f in flips])
     return [f for f in found if not _is_flip(f.matrix) or any((np.diag(f.matrix) == k).all() for k in kept)]
-
-
-def jacobian_rank(link: LinkFunction, rows: tuple[int, ...], rng: np.random.Generator, samples: int = 16) -> float:
-    """Mean rank of df/dZ restricted to the given rows of Z, at random standard normal fields.
-
-    f is given by its log-ratios (or by the output where it is not a softmax).  Used by the counting bound of perfect
-    recovery.  Raises :class:`~smisym.errors.InputError` where the derivative overflows at all fields.
-    """
-    entries = np.array([p * link.tokens + t for p in rows for t in range(link.tokens)])
-    Z = rng.standard_normal((samples, link.fields * link.tokens))
-    found = ranks(link.of_entries, Z, entries, analytic=is_analytic(link.program))
-    found = found[found >= 0]
-    if not found.size:
-        raise InputError("link", "derivatives that overflow at all random fields", "finite ones", "rescale the link")
-    return float(found.mean())

@@ -125,7 +125,7 @@ SLOW_ROOTS = {"sequence-two-T3": (1024, 1500, 100), "heads-sum-T3": (1024, 1500,
 class Second:
     """A largest rate 1/alpha, its standard error, and what may be wrong with it beyond that.
 
-    slack: how much doubling the width of bins changes it.  drift, drift_error: how much larger half of the steps (of
+    slack: what the limit of narrow bins may miss.  drift, drift_error: how much larger half of the steps (of
     the starts) would make it: more than its error says that they are too few.
     """
 

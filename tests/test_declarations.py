@@ -254,9 +254,38 @@ def test_heads_that_do_not_divide_the_embedding() -> None:
 def test_counting_on_a_face() -> None:
     """y = (z11 z12, z21, z22): P/K = 2/3, but a row that two tokens show once only binds: 1 (theory, section 7)."""
     model = smisym.compile(SMI(("a[1]*a[2]", "b[1]", "b[2]"), ("a", "b"), tokens=2))
-    rows, alpha = counting(model)
-    assert rows == (0,)
+    span, alpha, error = counting(model)
+    np.testing.assert_array_equal(span, [[1.0, 0.0]])
     assert alpha == pytest.approx(1.0)
+    assert error == 0.0
+
+
+@pytest.mark.parametrize("text", ["z1 + z2", "(z1 + z2)**2", "sign(z1 + z2)"])
+def test_what_the_output_never_sees_is_never_learned(text: str) -> None:
+    """z1 - z2 enters nowhere: hard at any Hermite order, and no number of samples recovers it."""
+    model = smisym.compile(SMI(text, 2))
+    unseen = np.array([1.0, -1.0]) / np.sqrt(2)
+    stable, arrival = smisym.perfect_recovery(model, samples=512).value
+    assert stable.alpha == arrival.alpha == np.inf
+    if not text.startswith("sign"):
+        np.testing.assert_allclose(abs(stable.subspace @ unseen), [1.0], rtol=1e-9)
+    solution = smisym.weak_recovery(model, samples=1024)
+    (hard,) = [t for t in solution.value if t.kind == "hard"]
+    np.testing.assert_allclose(abs(hard.subspace @ unseen), [1.0], rtol=1e-9)
+    assert hard.order is None
+    assert solution.result is smisym.Result.SUCCESS
+
+
+def test_noise_leaves_nothing_perfect() -> None:
+    for threshold in smisym.perfect_recovery(smisym.compile(Architecture(2, (A(),), noise=0.1)), samples=64).value:
+        assert threshold.alpha == np.inf
+
+
+def test_counting_on_pieces() -> None:
+    """relu(z): the rank is one on a half of the fields, so that two samples a dimension are needed."""
+    _, alpha, error = counting(smisym.compile(SMI("relu(z1)", 1)))
+    assert abs(alpha - 2) < 4 * error
+    assert 0 < error < 0.1
 
 
 def test_a_model_is_printed_in_one_line() -> None:

@@ -60,7 +60,7 @@ def test_a_triple_product() -> None:
 )
 def test_first_orders(text: str, fields: int, order: int) -> None:
     model = smisym.compile(SMI(text, fields))
-    assert first_order(model, tuple(range(fields))) == order
+    assert first_order(model, np.eye(fields)) == order
 
 
 def untied_linear(tokens: int) -> float:

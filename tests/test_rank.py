@@ -10,8 +10,7 @@ from smisym.derivation import Derivation
 from smisym.link import LinkFunction, link_function
 from smisym.numeric import Surface
 from smisym.program import is_analytic
-from smisym.rank import jacobian, ranks
-from smisym.symmetry import jacobian_rank
+from smisym.rank import JacobianRanks, jacobian, ranks
 from smisym.unroll import kernels
 
 
@@ -19,9 +18,9 @@ def link_of(declared: Architecture | SMI) -> LinkFunction:
     return link_function(declared, Derivation())
 
 
-def rank(declared: Architecture | SMI, samples: int = 64) -> float:
+def rank(declared: Architecture | SMI) -> float:
     link = link_of(declared)
-    return jacobian_rank(link, tuple(range(link.fields)), np.random.default_rng(0), samples)
+    return JacobianRanks(link, np.random.default_rng(0))(np.eye(link.fields))[0]
 
 
 def test_saturated_activations_hide_no_rank() -> None:
@@ -50,7 +49,9 @@ def test_ranks_of_piecewise_links_are_means() -> None:
     """relu(z1): the rank is one on a half of the fields, within four standard errors of 1/2."""
     declared = SMI(("relu(z1)",), ("z1",))
     assert not is_analytic(link_of(declared).program)
-    assert abs(rank(declared, 4096) - 0.5) < 4 * 0.5 / 64
+    mean, error = JacobianRanks(link_of(declared), np.random.default_rng(0))(np.eye(1))
+    assert abs(mean - 0.5) < 4 * error
+    assert 0.005 < error < 0.01
     with pytest.raises(InputError, match="of rank 0 at some fields and 1 at others"):
         Surface(link_of(declared)).rank()
 
@@ -79,8 +80,8 @@ def test_hardmax_is_not_analytic() -> None:
 def test_derivatives_that_overflow_are_told() -> None:
     """exp(1000 z): no derivative in floats at z = 2, one at z = 0.1."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = ranks(lambda Z: np.exp(1000 * Z), np.array([[2.0], [0.1]]), np.arange(1), analytic=False)
-    np.testing.assert_array_equal(found, [-1, 1])
+        J = jacobian(lambda Z: np.exp(1000 * Z), np.array([[2.0], [0.1]]), np.arange(1))[1]
+    np.testing.assert_array_equal(ranks([J], np.eye(1)), [-1, 1])
 
 
 def test_complex_steps_through_two_saturated_tokens() -> None:
@@ -92,3 +93,20 @@ def test_complex_steps_through_two_saturated_tokens() -> None:
         np.testing.assert_allclose(logistic(x), expit(x), rtol=1e-14)
     np.testing.assert_allclose(value, expit(x), rtol=1e-14)
     np.testing.assert_allclose(J[:, 0], expit(x) * expit(-x), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("expressions", "fields", "unseen"),
+    [
+        (("z1 + z2",), 2, [[1.0, -1.0]]),
+        (("(z1 + 2*z2)**2",), 2, [[2.0, -1.0]]),
+        (("abs(z1 + z2)*z3",), 3, [[1.0, -1.0, 0.0]]),
+        (("z1*z2", "z3"), 3, []),
+        (("z1 + 1/1000000*z2**2",), 2, []),
+    ],
+)
+def test_directions_that_are_never_seen(expressions: tuple[str, ...], fields: int, unseen: list[list[float]]) -> None:
+    found = JacobianRanks(link_of(SMI(expressions, fields)), np.random.default_rng(0)).unseen()
+    assert found.shape == (len(unseen), fields)
+    for direction, expected in zip(found, unseen, strict=True):
+        np.testing.assert_allclose(abs(direction @ expected), np.linalg.norm(expected), rtol=1e-12)

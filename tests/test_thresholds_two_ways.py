@@ -15,7 +15,19 @@ from cases import CASES, FAMILIES
 from oracles_binning import binned_rate
 from oracles_roots import finite_rate
 from oracles_walking import Walk
-from second_way import BINS, QUADRATURE, SLOW_BINS, SLOW_ROOTS, SLOW_WALKS, WALKS, declared, network, second, walked
+from second_way import (
+    BINS,
+    QUADRATURE,
+    SLOW_BINS,
+    SLOW_ROOTS,
+    SLOW_WALKS,
+    WALKS,
+    coordinates,
+    declared,
+    network,
+    second,
+    walked,
+)
 
 import smisym
 
@@ -65,6 +77,17 @@ def test_bins_know_conditional_moments() -> None:
     sums = binned_rate(lambda Z, rng: Z[:, :, 0].sum(axis=1)[:, None], 2, 1, log_n=18)
     # G = (y^2/2 - 1) e e^T / 2 with e = (1, 1): largest eigenvalue E[(y^2/2 - 1)^2] = 2.
     assert abs(sums.rate - 2) < 4 * sums.error + sums.width
+
+
+@pytest.mark.parametrize(
+    ("name", "exact"), [("tied-r2-T2", 2.5), ("untied-T2", 2 + np.sqrt(5)), ("L2-T2", 5.391479633)]
+)
+def test_bins_of_two_coordinates_extrapolate_to_exact_rates(name: str, exact: float) -> None:
+    """Closed forms, and the nested quadrature of two layers, whose bins are ridges 3 % off before."""
+    model = smisym.compile(declared(name))
+    found = binned_rate(coordinates(model), model.fields, model.tokens, log_n=18)
+    assert abs(found.rate - exact) < 4 * found.error + found.width
+    assert found.width < 0.04 * exact
 
 
 KNOWN_WALKS = {
