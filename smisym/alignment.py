@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from smisym.samples import LinkSymmetry
 
 Rotations = tuple[tuple[tuple[int, ...], ...], ...]
+
+
+class GaugedSymmetry(LinkSymmetry, Protocol):
+    """Symmetries with the gauges of untied heads: (query rows, key rows)."""
+
+    @property
+    def gauges(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]: ...
+
 
 TIE = 1e-12  # traces that differ by less, relative to their terms, are equal to rounding
 
@@ -38,8 +47,36 @@ def align(
 
     Untied heads have moreover a gauge that is not orthogonal, q -> q M and k -> k M^{-T} with M in GL(r).  It leaves
     the output unchanged, but not the prior of W, so that the posterior fixes it on average, and state evolution with
-    it: no best M is sought here.  For heads of rank one M is a scale, to which cosines are blind.
+    it: no best M is sought here.  For heads of rank one M is a scale, to which cosines are blind.  Estimates of other
+    kinds, which no prior holds, are compared by :func:`gauge_cosines`.
     """
+    turn, products = _best_turn(symmetry, W_hat, W, row_slices)
+    turned = turn @ products.overlap
+    return turned, _ratio(np.diag(turned), np.sqrt(np.mean((turn @ W_hat) ** 2, axis=1) * products.lengths))
+
+
+def gauge_cosines(
+    symmetry: GaugedSymmetry, W_hat: np.ndarray, W: np.ndarray, row_slices: Sequence[int] | None = None
+) -> np.ndarray:
+    """Cosines (heads,) of the products W_q^T W_k (D, D) of untied heads, in the order of ``symmetry.gauges``.
+
+    All that an untied head shows of its weights: products are blind to q -> q M, k -> k M^{-T}, for any M.  Heads are
+    matched as :func:`align` matches them.  W_hat and W (P, D), row_slices (P,) as there.  A head of zeros has cosine 0.
+    """
+    turn, _ = _best_turn(symmetry, W_hat, W, row_slices)
+    own = turn @ W_hat
+    found = np.empty((3, len(symmetry.gauges)))
+    for h, (queries, keys) in enumerate((list(q), list(k)) for q, k in symmetry.gauges):
+        for i, (a, b) in enumerate(((own, W), (own, own), (W, W))):
+            # <A_q^T A_k, B_q^T B_k> = tr[(A_q B_q^T)(B_k A_k^T)]
+            found[i, h] = np.sum((a[queries] @ b[queries].T) * (a[keys] @ b[keys].T))
+    return _ratio(found[0], np.sqrt(found[1] * found[2]))
+
+
+def _best_turn(
+    symmetry: LinkSymmetry, W_hat: np.ndarray, W: np.ndarray, row_slices: Sequence[int] | None
+) -> tuple[np.ndarray, _Products]:
+    """The map of the rows that turns the estimate to the truth, and the products that it was chosen by."""
     same = same_slice([0] * len(W) if row_slices is None else row_slices)
     products = _Products.of(W_hat, W, same)
     # A product of elements within slices is within slices: what is left is again a group.
@@ -51,8 +88,7 @@ def align(
         if np.sum((further - turn) * overlap.T) <= TIE * np.abs(overlap).sum():
             break
         turn = further
-    turned = turn @ overlap
-    return turned, _ratio(np.diag(turned), np.sqrt(np.mean((turn @ W_hat) ** 2, axis=1) * products.lengths))
+    return turn, products
 
 
 def same_slice(row_slices: Sequence[int]) -> np.ndarray:

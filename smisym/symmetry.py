@@ -44,6 +44,9 @@ class Symmetry:
     rotations
         Groups of rows on which a common rotation leaves the link unchanged; each a tuple of tuples of rows that are
         turned alike (one for tied weights, two for untied ones).
+    gauges
+        (query rows, key rows) of every untied head whose queries may be multiplied by any M of GL(rank) and its keys by
+        M^{-T}: a scale at rank one.  The prior of the weights is not invariant: it fixes M up to rotations.
     """
 
     signs: np.ndarray
@@ -51,6 +54,7 @@ class Symmetry:
     projectors: bool
     elements: np.ndarray
     rotations: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    gauges: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
     @property
     def dual(self) -> np.ndarray:
@@ -87,7 +91,8 @@ def find_symmetry(link: LinkFunction, derivation: Derivation) -> Symmetry:
     signs = _sign_group([f.matrix for f in discrete if f.invariant], link.fields)
     basis, projectors = invariant_basis([f.matrix for f in discrete], rotations, link.row_slices)
     elements = _group([f.matrix for f in discrete if f.invariant], link.fields)
-    symmetry = Symmetry(signs, basis, projectors, elements, rotations)
+    gauges = tuple((rows[0], rows[1]) for rows in _head_rows(link) if len(rows) == 2 and trial.scales(rows))
+    symmetry = Symmetry(signs, basis, projectors, elements, rotations, gauges)
     _record(link, discrete, symmetry, derivation)
     return symmetry
 
@@ -118,6 +123,15 @@ class _Trial:
         matrix = np.eye(self.link.fields)
         for rows in group:
             matrix[np.ix_(rows, rows)] = turn
+        return self._same(self._observe(matrix @ self.fields), self.values)
+
+    def scales(self, rows: tuple[tuple[int, ...], ...]) -> bool:
+        """Whether M on the queries and M^{-T} on the keys of a head leave the output unchanged, M a random matrix."""
+        queries, keys = rows
+        gauge = np.eye(len(queries)) + 0.3 * np.random.default_rng(2).standard_normal((len(queries),) * 2)
+        matrix = np.eye(self.link.fields)
+        matrix[np.ix_(queries, queries)] = gauge
+        matrix[np.ix_(keys, keys)] = np.linalg.inv(gauge).T
         return self._same(self._observe(matrix @ self.fields), self.values)
 
     def _same(self, a: np.ndarray, b: np.ndarray) -> bool:
@@ -214,14 +228,15 @@ def _heads(link: LinkFunction) -> list[tuple[int, ...]]:
     return [tuple(group) for group in groups.values()]
 
 
+def _head_rows(link: LinkFunction) -> list[tuple[tuple[int, ...], ...]]:
+    """Rows of each head, input by input, where all inputs have as many."""
+    heads = [tuple(tuple(r for r, i in enumerate(link.row_inputs) if i == k) for k in group) for group in _heads(link)]
+    return [rows for rows in heads if len({len(own) for own in rows}) == 1]
+
+
 def _rank_groups(link: LinkFunction) -> list[tuple[tuple[int, ...], ...]]:
     """Rows of each head that may be turned together: those of its inputs of rank two and more."""
-    found = []
-    for group in _heads(link):
-        rows = tuple(tuple(r for r, i in enumerate(link.row_inputs) if i == k) for k in group)
-        if len(rows[0]) > 1 and len({len(own) for own in rows}) == 1:
-            found.append(rows)
-    return found
+    return [rows for rows in _head_rows(link) if len(rows[0]) > 1]
 
 
 def _sign_group(invariances: list[np.ndarray], fields: int) -> np.ndarray:
@@ -391,10 +406,18 @@ def _sparse(commutant: np.ndarray, start: np.ndarray, coefficients: np.ndarray) 
     return np.array(basis)
 
 
+_GAUGE = Formula(
+    "(Q, K)",
+    r"(Q M,\ K M^{-\top}), \qquad M \in GL(r)",
+    "the gauge of untied weights: the output is blind to it; the prior is not, and fixes it up to rotations",
+)
+
+
 def _record(link: LinkFunction, found: list[_Found], symmetry: Symmetry, derivation: Derivation) -> None:
     kept = _generating([f for f in found if f.invariant], link.fields)
     relabelled = _generating([f for f in found if not f.invariant], link.fields)
     turned = len(symmetry.rotations)
+    gauged = [f"the gauge of {' and '.join(link.labels[rows[0]] for rows in pair)}" for pair in symmetry.gauges]
     blocks = "block(s) of rows, each learned as a whole" if symmetry.projectors else "overlap(s), which are coupled"
     derivation.add(
         Step(
@@ -404,6 +427,7 @@ def _record(link: LinkFunction, found: list[_Found], symmetry: Symmetry, derivat
             "flips that passed were pushed through the recursion, assignment by assignment. The output "
             f"is unchanged under a group of {len(symmetry.elements)} signed exchange(s)"
             + (f" and the rotations of {turned} head(s)" if turned else "")
+            + (f", under the gauges of {len(symmetry.gauges)} untied head(s)" if symmetry.gauges else "")
             + (f", and only relabelled under {len(relabelled)} more" if relabelled else "")
             + f". This leaves {len(symmetry.basis)} {blocks}; all other overlaps vanish.",
             tuple(
@@ -411,8 +435,10 @@ def _record(link: LinkFunction, found: list[_Found], symmetry: Symmetry, derivat
                     None, rf"\text{{{f.name.replace('_', chr(92) + '_')}}}\quad\text{{leaves }} y \text{{ unchanged}}"
                 )
                 for f in kept
-            ),
+            )
+            + ((_GAUGE,) if symmetry.gauges else ()),
             tuple((f"y is unchanged under {f.name}", _how(link, f)) for f in kept)
+            + tuple((f"y is unchanged under {n}", f"equal outputs at {_TRIALS} random fields") for n in gauged)
             + tuple((f"y is relabelled under {f.name}", f"at {_TRIALS} random fields") for f in relabelled),
         )
     )

@@ -13,7 +13,7 @@ from solvable_models import sign_symmetry
 
 from smisym import SMI, Architecture, Attention
 from smisym import compile as compile_model
-from smisym.alignment import align
+from smisym.alignment import align, gauge_cosines
 from smisym.model import Model
 
 DIM = 40
@@ -171,3 +171,42 @@ def test_an_estimate_of_nothing_has_no_overlap() -> None:
         W = np.random.default_rng(0).standard_normal((model.fields, DIM))
         overlap, cosines = align(model.symmetry, 0 * W, W, model.row_slices)
         assert not overlap.any() and not cosines.any()
+
+
+def gauged(model: Model, rng: np.random.Generator) -> np.ndarray:
+    """(P, P): a random M on the queries of every untied head and M^{-T} on its keys, on top of a group element."""
+    whole = np.eye(model.fields)
+    for queries, keys in model.symmetry.gauges:
+        M = np.eye(len(queries)) + 0.4 * rng.standard_normal((len(queries),) * 2)
+        whole[np.ix_(queries, queries)] = M
+        whole[np.ix_(keys, keys)] = np.linalg.inv(M).T
+    return np.asarray(whole)
+
+
+UNTIED = {
+    "rank one": (Architecture(3, (Attention(tied=False),)), 1),
+    "rank two": (Architecture(2, (Attention(rank=2, tied=False),)), 1),
+    "two heads, linear": (Architecture(2, (Attention(heads=2, tied=False, activation="linear"),)), 2),
+    "two layers": (Architecture(2, (Attention(tied=False), Attention())), 1),
+    "summed, noise": (Architecture(2, (Attention(rank=2, heads=2, tied=False),), combine="sum", noise=0.1), 2),
+    "tied": (Architecture(2, (Attention(rank=2),)), 0),
+}
+
+
+@pytest.mark.parametrize("name", UNTIED)
+def test_the_gauge_of_untied_heads(name: str) -> None:
+    """The output is blind to it; cosines of the products W_q^T W_k too, and nothing else of the weights is lost."""
+    declared, heads = UNTIED[name]
+    model, rng = compile_model(declared), np.random.default_rng(5)
+    assert len(model.symmetry.gauges) == heads
+    Z = rng.standard_normal((50, model.fields, model.tokens))
+    np.testing.assert_allclose(model.link(gauged(model, rng) @ Z), model.link(Z), rtol=1e-8, atol=1e-10)
+    W_hat, W = pair(model, rng)
+    before = gauge_cosines(model.symmetry, W_hat, W)
+    after = gauge_cosines(model.symmetry, gauged(model, rng) @ W_hat, gauged(model, rng) @ W)
+    np.testing.assert_allclose(after, before, rtol=1e-9)
+    for (queries, keys), cosine in zip(model.symmetry.gauges, before, strict=True):
+        mine, truth = (X[list(queries)].T @ X[list(keys)] for X in (W_hat, W))
+        direct = (mine * truth).sum() / (np.linalg.norm(mine) * np.linalg.norm(truth))
+        assert cosine == pytest.approx(direct, rel=1e-9)
+    np.testing.assert_allclose(gauge_cosines(model.symmetry, gauged(model, rng) @ W, W), 1.0, rtol=1e-9)
