@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
 import math
 import numbers
@@ -15,11 +16,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import sympy as sp
 
 from smisym.errors import InputError
 from smisym.expression_text import text_of
-from smisym.expressions import parse
+from smisym.expressions import evaluate, parse, varies
 from smisym.symbols import SCORE
 
 ACTIVATIONS = ("softmax", "linear", "hardmax")
@@ -28,6 +30,13 @@ LAYOUTS = ("shared", "split")
 COMBINATIONS = ("stack", "sum")
 LIMITS = ("first_order", "ode")
 STATISTICS = ("exact", "gaussian")
+# Variance of the noise below which its inverse overflows on the way, and rounding of outputs is larger anyway.
+LEAST_NOISE = 1e-20
+# Largest positional score: scores of size one keep ten digits beside it.
+MOST_POSITION = 1e6
+# Scores at which an activation is tried, of either sign, and the size up to which it must not even overflow.
+_SCORES = np.geomspace(1e-6, 30.0, 200)
+_USUAL = 3.0
 
 Table = tuple[tuple[float, ...], ...]
 Mask = str | tuple[tuple[bool, ...], ...]
@@ -45,7 +54,8 @@ class Attention:
         rank < tokens never is.
     activation
         "softmax" (of every row), "linear" (the scores themselves), "hardmax" (1 at the largest score of every row), or
-        an expression in ``s``, such as "tanh(s)", which acts on every score by itself.
+        an expression in ``s``, such as "tanh(s)", which acts on every score by itself.  It must be real and finite:
+        it is tried at scores of both signs, of size 1e-6 to 30.
     beta
         Inverse temperature > 0: multiplies the scores, whatever the activation.
     tied
@@ -61,7 +71,8 @@ class Attention:
         None, "causal" (token i attends to tokens j <= i), or a T x T table of booleans, True where row i may attend to
         column j; every row needs one True.  Masked entries are zero, and softmax and hardmax run over the others.
     position
-        None, or a T x T table of numbers added to the scores of every head (after ``beta`` and ``scale``).
+        None, or a T x T table of numbers added to the scores of every head (after ``beta`` and ``scale``), of size 1e6
+        at most.
 
     Numbers are held as plain int and float, so that equal declarations are equal and hash alike.
     Raises :class:`~smisym.errors.InputError`.
@@ -121,14 +132,14 @@ class Architecture:
     output
         "attention" (the last layer's attention matrix, (T, T)) or "sequence" (the last layer's tokens).
     noise
-        Variance >= 0 of the Gaussian noise on every output entry; 0 is the noiseless channel.
+        Variance of the Gaussian noise on every output entry, >= 1e-20, or 0, the noiseless channel.
     head_layout
         "shared": every head sees the whole token.  "split": the embedding is cut into as many slices as there are heads
         (the same number in every layer), and each head sees, mixes and learns its own slice; overlaps couple only
         within a slice, and a slice of D / heads dimensions has heads * alpha samples per dimension.
     combine
         What is observed of a last layer with several heads under ``output="attention"``: "stack", all their attention
-        matrices, (heads, T, T), or "sum", their sum weighted by the readouts, (T, T).
+        matrices, (heads, T, T), or "sum", their sum weighted by the readouts, (T, T).  A sequence has no choice.
     limit
         None: the network as it stands.  For many layers before the last, each with skip 1 and a small readout:
         "first_order", where these layers act on the original tokens and their attention matrices add up (a committee,
@@ -156,7 +167,7 @@ class Architecture:
         _put(self, "tokens", _integer("tokens", self.tokens, 2))
         _put(self, "layers", _layers(self.layers))
         _put(self, "output", _choice("output", self.output, OUTPUTS))
-        _put(self, "noise", _real("noise", self.noise, "a finite number >= 0", lower=0.0))
+        _put(self, "noise", _noise(self.noise))
         _put(self, "head_layout", _choice("head_layout", self.head_layout, LAYOUTS))
         _put(self, "combine", _choice("combine", self.combine, COMBINATIONS))
         if self.limit is not None:
@@ -165,6 +176,7 @@ class Architecture:
         for number, layer in enumerate(self.layers, start=1):
             _check_tables(layer, number, self.tokens)
         _check_heads(self)
+        _check_combine(self)
         _check_limit(self)
 
     def __repr__(self) -> str:
@@ -238,6 +250,19 @@ def _real(what: str, value: object, allowed: str, *, lower: float = -math.inf, a
     return number + 0.0  # -0.0 becomes 0.0: equal declarations must have one digest
 
 
+def _noise(value: object) -> float:
+    allowed = f"0, or a finite number >= {LEAST_NOISE:g}"
+    number = _real("noise", value, allowed, lower=0.0)
+    if 0.0 < number < LEAST_NOISE:
+        raise InputError("noise", value, allowed, "use noise=0: so little is below the rounding of the outputs")
+    return number
+
+
+def unpacked(value: Any) -> Any:
+    """Numpy arrays as nested lists, and what they hold as plain Python."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def _choice(what: str, value: object, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise InputError(what, value, " or ".join(f'"{name}"' for name in allowed), "choose one of these names")
@@ -279,10 +304,39 @@ def _activation(value: object) -> str:
         raise InputError(
             "activation", value, "an expression that depends on the score s", "use s in it, as in 'tanh(s)'"
         )
+    _try_out(value, expression)
     return text_of(expression)
 
 
+def _try_out(text: str, expression: sp.Expr) -> None:
+    """Refuse an activation that is complex-valued, undefined or constant at scores of moderate size.
+
+    What overflows at large scores, as exp(s**2) does, is real all the same.
+    """
+    scores = np.concatenate([-_SCORES[::-1], _SCORES])
+    values = {SCORE: scores}
+    result = evaluate(expression, values)
+    bad = ~np.isfinite(result)
+    if bad.any():
+        parts = [evaluate(part, values) for part in sp.preorder_traversal(expression)]
+        overflow = np.any([np.broadcast_to(np.isinf(part), scores.shape) for part in parts], axis=0)
+        bad &= ~overflow | (np.abs(scores) <= _USUAL)
+    if bad.any():
+        nearest = scores[bad][np.abs(scores[bad]).argmin()]
+        raise InputError(
+            "activation",
+            f"{text} (complex-valued or undefined activation)",
+            f"real and finite at every score; this one is not at s = {nearest:.4g}",
+            "keep the arguments of log, sqrt and fractional powers positive, for example by abs",
+        )
+    if not varies(expression, {SCORE: np.concatenate([scores, 100 * scores])}):
+        raise InputError(
+            "activation", text, "an expression that depends on the score s", "use s in it, as in 'tanh(s)'"
+        )
+
+
 def _readout(value: object, heads: int) -> float | tuple[float, ...]:
+    value = unpacked(value)
     allowed = f"a finite number other than 0, or {heads} of them"
     if isinstance(value, str) or not isinstance(value, Iterable):
         number = _real("readout", value, allowed)
@@ -303,8 +357,8 @@ def _scale(value: object, rank: int) -> float:
 
 
 def _mask(value: object) -> Mask | None:
-    if value is None or value == "causal":
-        return "causal" if value else None
+    if value is None or (isinstance(value, str) and value == "causal"):
+        return value
     rows = _table("mask", value, '"causal", or T rows of T booleans')
     for row in rows:
         for item in row:
@@ -316,12 +370,22 @@ def _position(value: object) -> Table | None:
     if value is None:
         return None
     rows = _table("position", value, "T rows of T finite numbers")
-    return tuple(tuple(_real("position", item, "finite numbers") for item in row) for row in rows)
+    table = tuple(tuple(_real("position", item, "finite numbers") for item in row) for row in rows)
+    for item in itertools.chain(*table):
+        if abs(item) > MOST_POSITION:
+            raise InputError(
+                "position",
+                item,
+                f"numbers between -{MOST_POSITION:g} and {MOST_POSITION:g}, so that scores keep their digits",
+                "rescale it; what a token should not attend to is said by mask",
+            )
+    return table
 
 
 def _table(what: str, value: object, allowed: str) -> list[list[Any]]:
     """Rows of a square table; numpy arrays and nested lists are read alike."""
-    value = value.tolist() if hasattr(value, "tolist") else value
+    value = unpacked(value)
+    value = [unpacked(row) for row in value] if isinstance(value, (list, tuple)) else value
     square = isinstance(value, (list, tuple)) and all(
         isinstance(r, (list, tuple)) and len(r) == len(value) for r in value
     )
@@ -357,6 +421,16 @@ def _check_heads(architecture: Architecture) -> None:
             counts,
             'the same number in every layer under head_layout="split"',
             "a slice of the embedding has one head in every layer: give all layers the same heads",
+        )
+
+
+def _check_combine(architecture: Architecture) -> None:
+    if architecture.combine == "sum" and architecture.output == "sequence":
+        raise InputError(
+            "combine",
+            '"sum" with output="sequence"',
+            '"stack" there: the heads of the last layer act on the tokens, and their readouts add them up',
+            'leave combine out, or choose output="attention"',
         )
 
 

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from smisym.branch import extend, scout
+from smisym.edge import check_alpha
+from smisym.errors import InputError
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
 from smisym.solution import Result, Solution, mean_and_error
 from smisym.stages import Branch, Stage
-from smisym.state_evolution import FixedPoint, check_alpha, state_evolution
+from smisym.state_evolution import FixedPoint, state_evolution
 
 
 def curve(
@@ -25,14 +27,15 @@ def curve(
     """State evolution at many alphas, each as :func:`smisym.state_evolution` gives it, for the cost of one branch.
 
     The branch is traced in the overlap (see :mod:`smisym.branch`), so that its cost does not grow with the number of
-    alphas.  Returns one Solution for each alpha in increasing order, value a FixedPoint; ``on_point`` is called with
-    each as soon as its stage is traced.
+    alphas.  Returns one Solution for each alpha in increasing order (no alphas, no Solutions), value a FixedPoint;
+    ``on_point`` is called with each as soon as its stage is traced.
     """
-    for alpha in alphas:
-        check_alpha(alpha)
     omap = as_map(model, **settings)
+    alphas = _listed(alphas)
     if not omap.model.symmetry.projectors:
         return _one_by_one(omap, alphas, on_point)
+    if not alphas:
+        return []  # before the scouting, which is most of the work
     coarse = scout(omap)
     branches = [Branch(coarse.coordinates, [], []) for _ in range(omap.scrambles)]
     waiting = sorted(float(a) for a in alphas)
@@ -47,6 +50,16 @@ def curve(
         if not final:
             omap.each(lambda r: extend(branches[r], omap, r, coarse))
     return done
+
+
+def _listed(alphas: Sequence[float]) -> list[float]:
+    """The alphas, checked; an iterator can be read but once."""
+    if not isinstance(alphas, Iterable):
+        raise InputError("alphas", alphas, "a sequence of numbers", f"write curve(model, [{alphas!r}])")
+    listed = list(alphas)
+    for alpha in listed:
+        check_alpha(alpha)
+    return listed
 
 
 def _one_by_one(

@@ -30,6 +30,7 @@ MAX_DEPTH = 50
 MAX_EXPONENT = 64
 MAX_BITS = 1000  # of numerators and denominators: they and their ratios are floats
 MAX_CONSTANT = 24  # sympy nodes; it decides signs of constants by evaluating them, which takes for ever on large ones
+_JITTER, _REPEATS = 1e-13, 3  # of one operation; how often it is drawn
 MAX_EXPANDED = 40  # sympy multiplies out arguments of sinh, cosh and tanh to find imaginary parts
 
 Variables: TypeAlias = Mapping[str, sp.Expr | tuple[sp.Expr, ...]]
@@ -358,7 +359,10 @@ def listing(names: Iterable[str]) -> str:
 
 
 def _meant(name: str, variables: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, {*variables, *RESERVED}, n=1, cutoff=0.5)
+    # A name of two letters is near to another at one letter in common, but only to one of its own length.
+    known = {other for other in {*variables, *RESERVED} if len(other) == len(name)}
+    near = difflib.get_close_matches(name, {*variables, *RESERVED}, n=1)
+    near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f'write "{near[0]}" if that was meant' if near else "use one of these names"
 
 
@@ -401,15 +405,30 @@ def _logarithmic(exponent: sp.Expr) -> list[sp.Expr]:
 # --- numbers -------------------------------------------------------------------------------------
 
 
-def evaluate(expr: sp.Expr, values: Mapping[sp.Symbol, np.ndarray]) -> np.ndarray:
+def evaluate(
+    expr: sp.Expr, values: Mapping[sp.Symbol, np.ndarray], jitter: np.random.Generator | None = None
+) -> np.ndarray:
     """An expression that :func:`parse` made, at real values that broadcast together.
 
     NaN where any part of it is complex or undefined, also where the whole would be real: abs(sqrt(-1)) is NaN.
+    With ``jitter`` every operation is wrong by a random share of its result, far above what rounding leaves.
     """
     if expr in values:
         return values[expr]
     if expr.is_Rational or expr in (sp.pi, sp.E):
         return np.asarray(float(expr))
-    arguments = [evaluate(argument, values) for argument in expr.args]
+    arguments = [evaluate(argument, values, jitter) for argument in expr.args]
     with np.errstate(all="ignore"):
-        return np.asarray(_NUMERIC[expr.func](*arguments))
+        result = np.asarray(_NUMERIC[expr.func](*arguments))
+        return result if jitter is None else result * (1 + _JITTER * jitter.standard_normal(result.shape))
+
+
+def varies(expr: sp.Expr, values: Mapping[sp.Symbol, np.ndarray]) -> bool:
+    """Whether an expression has clearly different values at these points (N,), by more than rounding can do."""
+    result = evaluate(expr, values)
+    rng = np.random.default_rng(0)
+    with np.errstate(invalid="ignore"):
+        noise = np.max([np.abs(evaluate(expr, values, rng) - result) for _ in range(_REPEATS)], axis=0)
+    known = np.flatnonzero(np.isfinite(result) & np.isfinite(noise)) if result.shape else np.array([], dtype=int)
+    first = known[:1]
+    return bool((np.abs(result[known] - result[first]) > noise[known] + noise[first]).any()) if known.size else False

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from smisym.errors import InputError
+from smisym.edge import check_alpha, check_overlap
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
 from smisym.solution import Result, Solution, mean_and_error
@@ -27,8 +27,7 @@ def free_entropy(model: Model | OverlapMap, Q: np.ndarray, alpha: float, **setti
     """
     omap = as_map(model, **settings)
     Q = check_overlap(Q, omap.model.fields)
-    if not (math.isfinite(alpha) and alpha >= 0):
-        raise InputError("alpha", alpha, "a finite number >= 0", "give the number of samples per dimension, N / D")
+    check_alpha(alpha)
     if np.linalg.eigvalsh(Q)[-1] >= 1:
         return Solution(perfect_value(omap.model, alpha), Result.SUCCESS, settings={"alpha": alpha})
     prior = prior_terms(Q) / omap.model.slices
@@ -53,14 +52,3 @@ def perfect_value(model: Model, alpha: float) -> float:
     """The limit of Phi as Q -> I: its sign is that of alpha K - P, K the rank of df/dZ."""
     K = model.jacobian_rank(tuple(range(model.fields)), np.random.default_rng(0))
     return math.inf if alpha * K * model.slices > model.fields else -math.inf
-
-
-def check_overlap(Q: np.ndarray, fields: int) -> np.ndarray:
-    """Q as a symmetric float array (P, P) with 0 <= Q <= I, or an InputError."""
-    Q = np.asarray(Q, dtype=float)
-    if Q.shape != (fields, fields) or not np.isfinite(Q).all() or np.abs(Q - Q.T).max() > 1e-10:
-        raise InputError("Q", Q.tolist(), f"a finite symmetric ({fields}, {fields}) matrix", "give one row per field")
-    values = np.linalg.eigvalsh(Q)
-    if values[0] < -1e-10 or values[-1] > 1 + 1e-10:
-        raise InputError("Q", f"eigenvalues {values.tolist()}", "eigenvalues in [0, 1]", "an overlap has 0 <= Q <= I")
-    return Q

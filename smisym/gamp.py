@@ -27,6 +27,7 @@ import numpy as np
 from scipy import linalg
 
 from smisym.alignment import align, same_slice
+from smisym.edge import check_count, check_model, check_number, check_seed
 from smisym.errors import InputError
 from smisym.samples import (
     LinkSymmetry,
@@ -145,13 +146,14 @@ def gamp(
     of the number of slices, and bad options.
     Source: arXiv 2502.00901, appendix B.
     """
+    check_model(model)
     X, y, W = check_data(model, X, y, W)
     P, D = model.fields, slice_dimension(model, X.shape[2])
     rtol = max(RTOL, model.channel.default_rtol()) if rtol is None else rtol
     _check_options(max_steps, damping, tol, rtol, A)
     lam, S = _check_side_information(side_information, (P, D))
     # A stream of its own: with the bare seed, a user who drew the data from the same seed would start at the truth.
-    own = seed if isinstance(seed, np.random.Generator) else np.random.SeedSequence(seed, spawn_key=_STREAM)
+    own = seed if isinstance(seed, np.random.Generator) else np.random.SeedSequence(check_seed(seed), spawn_key=_STREAM)
     rng = np.random.default_rng(own)
     start = _start(initial, lam, S, D, same_slice(model.row_slices), X.shape[:2], rng)
     step = _Step(model, flatten(X), y, damping, lam, S, rtol, A)
@@ -415,12 +417,12 @@ def _describe(initial: np.ndarray | float | None, lam: float) -> str | float:
 
 
 def _check_options(max_steps: int, damping: float, tol: float, rtol: float, A: str) -> None:
-    if not (isinstance(max_steps, (int, np.integer)) and max_steps >= 1):
-        raise InputError("max_steps", max_steps, "a whole number >= 1", "give the largest number of steps")
-    if not 0 <= damping < 1:
-        raise InputError("damping", damping, "0 <= damping < 1", "0 is none; 0.5 keeps half of the old state")
+    check_count("max_steps", max_steps, 1, "give the largest number of steps")
+    fix = "0 is none; 0.5 keeps half of the old state"
+    if not 0 <= check_number("damping", damping, "0 <= damping < 1", fix) < 1:
+        raise InputError("damping", damping, "0 <= damping < 1", fix)
     for name, value in (("tol", tol), ("rtol", rtol)):
-        if not 0 < value < 1:
+        if not 0 < check_number(name, value, f"0 < {name} < 1", "leave it out for the default") < 1:
             raise InputError(name, value, f"0 < {name} < 1", "leave it out for the default")
     if A not in ("outer", "hessian"):
         raise InputError("A", A, "'outer' or 'hessian'", "leave it out for 'outer'")

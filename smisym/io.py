@@ -73,6 +73,9 @@ def _load_smi(table: dict[str, Any], where: str) -> SMI:
 
 
 def _load_architecture(table: dict[str, Any], where: str) -> Architecture:
+    for key in ("fields", "expressions"):
+        if key in table and "layers" not in table:
+            raise InputError(f"key in {where}", key, ", ".join(_ARCHITECTURE_KEYS), 'add kind = "smi" at the top')
     _check_keys(table, _ARCHITECTURE_KEYS, where)
     for key in ("tokens", "layers"):
         if key not in table:

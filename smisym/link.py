@@ -20,6 +20,11 @@ from smisym.smi import SMI
 from smisym.statistic import Statistic, find_statistic
 from smisym.unroll import Unroller
 
+# Fields at which a link is tried: large and small ones too, for some outputs change only far out, and others saturate.
+_SEED, _POINTS, _SIZES = 20260101, 128, (0.1, 1.0, 10.0)
+# Range of an output, relative to its size, that is rounding alone.
+_NOTHING = 1e-13
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -148,7 +153,9 @@ class LinkFunction:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             values = self._numeric(*np.moveaxis(Z.reshape(Z.shape[0], -1), 1, 0))
         shape = (Z.shape[0],)
-        return np.stack([np.broadcast_to(v, shape) for v in values], axis=1).reshape(len(Z), *self.output_shape)
+        stacked = np.stack([np.broadcast_to(v, shape) for v in values], axis=1)
+        # Code of constant entries gives integers, which could not hold the -inf of a masked one.
+        return stacked.astype(np.result_type(stacked, float), copy=False).reshape(len(Z), *self.output_shape)
 
     def of_entries(self, Z: np.ndarray) -> np.ndarray:
         """:meth:`raw` as a function of vectors: (N, M) at the entries Z (N, P T) of the fields, real or complex."""
@@ -213,6 +220,20 @@ def check_fields(Z: np.ndarray, fields: int, tokens: int) -> np.ndarray:
     if not np.isfinite(Z).all():
         raise InputError("fields Z", "an array with NaN or infinity", "finite numbers", "remove the bad samples")
     return Z
+
+
+def check_varies(link: LinkFunction) -> None:
+    """InputError where the output is the same at random fields of every size: such data show nothing."""
+    Z = np.random.default_rng(_SEED).standard_normal((_POINTS, link.fields, link.tokens))
+    raw = np.concatenate([link.raw(size * Z) for size in _SIZES]).reshape(len(_SIZES) * _POINTS, -1)
+    finite = raw[np.isfinite(raw).all(axis=1)]
+    if len(finite) and (np.ptp(finite, axis=0) <= _NOTHING * np.abs(finite).max(axis=0)).all():
+        raise InputError(
+            "output",
+            "a constant: the same at whatever fields, so that it shows nothing of the weights",
+            "an output that depends on the fields",
+            "let some token of the last layer attend to two tokens that differ: see its mask, and the layers before it",
+        )
 
 
 def link_function(declared: Architecture | SMI | Program, derivation: Derivation) -> LinkFunction:

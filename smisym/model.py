@@ -10,9 +10,10 @@ from smisym.architecture import Architecture
 from smisym.channel import Channel
 from smisym.charts import LevelSet, find_level_set, record_refusals
 from smisym.derivation import Derivation
-from smisym.errors import NoChartError
+from smisym.edge import check_generator, check_rows
+from smisym.errors import InputError, NoChartError
 from smisym.integration import choose_measure, record_channel, record_statistic
-from smisym.link import LinkFunction, Observation, link_function
+from smisym.link import LinkFunction, Observation, check_varies, link_function
 from smisym.program import Program
 from smisym.rank import JacobianRanks, jacobian_rank
 from smisym.smi import SMI
@@ -77,6 +78,8 @@ class Model:
 
     def jacobian_rank(self, rows: tuple[int, ...], rng: np.random.Generator) -> float:
         """K_S: mean rank of df/dZ restricted to the given rows (theory of perfect recovery)."""
+        check_rows(rows, self.fields)
+        check_generator(rng)
         return jacobian_rank(self.link, rows, rng)
 
     def jacobian_ranks(self, rng: np.random.Generator) -> JacobianRanks:
@@ -87,11 +90,17 @@ class Model:
 def compile(architecture: Architecture | SMI | Program) -> Model:
     """Derive a Model from a declaration (or from a bare :class:`~smisym.program.Program`).
 
-    Raises InputError for a declaration that no pass covers.
+    Raises InputError for a declaration that no pass covers, and for one whose output is the same at all fields.
     """
+    if not isinstance(architecture, Architecture | SMI | Program):
+        raise InputError(
+            "architecture", architecture, "an Architecture, an SMI or a Program",
+            "write smisym.compile(Architecture(tokens=2, layers=(Attention(),)))",
+        )  # fmt: skip
     derivation = Derivation(title="From the declaration to the denoiser")
     # The recursion comes first: everything else reads the program, never the architecture.
     link = link_function(architecture, derivation)
+    check_varies(link)
     declared = None if isinstance(architecture, Program) else architecture
     symmetry = find_symmetry(link, derivation)
     through = isinstance(declared, Architecture) and declared.statistic == "gaussian"

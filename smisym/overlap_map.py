@@ -23,6 +23,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 from threadpoolctl import threadpool_limits
 
+from smisym.edge import check_count, check_model, check_number, check_seed, check_workers, overlap_matrix
 from smisym.errors import InputError
 from smisym.files import write_bytes
 from smisym.io import header
@@ -106,19 +107,20 @@ class OverlapMap:
         workers: int | None = None,
         store: Keeper | None = None,
     ) -> None:
-        samples = affordable(model, SAMPLES) if samples is None else samples
-        points, left = divmod(int(samples), int(scrambles)) if scrambles else (0, 1)
-        if scrambles < 2 or left or points < 2 or points & (points - 1):
+        check_model(model, "an OverlapMap")
+        samples = check_count("samples", affordable(model, SAMPLES) if samples is None else samples, 1)
+        scrambles = check_count("scrambles", scrambles, 2)
+        points, left = divmod(samples, scrambles)
+        if left or points < 2 or points & (points - 1):
             raise InputError(
                 "samples, scrambles",
                 (samples, scrambles),
                 "scrambles >= 2 and samples / scrambles a power of two",
                 "use for example samples=8192, scrambles=8",
             )
-        if not (isinstance(seed, (int, np.integer)) and seed >= 0):
-            raise InputError("seed", seed, "a whole number >= 0", "leave it out for 0")
-        self.model, self.samples, self.scrambles, self.seed = model, int(samples), int(scrambles), int(seed)
-        self.rtol = _default_rtol(model) if rtol is None else float(rtol)
+        self.model, self.samples, self.scrambles, self.seed = model, samples, scrambles, check_seed(seed)
+        self.rtol = _default_rtol(model) if rtol is None else _positive("rtol", rtol)
+        check_workers(workers)
         self.workers = workers or os.cpu_count() or 1
         self.store = store
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
@@ -152,7 +154,7 @@ class OverlapMap:
 
     def evaluate(self, Q: np.ndarray) -> list[Estimate]:
         """The estimates of all scrambles at Q (P, P), or scramble by scramble at Q (scrambles, P, P)."""
-        Q = np.asarray(Q, dtype=float)
+        Q = overlap_matrix(Q, self.model.fields, self.scrambles)
         each = np.broadcast_to(Q, (self.scrambles, *Q.shape[-2:]))
         return self.each(lambda r: self.at(r, each[r]))
 
@@ -391,6 +393,13 @@ def _free(model: Model) -> int:
 def as_map(model: Model | OverlapMap, **settings: Any) -> OverlapMap:
     """A map as it is, or a new one for a model."""
     return model if isinstance(model, OverlapMap) else OverlapMap(model, **settings)
+
+
+def _positive(what: str, value: Any) -> float:
+    number = check_number(what, value, "a positive number", "leave it out for the default")
+    if not number > 0:
+        raise InputError(what, value, "a positive number", "leave it out for the default")
+    return number
 
 
 def _estimate_from(values: Mapping[str, Any]) -> Estimate:

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import special
 from scipy.stats import qmc
 
+from smisym.edge import check_count, check_model, check_number, check_overlap, check_seed
 from smisym.errors import InputError
 from smisym.solution import Result, Solution, mean_and_error
 
@@ -69,9 +70,10 @@ def prediction_errors(
 
     Raises InputError for a Q that is not such a matrix, and for bad numbers of points.
     """
+    check_model(model)
     root_Q, root_V = _square_roots(Q, model.fields)
     points = _check_points(samples, scrambles, inner, rtol)
-    seeds = np.random.SeedSequence(_check_seed(seed)).spawn(scrambles)
+    seeds = np.random.SeedSequence(check_seed(seed)).spawn(scrambles)
     means = np.array([_one_scramble(model, root_Q, root_V, points, inner, child) for child in seeds])
     settings = {
         "Q": np.asarray(Q, dtype=float), "samples": samples, "scrambles": scrambles, "inner": inner, "rtol": rtol,
@@ -124,28 +126,15 @@ def _one_scramble(
 
 def _square_roots(Q: np.ndarray, fields: int) -> tuple[np.ndarray, np.ndarray]:
     """Symmetric square roots of Q and of I - Q, from one set of eigenvectors."""
-    array = np.asarray(Q)
-    if array.shape != (fields, fields) or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-        raise InputError(
-            "Q", Q, f"a finite real matrix of shape ({fields}, {fields})", "give one row per field of the model"
-        )
-    array = array.astype(float)
-    rounding = 1e-10
-    if np.abs(array - array.T).max() > rounding:
-        raise InputError("Q", Q, "a symmetric matrix", "pass (Q + Q.T) / 2 if the difference is noise")
+    array = check_overlap(Q, fields)
     values, vectors = np.linalg.eigh((array + array.T) / 2)
-    if values[0] < -rounding or values[-1] > 1 + rounding:
-        raise InputError(
-            "Q", f"eigenvalues {values.tolist()}", "eigenvalues in [0, 1]", "an overlap has 0 <= Q <= I: project it"
-        )
     values = np.clip(values, 0.0, 1.0)
     return (vectors * np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(1 - values)) @ vectors.T
 
 
 def _check_points(samples: int, scrambles: int, inner: int, rtol: float) -> int:
     for name, value, least in (("samples", samples, 1), ("scrambles", scrambles, 2), ("inner", inner, 2)):
-        if not (isinstance(value, (int, np.integer)) and value >= least):
-            raise InputError(name, value, f"a whole number >= {least}", "leave it out for the default")
+        check_count(name, value, least)
     points, left = divmod(samples, scrambles)
     if left or points < 2 or points & (points - 1):
         power = 2 ** max(1, round(math.log2(max(2.0, samples / scrambles))))
@@ -155,12 +144,6 @@ def _check_points(samples: int, scrambles: int, inner: int, rtol: float) -> int:
             "samples / scrambles a power of two, at least 2",
             f"use samples = {power * scrambles}",
         )
-    if not 0 < rtol < 1:
+    if not 0 < check_number("rtol", rtol, "0 < rtol < 1", "leave it out for the default") < 1:
         raise InputError("rtol", rtol, "0 < rtol < 1", "leave it out for the default")
     return points
-
-
-def _check_seed(seed: int) -> int:
-    if not (isinstance(seed, (int, np.integer)) and seed >= 0):
-        raise InputError("seed", seed, "a whole number >= 0", "leave it out for 0")
-    return int(seed)

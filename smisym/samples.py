@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from smisym.edge import check_alpha, check_count, check_generator, check_model
 from smisym.errors import InputError
 
 
@@ -77,9 +78,10 @@ def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generato
     normalised: scale each row of W to the norm sqrt(D) that it has on average, so that overlaps end at one at any D;
     their fluctuation is then that of the estimate, not of the length of the truth.
     """
+    check_model(model)
     check_dimension(dim)
-    if not (math.isfinite(alpha) and alpha > 0):
-        raise InputError("alpha", alpha, "a finite number > 0", "give the number of samples per dimension, N / D")
+    check_alpha(alpha)
+    check_generator(rng)
     count = round(alpha * dim)
     if count < 1:
         raise InputError(
@@ -174,8 +176,7 @@ def check_data(
 
 def check_dimension(dim: int) -> None:
     """InputError unless D is a whole number >= 2."""
-    if not (isinstance(dim, (int, np.integer)) and dim >= 2):
-        raise InputError("D", dim, "a whole number >= 2", "give the embedding dimension of the tokens")
+    check_count("D", dim, 2, "give the embedding dimension of the tokens")
 
 
 def check_array(name: str, value: object, shape: tuple[int, ...]) -> np.ndarray:

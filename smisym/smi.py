@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from smisym.architecture import _changed, _integer, _put, _real, digest_of
+from smisym.architecture import _changed, _integer, _noise, _put, digest_of, unpacked
 from smisym.errors import InputError
 from smisym.expression_text import text_of
-from smisym.expressions import evaluate, is_name, listing, parse
+from smisym.expressions import evaluate, is_name, listing, parse, varies
 
 MAX_ENTRIES = 4096  # of Z: beyond, a slip of the keyboard fills the memory with symbols
 _POINTS = 256
 _SEED = 20260101
+_SIZES = (0.1, 1.0, 10.0)  # of the fields at which a link must change: some change only far out
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,9 +33,10 @@ class SMI:
         Number T of columns of Z, an integer >= 1.  A field of one token is written by its name, ``z1``; entry t of a
         field of several is ``z1[t]``, counted from 1.
     noise
-        Variance >= 0 of the Gaussian noise on every output; 0 is the noiseless channel.
+        Variance of the Gaussian noise on every output, >= 1e-20, or 0, the noiseless channel.
 
-    The link must be real and finite almost everywhere: it is tried at 256 random standard normal fields.
+    The link must be real and finite almost everywhere, and no expression a constant: it is tried at 256 random standard
+    normal fields (also at larger and smaller ones, for being constant).  Every field must appear in some expression.
     Compared by value and hashable; its ``repr`` is the Python that makes it.
     Raises :class:`~smisym.errors.InputError`.
     """
@@ -50,10 +52,11 @@ class SMI:
         if len(self.fields) * self.tokens > MAX_ENTRIES:
             given = f"{len(self.fields)} fields of {self.tokens} tokens"
             raise InputError("fields", given, f"at most {MAX_ENTRIES} entries of Z", "declare fewer fields or tokens")
-        _put(self, "noise", _real("noise", self.noise, "a finite number >= 0", lower=0.0))
+        _put(self, "noise", _noise(self.noise))
         listed = _listed(self.expressions)
         _put(self, "expressions", tuple(self._canonical_text(k, given) for k, given in enumerate(listed, start=1)))
         self._try_out()
+        self._check_used()
 
     def __repr__(self) -> str:
         texts = "".join(f"        {text!r},\n" for text in self.expressions)
@@ -130,6 +133,22 @@ class SMI:
                     f"real and finite at every field; this one is not at {point}",
                     "keep the arguments of log, sqrt and fractional powers positive, for example by abs",
                 )  # fmt: skip
+            wide = {symbol: np.concatenate([size * values[symbol] for size in _SIZES]) for symbol in expr.free_symbols}
+            if not varies(expr, wide):
+                raise InputError(
+                    f"expression {number}", f"{self.expressions[number - 1]} (the same at all fields tried)",
+                    f"an expression that depends on a field: {listing(dict.fromkeys(names.values()))}",
+                    "remove it, or write what it should depend on",
+                )  # fmt: skip
+
+    def _check_used(self) -> None:
+        """No output shows a field that no expression has: it is a slip, and would only widen every integral."""
+        used = {symbol for expr in self.parsed() for symbol in expr.free_symbols}
+        for name, row in zip(self.fields, self.symbols(), strict=True):
+            if used.isdisjoint(row):
+                raise InputError(
+                    "fields", name, "fields that appear in some expression", f"use {name} in one, or leave it out"
+                )
 
 
 def _written(number: int, expr: sp.Expr, names: dict[str, str]) -> str:
@@ -140,9 +159,10 @@ def _written(number: int, expr: sp.Expr, names: dict[str, str]) -> str:
 
 
 def _listed(value: object) -> tuple[object, ...]:
+    value = unpacked(value)
     if isinstance(value, str | sp.Expr):
         return (value,)
-    if not isinstance(value, Iterable):
+    if not isinstance(value, Iterable) or isinstance(value, Mapping | Set):
         raise InputError("expressions", value, "a text, or a sequence of texts", 'write expressions=("z1 * z2",)')
     listed = tuple(value)
     if not listed:
@@ -153,6 +173,9 @@ def _listed(value: object) -> tuple[object, ...]:
 def _fields(value: object) -> tuple[str, ...]:
     allowed = "distinct names of letters, digits and underscores, other than Python's keywords, functions and pi"
     fix = 'write fields=("z1", "z2"), or fields=2 for just these names'
+    value = unpacked(value)
+    if isinstance(value, Mapping | Set):
+        raise InputError("fields", value, f"a sequence of names; {allowed}", fix)
     if isinstance(value, str) or not isinstance(value, Iterable):
         count = _count(value, f"an integer >= 1, or {allowed}", fix)
         return tuple(f"z{p}" for p in range(1, count + 1))
@@ -162,7 +185,7 @@ def _fields(value: object) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str) or not is_name(name) or names.count(name) > 1:
             raise InputError("fields", name, allowed, fix)
-    return names
+    return tuple(map(str, names))
 
 
 def _count(value: object, allowed: str, fix: str) -> int:

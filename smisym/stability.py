@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from smisym.branch import LAST, refine_crossing, scout, trace, trivial_coordinates
+from smisym.edge import check_count, check_model
 from smisym.errors import InputError
 from smisym.growth import clear_growth, growth_at_zero, growth_of
 from smisym.hermite import first_order
@@ -78,9 +79,11 @@ def weak_recovery(
     at most three coordinates of y, and at most four free dimensions.  None: where that is so and y is cheap to
     integrate over.  Five digits, but thousands of outputs: where single posteriors are slow, sampling is faster.
     """
-    if stages is not None and stages < 1:
-        raise InputError("stages", stages, "a whole number >= 1, or None for all", "use stages=1 for the first one")
-    if quadrature and not can_be_integrated(model.model if isinstance(model, OverlapMap) else model):
+    if stages is not None:
+        check_count("stages", stages, 1, "use stages=1 for the first one, or leave it out for all")
+    target = model.model if isinstance(model, OverlapMap) else model
+    check_model(target, "an OverlapMap")
+    if quadrature and not can_be_integrated(target):
         raise InputError(
             "quadrature",
             True,
@@ -89,12 +92,8 @@ def weak_recovery(
         )
     omap = model if isinstance(model, OverlapMap) else None
     if omap is None:
-        if not isinstance(model, Model):
-            raise InputError(
-                "model", type(model).__name__, "a Model or an OverlapMap", "use smisym.compile(architecture)"
-            )
-        samples = affordable(model, THRESHOLD_SAMPLES) if samples is None else samples
-        omap = OverlapMap(model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
+        samples = affordable(target, THRESHOLD_SAMPLES) if samples is None else samples
+        omap = OverlapMap(target, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
     if not omap.model.symmetry.projectors:
         return _weak(omap, _coupled(omap), solved=True)
     coarse = scout(omap, last_stage=False, stages=stages)

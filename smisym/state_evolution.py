@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from smisym.edge import check_alpha, check_count, check_number
 from smisym.errors import InputError
 from smisym.model import Model
 from smisym.overlap_map import Estimate, OverlapMap, as_map
@@ -94,8 +95,9 @@ def state_evolution(
 
     Result: SUCCESS, MAX_STEPS, DIVERGED or INTEGRATION.  Raises InputError for bad arguments.
     """
-    _check(alpha, start, side_information, tol)
+    _check(alpha, start, side_information, tol, max_steps)
     omap = as_map(model, **settings)
+    _check_warm(warm, omap)
 
     def solve(r: int) -> _Run:
         return _solve(omap, r, float(alpha), float(side_information), start, warm, tol, max_steps)
@@ -194,20 +196,29 @@ def _solve(
     return run
 
 
-def _check(alpha: float, start: str, side_information: float, tol: float) -> None:
+def _check(alpha: float, start: str, side_information: float, tol: float, max_steps: int) -> None:
     check_alpha(alpha)
-    if start not in STARTS:
+    if not isinstance(start, str) or start not in STARTS:
         raise InputError("start", start, f"one of {', '.join(STARTS)}", "leave it out for symmetry-broken")
-    if not (math.isfinite(side_information) and side_information >= 0):
-        raise InputError("side_information", side_information, "a finite number >= 0", "leave it out for none")
-    if not (math.isfinite(tol) and tol > 0):
+    check_number("side_information", side_information, "a finite number >= 0", "leave it out for none", least=0.0)
+    if not check_number("tol", tol, "a positive number", "leave it out for the default") > 0:
         raise InputError("tol", tol, "a positive number", "leave it out for the default")
+    check_count("max_steps", max_steps, 1)
 
 
-def check_alpha(alpha: float) -> None:
-    """InputError unless alpha is a finite number >= 0."""
-    if not (isinstance(alpha, (int, float, np.number)) and math.isfinite(alpha) and alpha >= 0):
-        raise InputError("alpha", alpha, "a finite number >= 0", "give the number of samples per dimension, N / D")
+def _check_warm(warm: FixedPoint | None, omap: OverlapMap) -> None:
+    """InputError unless this is a fixed point of the same model with as many scrambles."""
+    if warm is None:
+        return
+    shape = (omap.scrambles, len(omap.model.symmetry.basis))
+    if not isinstance(warm, FixedPoint) or np.shape(warm.overlaps) != shape:
+        given = f"overlaps of shape {np.shape(warm.overlaps)}" if isinstance(warm, FixedPoint) else warm
+        raise InputError(
+            "warm",
+            given,
+            f"a FixedPoint of the same model with overlaps of shape {shape}, scrambles by invariant directions",
+            "pass the value of a Solution, solution.value, of the same model and scrambles",
+        )
 
 
 def _step(omap: OverlapMap, estimate: Estimate, alpha: float, lam: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

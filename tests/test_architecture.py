@@ -12,7 +12,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smisym.architecture import Architecture, Attention
+from smisym.architecture import LEAST_NOISE, Architecture, Attention
 from smisym.errors import InputError
 
 attentions = st.builds(
@@ -29,7 +29,7 @@ architectures = st.builds(
     tokens=st.integers(2, 99),
     layers=st.lists(attentions, min_size=1, max_size=5),
     output=st.sampled_from(["attention", "sequence"]),
-    noise=st.floats(0, 1e300),
+    noise=st.just(0) | st.floats(LEAST_NOISE, 1e300),
 )
 
 
@@ -124,7 +124,7 @@ def test_bad_layers_are_refused(name: str, value: object) -> None:
     ("name", "value"),
     [
         *[("tokens", value) for value in (1, 0, -2, 2.0, True, "2", None, NAN)],
-        *[("noise", value) for value in (-0.1, NAN, INF, "0", None, False)],
+        *[("noise", value) for value in (-0.1, NAN, INF, "0", None, False, 1e-40, 1e-320)],
         *[("output", value) for value in ("Attention", "tokens", None, 3)],
         *[("layers", value) for value in ((), [], None, 2, Attention())],
     ],
@@ -141,3 +141,65 @@ def test_bad_architectures_are_refused(name: str, value: object) -> None:
 def test_layers_must_be_attention(value: object) -> None:
     with pytest.raises(InputError, match=r"^layer \d: given"):
         Architecture(2, value)  # type: ignore[arg-type]
+
+
+COMPLEX = ["log(s)", "sqrt(s)", "s**0.5", "abs(log(s))", "1/(s - abs(s))", "sqrt(10 + s)", "log(20 - s)"]
+
+
+@pytest.mark.parametrize("text", COMPLEX)
+def test_complex_or_undefined_activations_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"complex-valued or undefined activation.* not at s = .*for example by abs"):
+        Attention(activation=text)
+
+
+@pytest.mark.parametrize("text", ["sin(s)**2 + cos(s)**2", "sign(s**2)", "(s + 1)**2 - s**2 - 2*s - 1", "1 + 1e-30*s"])
+def test_constant_activations_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="depends on the score s"):
+        Attention(activation=text)
+
+
+REAL = [
+    "log(1 + s**2)", "s/(1 + abs(s))", "relu(s)", "tanh(s)", "exp(s)", "exp(s**2)", "exp(s**2)/(1 + exp(s**2))", "s**3",
+    "sign(s - 10)", "1e-20*s", "abs(s)**0.5", "sinh(s)", "max(s, 0)", "exp(-exp(s))", "log(abs(s) + 1)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REAL)
+def test_activations_that_are_real_on_the_real_line_are_accepted(text: str) -> None:
+    assert Attention(activation=text).elementwise
+
+
+def test_arrays_are_read_as_nested_lists() -> None:
+    seen = np.tril(np.ones((2, 2), bool))
+    listed = ((True, False), (True, True))
+    assert Attention(mask=seen) == Attention(mask=list(seen)) == Attention(mask=listed)
+    assert hash(Attention(mask=seen)) == hash(Attention(mask=listed))
+    assert Attention(position=np.eye(2)) == Attention(position=((1, 0), (0, 1)))
+    assert Attention(heads=2, readout=np.array([1.0, 2.0])) == Attention(heads=2, readout=(1.0, 2.0))
+    assert Attention(readout=np.array(2.0)) == Attention(readout=2.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mask", np.ones((2, 3), bool)),
+        ("mask", np.ones(2, bool)),
+        ("mask", np.ones((2, 2))),
+        ("mask", np.zeros((0, 0), bool)),
+        ("position", np.ones((2, 2), complex)),
+        ("position", np.array(1.0)),
+        ("position", ((0.0, 1e300), (0.0, 0.0))),
+        ("position", ((0.0, -1e9), (0.0, 0.0))),
+        ("readout", np.ones((2, 2))),
+        ("readout", np.array([])),
+    ],
+)
+def test_bad_arrays_are_refused(name: str, value: object) -> None:
+    with pytest.raises(InputError) as caught:
+        Attention(heads=2, **{name: value})  # type: ignore[arg-type]
+    assert caught.value.what == name
+
+
+def test_a_sequence_has_no_sum_of_heads() -> None:
+    with pytest.raises(InputError, match=r"^combine: .*leave combine out"):
+        Architecture(2, (Attention(heads=2),), output="sequence", combine="sum")

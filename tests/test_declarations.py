@@ -239,6 +239,77 @@ BAD: dict[str, Any] = {
 }
 
 
+DIAGONAL, COLUMN = ((True, False), (False, True)), ((True, False), (True, False))
+CONSTANT: dict[str, Any] = {
+    "diagonal": Architecture(2, (A(mask=DIAGONAL),)),
+    "one column": Architecture(2, (A(mask=COLUMN),)),
+    "untied": Architecture(2, (A(), A(mask=DIAGONAL, tied=False))),
+    "hardmax": Architecture(2, (A(mask=DIAGONAL, activation="hardmax"),)),
+    "noise": Architecture(2, (A(mask=DIAGONAL),), noise=0.1),
+    "hardmax and noise": Architecture(2, (A(mask=COLUMN, activation="hardmax"),), noise=0.1),
+    "heads": Architecture(2, (A(mask=DIAGONAL, heads=2),)),
+    "sequence": Architecture(2, (A(mask=DIAGONAL),), output="sequence"),
+    "equal tokens": Architecture(2, (A(mask=COLUMN, skip=0), A())),
+}
+
+
+@pytest.mark.parametrize("declared", CONSTANT.values(), ids=CONSTANT.keys())
+def test_constant_outputs_are_refused(declared: Architecture) -> None:
+    with pytest.raises(InputError, match=r"^output: .*shows nothing of the weights.*To fix: let some token"):
+        smisym.compile(declared)
+
+
+SEEN: dict[str, Any] = {
+    "tied": Architecture(2, (A(mask=DIAGONAL), A())),
+    "one column": Architecture(2, (A(mask=COLUMN), A())),
+    "untied": Architecture(2, (A(mask=DIAGONAL, tied=False), A())),
+    "hardmax": Architecture(2, (A(mask=DIAGONAL, activation="hardmax"), A())),
+    "hardmax, untied, noise": Architecture(2, (A(mask=DIAGONAL, activation="hardmax", tied=False), A()), noise=0.1),
+    "noise": Architecture(2, (A(mask=COLUMN), A()), noise=0.1),
+    "sequence": Architecture(2, (A(mask=DIAGONAL), A()), output="sequence", noise=0.1),
+    "sequence, last": Architecture(2, (A(), A(mask=DIAGONAL)), output="sequence", noise=0.1),
+}
+
+
+@pytest.mark.parametrize("declared", SEEN.values(), ids=SEEN.keys())
+def test_layers_of_constant_attention_beside_others_work(declared: Architecture) -> None:
+    """What nobody sees keeps its prior mean; a diagonal layer multiplies the tokens by a number."""
+    model = smisym.compile(declared)
+    Z, omega, V = draws(model, 4)
+    moments = model.channel.moments(model.observe(Z), omega, V, rtol=0.1)
+    hidden = model.row_layers.index(2 if declared.output == "sequence" and declared.layers[1].mask else 1)
+    assert np.isfinite(moments.mean).all()
+    np.testing.assert_allclose(moments.mean[:, hidden], omega[:, hidden], atol=0.15)
+
+
+def test_a_diagonal_layer_multiplies_the_tokens() -> None:
+    Z = np.random.default_rng(0).standard_normal((5, 2, 2))
+    deep = smisym.compile(Architecture(2, (A(mask=DIAGONAL), A())))
+    alone = smisym.compile(Architecture(2, (A(beta=4.0),)))
+    np.testing.assert_allclose(deep.link(Z), alone.link(Z[:, 1:]), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "rule"), [(3, lambda link: Refusal("no")), ("", lambda link: None), ("mine", "x")])
+def test_rules_that_are_none_are_refused_at_once(monkeypatch: pytest.MonkeyPatch, name: Any, rule: Any) -> None:
+    monkeypatch.setattr("smisym.charts.RULES", list(RULES))
+    with pytest.raises(InputError, match=r"^(name of the )?rule: "):
+        smisym.register_chart(name, rule)
+    assert len(smisym.charts.RULES) == len(RULES)
+
+
+def test_a_rule_must_return_a_chart_or_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smisym.charts.RULES", list(RULES))
+    smisym.register_chart("silent", lambda link: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(InputError, match="what rule 'silent' returned: given None; allowed: a LevelSet, or a Refusal"):
+        smisym.compile(Architecture(2, (A(),)))
+
+
+@pytest.mark.parametrize("declared", [None, {}, A(), "file.toml", Architecture])
+def test_only_declarations_are_compiled(declared: Any) -> None:
+    with pytest.raises(InputError, match=r"^architecture: .*smisym.compile\("):
+        smisym.compile(declared)
+
+
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 def test_bad_declarations_say_how_to_fix_them(bad: Any) -> None:
     with pytest.raises(InputError, match="To fix"):

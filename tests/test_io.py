@@ -151,6 +151,13 @@ SMI_HEAD = 'kind = "smi"\n'
     [
         ('kind = "sim"\n', ["kind in", "'sim'", '"attention" or "smi"', "leave kind out"]),
         ("kind = []\n", ["kind in", '"attention" or "smi"']),
+        ('fields = 1\nexpressions = "z1"\n', ["key in", "'fields'", 'add kind = "smi"']),
+        ('expressions = "z1"\n', ["'expressions'", 'add kind = "smi"']),
+        (SMI_HEAD + 'fields = ["a"]\nexpressions = {a = 1}\n', ["expressions in", "{'a': 1}", "a sequence of texts"]),
+        (SMI_HEAD + 'fields = {a = 1}\nexpressions = "a"\n', ["fields in", "{'a': 1}", "a sequence of names"]),
+        (SMI_HEAD + 'fields = 2\nexpressions = "z1"\n', ["fields in", "'z2'", "leave it out"]),
+        ("tokens = 2\nnoise = 1e-40\n[[layers]]\n", ["noise in", ">= 1e-20", "use noise=0"]),
+        ('tokens = 2\n[[layers]]\nactivation = "log(s)"\n', ["activation in layer 1 in", "complex-valued", "by abs"]),
         (SMI_HEAD, ['the key "fields"', "write, for example"]),
         (SMI_HEAD + "fields = 1\n", ['the key "expressions"']),
         (SMI_HEAD + 'field = 1\nexpressions = "z1"\n', ['write "fields" if that was meant']),
@@ -158,7 +165,7 @@ SMI_HEAD = 'kind = "smi"\n'
         (SMI_HEAD + 'fields = 1\nexpressions = "log(z1)"\n', ["expression 1 in", "complex-valued", "z1 = "]),
         (SMI_HEAD + "fields = 1\nexpressions = 3\n", ["expressions in", "a text"]),
         (SMI_HEAD + 'fields = 0\nexpressions = "z1"\n', ["fields in", "integer >= 1"]),
-        (SMI_HEAD + 'fields = 1\nexpressions = "z1"\nnoise = -1\n', ["noise in", ">= 0"]),
+        (SMI_HEAD + 'fields = 1\nexpressions = "z1"\nnoise = -1\n', ["noise in", ">= 1e-20"]),
         (
             SMI_HEAD + 'fields = 1\nexpressions = "__import__(1)"\n',
             ["expression 1 in", "__import__(1)", "calls of exp"],

@@ -45,7 +45,10 @@ def test_equal_however_it_is_written() -> None:
     assert SMI(z1 / 2 + z2**2, np.int64(2), noise=0) == usual  # type: ignore[arg-type]
     assert SMI([0.5 * z1 + z2**2], iter(["z1", "z2"]), tokens=1) == usual  # type: ignore[arg-type]
     assert usual.expressions == ("z1/2 + z2**2",)
-    assert usual != SMI("z1/2 + z2**2", 3)
+    assert usual != SMI("z1/2 + z2**2", ("z1", "z2"), tokens=1, noise=1)
+    assert SMI("a", np.array(["a"])) == SMI("a", [np.str_("a")]) == SMI(np.array(["a"]), ("a",))  # type: ignore[arg-type]
+    assert repr(SMI("a", [np.str_("a")])) == repr(SMI("a", ("a",)))
+    assert SMI("z1", np.array(1)) == SMI("z1", 1)  # type: ignore[arg-type]
 
 
 def test_symbols_are_real_identifiers_of_shape_fields_by_tokens() -> None:
@@ -81,6 +84,15 @@ def test_parsed_links_are_the_declared_functions() -> None:
         ("exp(exp(z1**2)**9)", 1, ["real and finite at every field"]),
         (["z1", "3"], 1, ["expression 2", "'3'", "depends on a field: z1"]),
         ("z1 - z1 + pi", 1, ["depends on a field"]),
+        ("sin(z1)**2 + cos(z1)**2", 1, ["expression 1", "depends on a field", "the same at all fields"]),
+        ("sign(z1**2)", 1, ["depends on a field: z1"]),
+        (["z1", "(z1 + 1)**2 - z1**2 - 2*z1 - 1"], 1, ["expression 2", "depends on a field"]),
+        ("x", 1, ["expression 1", "To fix: use one of these names"]),
+        ("exp(x)", 1, ["expression 1", "To fix: use one of these names"]),
+        ("sgn(z1)", 1, ['write "sign"']),
+        ({"a": 1}, ["a"], ["expressions", "a sequence of texts"]),
+        ("z1", 2, ["fields", "'z2'", "appear in some expression", "leave it out"]),
+        ("a*c", ["a", "b", "c"], ["fields", "'b'"]),
         ("z3", 2, ["expression 1", 'write "z2"']),
         ("z1[1]", 1, ["z1 without an index"]),
         ("sqrt(-1)*z1", 1, ["'sqrt(-1)'"]),
@@ -108,7 +120,7 @@ def test_bad_expressions_are_refused(expressions: object, fields: int, words: li
 @pytest.mark.parametrize(
     "fields",
     [0, -1, True, 1.0, None, 10**9, "z1", [], [""], ["1z"], ["a b"], ["lambda"], ["None"], ["sin"], ["relu"], ["pi"],
-     ["é"], [3], ["z1", "z2", "z1"], ["__import__('os')"], ["z[1]"]],
+     ["é"], [3], {"z1": 1}, {"z1"}, ["z1", "z2", "z1"], ["__import__('os')"], ["z[1]"]],
 )  # fmt: skip
 def test_bad_fields_are_refused(fields: object) -> None:
     with pytest.raises(InputError, match=r"^fields: given .*To fix: (write fields=|declare fewer)"):
@@ -119,7 +131,7 @@ def test_bad_fields_are_refused(fields: object) -> None:
     ("name", "value"),
     [
         *[("tokens", value) for value in (0, -1, 1.0, True, "1", None)],
-        *[("noise", value) for value in (-0.1, float("nan"), float("inf"), "0", None, False)],
+        *[("noise", value) for value in (-0.1, float("nan"), float("inf"), "0", None, False, 1e-40)],
     ],
 )
 def test_bad_numbers_are_refused(name: str, value: object) -> None:
@@ -140,3 +152,8 @@ def test_entries_must_be_indexed_where_there_are_several() -> None:
         SMI("z1[3]", 1, tokens=2)
     with pytest.raises(InputError, match=r"z1\[1\] to z1\[2\]"):
         SMI(sp.Symbol("z1"), 1, tokens=2)
+
+
+@pytest.mark.parametrize("text", ["sign(z1 - 6)", "1e-20*(z1 + 1)", "z1 + 1e6", "exp(-z1**2)", "max(z1 - 8, 0)"])
+def test_links_that_hardly_change_are_no_constants(text: str) -> None:
+    assert SMI(text, 1).fields == ("z1",)

@@ -47,8 +47,14 @@ def register_chart(name: str, rule: Rule) -> None:
         output back, its measure obeys the co-area formula, random fields lie on some sheet) and refuses a wrong one
         with an InputError.
 
-    Raises InputError for a name that is taken.
+    Raises InputError for a name that is taken or no text, and for a rule that cannot be called.
     """
+    if not isinstance(name, str) or not name:
+        raise InputError("name of the rule", name, "a text that is not empty", 'write register_chart("my rule", rule)')
+    given: object = rule
+    if not callable(given):
+        fix = "pass the function itself, without calling it"
+        raise InputError("rule", given, "a function of the link that returns a LevelSet or a Refusal", fix)
     if name in [taken for taken, _ in RULES]:
         raise InputError("name of the rule", name, "a name that no rule has", "choose another name")
     RULES.insert(0, (name, rule))
@@ -67,6 +73,13 @@ def find_level_set(link: LinkFunction, derivation: Derivation) -> LevelSet:
             if checks:
                 derivation.add(Step("chart", "The chart against the link", CHECKED, checks=checks))
             return found
+        if not isinstance(found, Refusal):
+            raise InputError(
+                f"what rule {name!r} returned",
+                found,
+                "a LevelSet, or a Refusal",
+                'where the rule does not apply, return Refusal("why, in one sentence")',
+            )
         refusals.append((name, found.reason))
     raise NoChartError(refusals)
 
