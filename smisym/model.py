@@ -71,18 +71,31 @@ class Model:
         return self.link.labels
 
     def observe(self, Z: np.ndarray) -> Observation:
-        """The output at fields Z (S, P, T), with its exact log-ratios."""
+        """The noiseless output at fields Z (S, P, T): y (S, ...) and, of a softmax, its exact log-ratios.
+
+        Raises InputError for fields of another shape, or that are not finite.
+        """
         return self.link.observe(Z)
 
     def jacobian_rank(self, rows: tuple[int, ...], rng: np.random.Generator) -> float:
-        """K_S: mean rank of df/dZ restricted to the given rows (theory of perfect recovery)."""
+        """K_S: mean rank of df/dZ restricted to the given rows, over 16 draws of standard normal fields from ``rng``.
+
+        Rows count from 0; f is the log-ratios of a softmax, else the output.  It counts equations in the theory of
+        perfect recovery.  Raises InputError where derivatives overflow at all these fields.
+        """
         return jacobian_rank(self.link, rows, rng)
 
 
 def compile(architecture: Architecture | SMI | Program) -> Model:
     """Derive a Model from a declaration (or from a bare :class:`~smisym.program.Program`).
 
-    Raises InputError for a declaration that no pass covers.
+    A link without a chart is compiled too: its fields are found numerically, or integrated over all of them, and the
+    derivation says which and why.
+
+    Raises InputError for more tokens than a link is compiled for (:data:`smisym.unroll.MAX_TOKENS`), for
+    ``statistic="gaussian"`` where no sum is found or its level set has no chart, for a noiseless output that is smooth
+    at some fields and discrete at others, and for a chart of one's own that fails its check against the link.  What a
+    bare Program raises stands there.
     """
     derivation = Derivation(title="From the declaration to the denoiser")
     # The recursion comes first: everything else reads the program, never the architecture.
