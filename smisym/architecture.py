@@ -1,7 +1,8 @@
 """Declarations: what network is studied.  Frozen plain values that compute nothing.
 
 Everything that can be said is checked here, once, when it is said.  What is legal to declare but has
-no chart (see :mod:`smisym.charts`) is refused by the compiler, not here.
+no chart (see :mod:`smisym.charts`) is compiled all the same: its fields are then found numerically, or integrated
+over all of them (:mod:`smisym.integration`).
 """
 
 from __future__ import annotations

@@ -98,7 +98,8 @@ class Channel:
         """Posterior moments; ``rtol`` is the error aimed at for the mean, in the norm of V^{-1}.
 
         ``rtol`` defaults to :meth:`default_rtol`.  ``seed`` matters only where importance sampling is used (five
-        free dimensions or more, or a lattice over budget); ``max_nodes`` bounds the evaluations spent on one sample.
+        free dimensions or more, a lattice over budget, or an integrand that is not smooth, such as the cells of
+        hardmax); ``max_nodes`` bounds the evaluations spent on one sample.
         """
         observation = self._observation(y)
         omega = check_fields(omega, self.fields, self.tokens)

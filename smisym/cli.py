@@ -68,11 +68,11 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def guarded(**options: Any) -> None:
-        from smisym.errors import InputError, NoChartError
+        from smisym.errors import InputError
 
         try:
             command(**options)
-        except (InputError, NoChartError) as error:
+        except InputError as error:
             _fail(f"smisym: {error}", BAD_INPUT)
         except KeyboardInterrupt:
             hint = (

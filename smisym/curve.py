@@ -27,8 +27,14 @@ def curve(
     """State evolution at many alphas, each as :func:`smisym.state_evolution` gives it, for the cost of one branch.
 
     The branch is traced in the overlap (see :mod:`smisym.branch`), so that its cost does not grow with the number of
-    alphas.  Returns one Solution for each alpha in increasing order (no alphas, no Solutions), value a FixedPoint;
-    ``on_point`` is called with each as soon as its stage is traced.
+    alphas; where overlaps are coupled (no ``model.symmetry.projectors``) each alpha is solved for, from the one before.
+    Returns one Solution for each alpha in increasing order (no alphas, no Solutions), value a FixedPoint; ``on_point``
+    is called with each as soon as its stage is traced.
+
+    settings
+        Of the overlap map when ``model`` is a Model: samples, scrambles, seed, rtol, workers, store.
+
+    Raises InputError for an alpha that is not a finite number >= 0, and for settings that the map refuses.
     """
     omap = as_map(model, **settings)
     alphas = _listed(alphas)

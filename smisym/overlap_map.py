@@ -89,11 +89,16 @@ class OverlapMap:
     """E(Q) of one model, evaluated on demand and remembered.
 
     samples: Sobol points of one evaluation over all scrambles; samples / scrambles is a power of two.  None: 8192, and
-    less where there are more than two free dimensions (:func:`affordable`).
+    less where there are more than two free dimensions or posteriors are sampled (:func:`affordable`).
+    scrambles: at least two, independent; their spread is the statistical error.
+    seed: of the scrambles, and of posteriors that are sampled; a whole number >= 0.
     rtol: tolerance of the inner integrals, sample by sample; the estimated errors are far above the true ones and do
-    not add up, so that 1e-2 leaves 1e-4 in E (measured for two layers).  None: 1e-2, more beyond two free dimensions.
-    workers: threads; results do not depend on it.
+    not add up, so that 1e-2 leaves 1e-4 in E (measured for two layers).  None: 1e-3 in no or one free dimension, 1e-2
+    in two, 3e-2 in more and where posteriors are sampled.
+    workers: threads, None for one a core; results do not depend on it.
     store: keeps every evaluation as soon as it is made, so that a run that was killed resumes with the same bits.
+
+    Raises InputError for samples / scrambles that is no power of two, fewer than two scrambles, and a bad seed.
     """
 
     def __init__(
@@ -148,12 +153,20 @@ class OverlapMap:
     # ---- evaluation ----------------------------------------------------------------------------
 
     def __call__(self, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """E(Q) and its standard error over the scrambles; (P, P) each."""
+        """E(Q) and its standard error over the scrambles; (P, P) each.
+
+        Q (P, P), 0 <= Q < I, of which only the part that the symmetries allow counts; or (scrambles, P, P), one for
+        each scramble.  E is the mean of g_out g_out^T summed over tokens, times the number of slices of the embedding.
+        Raises InputError unless 0 <= Q < I.
+        """
         values = np.array([e.E for e in self.evaluate(Q)])
         return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
     def evaluate(self, Q: np.ndarray) -> list[Estimate]:
-        """The estimates of all scrambles at Q (P, P), or scramble by scramble at Q (scrambles, P, P)."""
+        """The estimates of all scrambles at Q (P, P), or scramble by scramble at Q (scrambles, P, P).
+
+        Raises InputError unless 0 <= Q < I.
+        """
         Q = overlap_matrix(Q, self.model.fields, self.scrambles)
         each = np.broadcast_to(Q, (self.scrambles, *Q.shape[-2:]))
         return self.each(lambda r: self.at(r, each[r]))
@@ -356,7 +369,12 @@ def overlap_map(
     workers: int | None = None,
     store: Keeper | None = None,
 ) -> OverlapMap:
-    """The overlap map of a model; see :class:`OverlapMap`."""
+    """The overlap map of a model: E(Q) = E[g_out g_out^T], (P, P), summed over tokens, on demand.
+
+    All parameters are those of :class:`OverlapMap`: samples (Sobol points of one evaluation), scrambles, seed, rtol (of
+    the inner integrals), workers (threads) and store.  Raises InputError as it does.
+    Source: arXiv 2502.00901, eq. 14.
+    """
     return OverlapMap(model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers, store=store)
 
 

@@ -144,6 +144,11 @@ class Program:
         The target that is the output y, or the first of several.
     more_outputs
         Further targets that are observed, as the attention matrices of further heads are.
+
+    Nothing is checked here; ``compile`` raises ValueError where an output is never assigned, and TypeError where a
+    value uses a symbol that is neither an input nor an earlier target, or a kind of matrix expression that has no
+    numerical code (identities, sums, products, transposes, explicit matrices, :class:`RowSoftmax`, :class:`RowHardmax`
+    and :class:`Elementwise` have).
     """
 
     inputs: tuple[sp.MatrixSymbol, ...]

@@ -44,9 +44,12 @@ class Threshold:
     """One threshold.
 
     kind: one of KINDS.  layers: counted from 1.  subspace (dim, P): the directions, one a row.
-    alpha: math.inf for a hard direction, 0 for a trivial one.  error: one standard error over the scrambles, 0 if
-    exact.  Q (P, P): the overlap just below.  order: of a hard direction, the first order of its Hermite expansion that
-    does not vanish (None where none was clear up to order six), given nothing else.  names: of the rows that take part.
+    alpha: math.inf for a hard direction, 0 for a trivial one.  error: one standard error over the scrambles; of a first
+    threshold by quadrature over y what refinement changes, twice on a lattice, plus what the tolerance of the inner
+    integrals leaves; of "perfect_amp" at least how closely the branch is followed, math.inf where one scramble alone
+    showed it; 0 if exact.  Q (P, P): the overlap just below.  order: of a hard direction, the first order of its
+    Hermite expansion that does not vanish (None where none was clear up to order six), given nothing else.  names: of
+    the rows that take part.
     """
 
     kind: str
@@ -72,12 +75,18 @@ def weak_recovery(
 ) -> Solution:
     """All trivial, weak and hard directions, in the order in which they are met; value: a tuple of Threshold.
 
-    samples: of the overlap map when ``model`` is a Model; None: 65536, less in more than two free dimensions.
+    samples, scrambles, seed, rtol, workers: of the overlap map (:class:`~smisym.overlap_map.OverlapMap`) when ``model``
+    is a Model; a map keeps its own.  samples None: 65536, less in more than two free dimensions and where posteriors
+    are sampled (:func:`~smisym.overlap_map.affordable`).
     stages: how many of them to look for, at least one; what comes later is then not mentioned.  The first one takes two
     or three evaluations of the map, each later one some dozens.  None: all.
     quadrature: whether the first one is integrated over the output itself instead of sampled, which needs a chart with
     at most three coordinates of y, and at most four free dimensions.  None: where that is so and y is cheap to
     integrate over.  Five digits, but thousands of outputs: where single posteriors are slow, sampling is faster.
+
+    Result: SUCCESS, NOISY or INTEGRATION.  Raises InputError for a model that is neither, for ``stages`` below one,
+    for ``quadrature=True`` where y cannot be integrated over, and for settings that the map refuses.
+    Source: arXiv 2502.00901, theorem 2.3.
     """
     if stages is not None:
         check_count("stages", stages, 1, "use stages=1 for the first one, or leave it out for all")
@@ -201,25 +210,29 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     """Perfect recovery: its local stability by counting, and where AMP arrives at it; a tuple of two Threshold.
 
     perfect_stable: the largest dim S / K_S, K_S the mean rank of df/dZ on S (then V -> E(V)^{-1}/alpha contracts), over
-    spans S of rows, of blocks that symmetries leave, and what the output never sees; infinite under noise.
-    perfect_amp: the largest alpha along the branch that vanishing side information follows.
+    spans S of rows, of blocks that symmetries leave, and what the output never sees; infinite under noise and where
+    outputs are discrete; exact, but for links of several pieces, where K_S is a mean over 4096 fields.
+    perfect_amp: the largest alpha along the branch that vanishing side information follows; infinite where that branch
+    does not reach Q = I.
+    samples, workers: of the overlap map when ``model`` is a Model; a map keeps its own samples, scrambles and seed.
+    The branch is followed with at most 256 points a scramble, whatever ``samples``.
+
+    Result: SUCCESS, or NOISY where not every scramble showed the whole branch.  Raises InputError for samples that the
+    map refuses, and where derivatives of the output overflow at all random fields.
     """
     omap = model if isinstance(model, OverlapMap) else OverlapMap(model, samples=samples, workers=workers)
     target = omap.model
-    every = tuple(range(target.fields))
     span, alpha, uncertain = counting(target)
     eye = np.eye(target.fields)
-    rows = np.flatnonzero(np.abs(span).max(axis=0) > 1e-9)
-    layers = tuple(sorted({target.row_layers[r] for r in rows}))
-    stable = Threshold("perfect_stable", layers, span, alpha, uncertain, eye)
+    stable = _along(target, "perfect_stable", span, alpha, uncertain, eye)
     if math.isinf(alpha):
         # Something is never pinned down by finitely many outputs: discrete ones leave cells, noise blurs.
-        never = Threshold("perfect_amp", tuple(sorted(set(target.row_layers))), eye, math.inf, 0.0, 0 * eye)
+        never = _along(target, "perfect_amp", eye, math.inf, 0.0, 0 * eye)
         return _solution(omap, [stable, never], Result.SUCCESS)
     small = omap.sibling(max(affordable(target, _ARRIVAL_POINTS), _FEWEST_POINTS) * omap.scrambles)
     coarse = scout(small)
     if not coarse.stages or not coarse.stages[-1].active.all():
-        arrival = Threshold("perfect_amp", tuple(sorted(set(target.row_layers))), eye, math.inf, 0.0, 0 * eye)
+        arrival = _along(target, "perfect_amp", eye, math.inf, 0.0, 0 * eye)
         return _solution(omap, [stable, arrival], Result.SUCCESS)
     traced: list[Branch] = small.each(lambda r: trace(small, r, coarse))
     branches = [b for b in traced if len(b.stages) == len(coarse.stages)]
@@ -231,9 +244,7 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     # The branch is followed to within LAST of Q = I, and alpha to within as much of its limit there.
     resolved = max(float(error), LAST * float(value))
     Q = target.symmetry.matrix(np.mean([b.stages[-1].overlaps_at(top) for b in branches], axis=0))
-    arrival = Threshold(
-        "perfect_amp", tuple(sorted({target.row_layers[r] for r in every})), eye, float(value), resolved, Q
-    )
+    arrival = _along(target, "perfect_amp", eye, float(value), resolved, Q)
     solved = len(branches) == len(traced) and all(s.solved for b in branches for s in b.stages)
     return _solution(omap, [stable, arrival], Result.SUCCESS if solved else Result.NOISY)
 

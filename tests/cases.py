@@ -12,6 +12,7 @@ first, the first threshold where it is known, and a floor below which no thresho
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,7 +148,7 @@ def untied_threshold(tokens: int) -> float:
     """One untied layer of rank one, softmax: queries and keys grow together.
 
     Rates (T^2 - 1) and (T - 1)^2, fed by each other at T (T - 1): elementary because the Bessel functions of the
-    posterior mean length have order 1/2 (docs/architectures.py derives it).
+    posterior mean length have order 1/2 (`untied` in docs/architectures.py derives it).
     """
     return 1 / ((tokens - 1) * (tokens + math.sqrt(tokens**2 + 1)))
 
@@ -228,11 +229,14 @@ NAMED = (
     Family("untied-r2-T3", attention(3, A(tied=False, rank=2)), 4, 4, 8),
     Family("untied-on-tied", attention(2, A(), A(tied=False)), 3, 3, 40),
     Family("untied-two-layers", attention(2, A(tied=False), A(tied=False)), 4, 5, 20),
+    Family("untied-three-layers", attention(2, A(), A(), A(tied=False)), 4, 5, 20),
     Family("heads-2", attention(2, A(heads=2)), 2, 0, 2000, 1 / 6),
     Family("heads-4", attention(3, A(heads=4)), 4, 0, 1000, 1 / 12),
     Family("heads-3-untied", attention(2, A(heads=3, tied=False)), 6, 3, 40, untied_threshold(2)),
     Family("heads-readouts", attention(2, A(heads=2, readout=(0.5, 1.0)), A(heads=2)), 4, 4, 24),
     Family("heads-split", attention(2, A(heads=2), head_layout="split"), 2, 0, 2000, 1 / 12),
+    Family("heads-3-split", attention(2, A(heads=3), head_layout="split"), 3, 0, 2000, 1 / 18),
+    Family("heads-4-split", attention(2, A(heads=4), head_layout="split"), 4, 0, 2000, 1 / 24),
     Family("heads-sum", attention(2, A(heads=2, readout=(1.0, 0.5)), combine="sum", noise=0.05), 2, 4, 24),
     Family("sequence", attention(3, A(skip=0.5), output="sequence"), 1, 0, 2000, 1 / 12),
     Family("sequence-two-noiseless", attention(2, A(), A(), output="sequence"), 2, 2, 60),
@@ -268,3 +272,44 @@ MODELS = (
 )
 
 FAMILIES = {family.name: family for family in (*PAIRS, *NAMED, *MODELS)}
+
+
+# ----------------------------------------------------------------------------------------------- kinds of families
+
+
+def _layers(*, of: Callable[[Attention], bool]) -> Callable[[Architecture | SMI], bool]:
+    """Networks with a layer like this."""
+    return lambda d: isinstance(d, Architecture) and any(of(layer) for layer in d.layers)
+
+
+def _networks(of: Callable[[Architecture], bool]) -> Callable[[Architecture | SMI], bool]:
+    return lambda d: isinstance(d, Architecture) and of(d)
+
+
+def _several_heads(d: Architecture) -> bool:
+    return any(layer.heads > 1 for layer in d.layers)
+
+
+# Which declarations are of which family: tests that say "every family" count by this.
+KINDS: dict[str, Callable[[Architecture | SMI], bool]] = {
+    "tied, rank above one": _layers(of=lambda a: a.tied and a.rank > 1),
+    "untied, rank one": _layers(of=lambda a: not a.tied and a.rank == 1),
+    "untied, rank above one": _layers(of=lambda a: not a.tied and a.rank > 1),
+    "several layers": _networks(lambda d: len(d.layers) > 1 and d.limit is None),
+    "split heads": _networks(lambda d: d.head_layout == "split" and _several_heads(d)),
+    "shared heads, stacked": _networks(
+        lambda d: d.head_layout == "shared" and d.combine == "stack" and _several_heads(d)
+    ),
+    "summed heads": _networks(lambda d: d.combine == "sum" and _several_heads(d)),
+    "sequence output": _networks(lambda d: d.output == "sequence"),
+    "linear scores": _layers(of=lambda a: a.activation == "linear"),
+    "hardmax": _layers(of=lambda a: a.activation == "hardmax"),
+    "activation of one's own": _layers(of=lambda a: a.activation not in ("softmax", "linear", "hardmax")),
+    "mask": _layers(of=lambda a: a.mask is not None),
+    "scores of position": _layers(of=lambda a: a.position is not None),
+    "noise": lambda d: d.noise > 0,
+    "committee, layer by layer": _networks(lambda d: d.limit == "first_order" and d.statistic == "exact"),
+    "many layers": _networks(lambda d: d.limit == "ode"),
+    "expressions on one token": lambda d: isinstance(d, SMI) and d.tokens == 1,
+    "expressions on several tokens": lambda d: isinstance(d, SMI) and d.tokens > 1,
+}

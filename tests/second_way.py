@@ -48,6 +48,7 @@ SLOW_BINS = {
     "untied-on-tied": 1024,
     "tied-r2-two-layers": 1024,
     "untied-two-layers": 1024,
+    "untied-three-layers": 1024,
     "sequence-two-noiseless": 1024,
     "sequence-two-untied": 1024,
     "sequence-two": 1024,

@@ -128,7 +128,10 @@ def weak(name: str, samples: int) -> list[Any]:
     return [t for t in solution.value if t.kind == "weak"]
 
 
-@pytest.mark.parametrize("case", [*ONE_LAYER, CASES["L1-T3-linear"]], ids=str)
+CLOSED = (*ONE_LAYER, CASES["L1-T3-linear"])
+
+
+@pytest.mark.parametrize("case", CLOSED, ids=str)
 def test_a_single_layer_meets_the_floor(case: Case) -> None:
     (found,) = weak(case.name, 16384)
     assert found.layers == (1,)
@@ -169,8 +172,13 @@ def test_no_skip_strength_goes_below_the_floor(skip: float) -> None:
     assert found.error <= 1e-4
 
 
+MORE = ("L2-T3", "L3-T2")
+# Cases whose first threshold is held against nested quadratures: test_thresholds_two_ways.py counts.
+NESTED = (*[case.name for case in TWO_LAYERS], *MORE)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["L2-T3", "L3-T2"])
+@pytest.mark.parametrize("name", MORE)
 def test_first_threshold_of_more_tokens_and_layers(name: str) -> None:
     case = CASES[name]
     outer, points = (14, 12) if case.tokens == 3 else (28, 14)
@@ -206,6 +214,7 @@ def test_counting_for_perfect_recovery() -> None:
     for name, expected in (("L1-T2", 1 / 2), ("L1-T5", 1 / 5), ("L1-T3-linear", 1 / 3)):
         found = {t.kind: t for t in smisym.perfect_recovery(compiled(name), samples=1024).value}
         assert found["perfect_stable"].alpha == pytest.approx(expected)
+        assert [t.names for t in found.values()] == [compiled(name).labels] * 2
 
 
 @pytest.mark.slow

@@ -61,7 +61,11 @@ def register_chart(name: str, rule: Rule) -> None:
 
 
 def find_level_set(link: LinkFunction, derivation: Derivation) -> LevelSet:
-    """The first chart that a rule finds; NoChartError with every refusal when none does."""
+    """The first chart that a rule finds; what was refused, found and checked goes to ``derivation``.
+
+    Raises NoChartError with every refusal when no rule finds one (``compile`` catches it, and integrates without a
+    chart), InputError where the chart of a registered rule fails its check against the link.
+    """
     refusals: list[tuple[str, str]] = []
     for name, rule in RULES:
         found = rule(link)

@@ -86,6 +86,8 @@ class Unfolding:
 class LevelSet:
     """A chart: everything about "which fields give this y".
 
+    rule
+        The name of the rule that found it, in words, as derivations and ``repr`` of a Model show it.
     free_rows, solved_rows
         Rows of Z that are free coordinates, and rows that are functions of them; a partition of the rows.
     branches

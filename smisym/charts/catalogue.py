@@ -38,10 +38,14 @@ _REACH = 1.3
 class Inverse(Protocol):
     """What one head leaves unknown.
 
-    latents, branches, directions: as in :class:`~smisym.charts.base.LevelSet`.  dimension: independent coordinates of
-    the head's output.  known_columns: how many columns (the keys) must be given instead of being solved for.
+    tokens, rank, softmax: which head it is; without softmax it shows the scores themselves.  latents, branches,
+    directions: as in :class:`~smisym.charts.base.LevelSet`.  dimension: independent coordinates of the head's output.
+    known_columns: how many columns (the keys) must be given instead of being solved for.
     """
 
+    tokens: int
+    rank: int
+    softmax: bool
     latents: tuple[str, ...]
     branches: int
     directions: int
