@@ -322,6 +322,10 @@ Two formulas that hold for any T and r, noiseless, one layer:
 * untied, rank one, softmax: alpha = 1/((T-1)(T + sqrt(T^2+1))), sqrt(5) - 2 for T = 2; queries and keys
   grow together, which takes it below the floor 1/(T(T+1)) of a single index from T = 3 on.
 
+The closed form of two layers with sequence output, T = 4, rests on solutions being one class up to signs, which was
+seen at 200 outputs (second way) and is not proved.  Those of hardmax and of signs are integrals over cones; that of
+the causal mask on three tokens follows from its scores, which sympy solves for the fields up to one sign.
+
 The row of the committee is that of the Gaussian closure of its sum, 2e-4 below the exact value (benchmarks/README.md).
 """
 

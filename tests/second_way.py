@@ -71,6 +71,7 @@ DOCUMENTED = {
     "doc-noise-0.0001": Architecture(2, (Attention(),), noise=0.0001),
     "doc-causal-first": Architecture(2, (Attention(mask="causal"), Attention())),
     "doc-tied-on-untied": Architecture(2, (Attention(tied=False), Attention())),
+    "doc-sequence-untied": Architecture(2, (Attention(tied=False), Attention()), output="sequence"),
     # The link is the exact one, whatever posteriors make of the sum.
     "doc-committee": Architecture(
         2, (*[Attention(readout=0.125)] * 8, Attention()), limit="first_order", statistic="gaussian"
