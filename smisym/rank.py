@@ -76,23 +76,24 @@ class JacobianRanks:
         analytic = is_analytic(link.program)
         Z = rng.standard_normal((_ANALYTIC if analytic else _PIECEWISE, link.fields * link.tokens))
         self._found = jacobians(link.of_entries, Z, analytic=analytic)
+        if not any(np.isfinite(J).all(axis=(1, 2)).any() for J in self._found):
+            raise InputError(
+                "link", "derivatives that overflow at all random fields", "finite ones", "rescale the link"
+            )
 
     def __call__(self, directions: np.ndarray) -> tuple[float, float]:
         """(mean, its standard error) of the rank on the span of directions (d, P); no error for analytic links."""
         span = np.kron(np.asarray(directions, dtype=float).T, np.eye(self.tokens))
         found = ranks(self._found, span)
         found = found[found >= 0]
-        if not found.size:
-            raise InputError(
-                "link", "derivatives that overflow at all random fields", "finite ones", "rescale the link"
-            )
         return float(found.mean()), float(found.std() / np.sqrt(len(found)))
 
     def unseen(self) -> np.ndarray:
         """(d, P), orthonormal: the directions along which the output never changes."""
         J = np.concatenate([J[np.isfinite(J).all(axis=(1, 2))] for J in self._found])
         moved = J.reshape(-1, self.fields, self.tokens).transpose(0, 2, 1).reshape(-1, self.fields)
-        _, values, directions = np.linalg.svd(moved, full_matrices=True)
+        # Of a tall matrix the triangle has all that matters here.
+        _, values, directions = np.linalg.svd(np.linalg.qr(moved, mode="r"), full_matrices=True)
         return np.asarray(directions[(values > _UNSEEN * values[0]).sum() :])
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sympy as sp
 from scipy.special import expit
 
 import smisym
@@ -9,7 +10,7 @@ from smisym import SMI, Architecture, Attention, InputError
 from smisym.derivation import Derivation
 from smisym.link import LinkFunction, link_function
 from smisym.numeric import Surface
-from smisym.program import is_analytic
+from smisym.program import Assign, Program, is_analytic
 from smisym.rank import JacobianRanks, jacobian, ranks
 from smisym.unroll import kernels
 
@@ -111,3 +112,21 @@ def test_directions_that_are_never_seen(expressions: tuple[str, ...], fields: in
     assert found.shape == (len(unseen), fields)
     for direction, expected in zip(found, unseen, strict=True):
         np.testing.assert_allclose(abs(direction @ expected), np.linalg.norm(expected), rtol=1e-12)
+
+
+def test_what_cells_never_show() -> None:
+    """Piecewise links have thousands of fields and outputs: hardmax moves nowhere, z1 moves where sign(z2) does not."""
+    hard = Architecture(3, (Attention(activation="hardmax"), Attention(activation="hardmax")))
+    for threshold in smisym.perfect_recovery(smisym.compile(hard), samples=64).value:
+        assert threshold.alpha == np.inf
+    found = JacobianRanks(link_of(SMI(("z1 + sign(z2)",), 2)), np.random.default_rng(0)).unseen()
+    np.testing.assert_allclose(abs(found), [[0.0, 1.0]], atol=1e-12)
+
+
+def test_derivatives_that_overflow_everywhere_are_refused() -> None:
+    """exp(exp(1000 + z)); a bare program is not tried out when it is declared."""
+    z, y = sp.MatrixSymbol("z", 1, 1), sp.MatrixSymbol("y", 1, 1)
+    value = sp.ImmutableDenseMatrix([[sp.exp(sp.exp(1000 + z[0, 0]))]])
+    link = link_function(Program((z,), (Assign(y, value),), y), Derivation())
+    with pytest.raises(InputError, match="overflow at all random fields"):
+        JacobianRanks(link, np.random.default_rng(0))
