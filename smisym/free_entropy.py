@@ -49,6 +49,8 @@ def prior_terms(Q: np.ndarray) -> float:
 
 
 def perfect_value(model: Model, alpha: float) -> float:
-    """The limit of Phi as Q -> I: its sign is that of alpha K - P, K the rank of df/dZ."""
+    """The limit of Phi as Q -> I: its sign is that of alpha K - P, K the rank of df/dZ; under noise the prior wins."""
+    if model.link.noise:
+        return -math.inf
     K = model.jacobian_rank(tuple(range(model.fields)), np.random.default_rng(0))
     return math.inf if alpha * K * model.slices > model.fields else -math.inf

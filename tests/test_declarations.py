@@ -348,8 +348,13 @@ def test_what_the_output_never_sees_is_never_learned(text: str) -> None:
 
 
 def test_noise_leaves_nothing_perfect() -> None:
-    for threshold in smisym.perfect_recovery(smisym.compile(Architecture(2, (A(),), noise=0.1)), samples=64).value:
+    """At no number of samples: the free entropy at Q = I is minus infinity, where without noise it would be plus."""
+    noisy = smisym.compile(Architecture(2, (A(),), noise=0.1))
+    for threshold in smisym.perfect_recovery(noisy, samples=64).value:
         assert threshold.alpha == np.inf
+    noiseless = smisym.compile(Architecture(2, (A(),)))
+    assert smisym.free_entropy(noisy, np.eye(1), 50.0, samples=64).value == -np.inf
+    assert smisym.free_entropy(noiseless, np.eye(1), 50.0, samples=64).value == np.inf
 
 
 def test_counting_on_pieces() -> None:
