@@ -58,7 +58,7 @@ def first_threshold(model: Model, blocks: tuple[int, ...]) -> tuple[float, float
     rtol = _INNER.get(model.channel.free_dimensions, 1e-2)
     if _chart(model).dimension == 1:
         return _on_a_line(model, blocks, rtol)
-    reach, values = 1.8, list[float]()
+    reach, tail, values = 1.8, 0.0, list[float]()
     for side in _SIDES[_chart(model).dimension]:
         value, tail = _first_at(model, blocks, side, reach, rtol)
         while tail > _TAIL and reach < _FARTHEST:
@@ -67,8 +67,9 @@ def first_threshold(model: Model, blocks: tuple[int, ...]) -> tuple[float, float
         values.append(value)
         if len(values) > 1 and abs(values[-1] - values[-2]) < max(_SIDE_TOL, 0.05 * rtol) * values[-1]:
             break
-    # Ridges make the last digits converge slowly, hence the 2; the tails and the inner integrals leave about 1e-6.
-    return values[-1], max(2 * abs(values[-1] - values[-2]), 1e-6 * values[-1])
+    # Ridges make the last digits converge slowly, hence the 2; the tails and the inner integrals leave about 1e-6.  A
+    # lattice that reached its limit with more in its outer half may miss as much.
+    return values[-1], max(2 * abs(values[-1] - values[-2]), max(1e-6, tail) * values[-1])
 
 
 def _on_a_line(model: Model, blocks: tuple[int, ...], rtol: float) -> tuple[float, float]:
