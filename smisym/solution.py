@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,9 @@ class Result(enum.Enum):
     INTEGRATION = "integration_inaccurate"
     ILL_CONDITIONED = "ill_conditioned"
     NOISY = "statistical_error_large"
+    RESIDUAL = "not_a_fixed_point"
+    NISHIMORI = "nishimori_violated"
+    INCONSISTENT = "inconsistent"
     INTERRUPTED = "interrupted"
 
     @property
@@ -41,13 +45,38 @@ _MESSAGES = {
         "y determines the fields to few digits only (nearly equal scores): pass the Observation of model.observe, not y"
     ),
     Result.NOISY: "the statistical error exceeds the one asked for: raise samples or scrambles",
+    Result.RESIDUAL: (
+        "put back into the equation that it solves, the value does not solve it to within its error: raise samples, or "
+        "lower tol"
+    ),
+    Result.NISHIMORI: (
+        "estimators that agree under the posterior of this model disagree beyond chance: a chart lacks a sheet, a "
+        "Jacobian or an error bar is wrong; lower rtol, and if it stays, do not trust the chart"
+    ),
+    Result.INCONSISTENT: (
+        "two ways to the same number disagree beyond their errors: raise samples, and begin with an empty state folder"
+    ),
     Result.INTERRUPTED: "interrupted: run the same command again with the same --state to resume",
 }
 
 
-def worst(results: list[Result] | tuple[Result, ...]) -> Result:
-    """The first result that is not a success, else SUCCESS."""
-    return next((r for r in results if not r.ok), Result.SUCCESS)
+def worst(results: Sequence[Result]) -> Result:
+    """The gravest of these: a value that is wrong comes before one that is rough."""
+    return max(results, key=_GRAVITY.index, default=Result.SUCCESS)
+
+
+_GRAVITY = [
+    Result.SUCCESS,
+    Result.NOISY,
+    Result.INTEGRATION,
+    Result.ILL_CONDITIONED,
+    Result.MAX_STEPS,
+    Result.RESIDUAL,
+    Result.INCONSISTENT,
+    Result.NISHIMORI,
+    Result.DIVERGED,
+    Result.INTERRUPTED,
+]
 
 
 @dataclass(frozen=True)
@@ -68,6 +97,9 @@ class Solution:
         Records of the iterations, oldest first.
     settings, provenance
         What reproduces it: every number that entered; versions, seed, architecture.
+    checks
+        What the value was held against, by name: "residual" (what is left of the equation, in the unit of the value),
+        "nishimori" (see :class:`smisym.sentinel.Agreement`), ...  Empty where nothing was.
     """
 
     value: Any
@@ -78,6 +110,7 @@ class Solution:
     history: tuple[dict[str, Any], ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
+    checks: dict[str, Any] = field(default_factory=dict)
 
     def raise_if_failed(self) -> Solution:
         """Return self when converged, else raise :class:`~smisym.errors.NotConverged`."""
