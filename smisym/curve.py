@@ -1,60 +1,73 @@
-"""Overlaps against alpha along the branch that vanishing side information follows, stage by stage."""
+"""Overlaps against alpha along the path that vanishing side information follows.
+
+Every point is a fixed point of every scramble's own map, solved for and put back (:mod:`smisym.fixed_point`): nothing
+is interpolated.  What makes many alphas cheap is where each solve starts: the points before it, extrapolated.  A start
+only saves time: where Newton's method does not confirm it as the fixed point that is reached from below, the point is
+solved for from the one before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from smisym.branch import extend, scout
 from smisym.edge import check_alpha
 from smisym.errors import InputError
+from smisym.fixed_point import Point, solve
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
-from smisym.solution import Result, Solution, mean_and_error
-from smisym.stages import Branch, Stage
-from smisym.state_evolution import FixedPoint, state_evolution
+from smisym.solution import Solution
+from smisym.state_evolution import collect
+
+# Newton steps in which a start must settle, and how far from it (in units of what is left to learn).
+_STEPS, _FAR = 5, 0.7
+# Points that an extrapolation goes through at most.
+_THROUGH = 4
+# Share of what is left by which an overlap may lie below that of a smaller alpha: more is another branch.
+_BELOW = 1e-3
+# Tolerances beside the statistical error of the point before: its share, and between which bounds.
+_SHARE, _FINEST, _COARSEST = 0.1, 1e-4, 2e-3
 
 
 def curve(
     model: Model | OverlapMap,
     alphas: Sequence[float],
     *,
+    tol: float | None = None,
     on_point: Callable[[Solution], object] | None = None,
     **settings: Any,
 ) -> list[Solution]:
-    """State evolution at many alphas, each as :func:`smisym.state_evolution` gives it, for the cost of one branch.
+    """State evolution at many alphas, each as :func:`smisym.state_evolution` gives it, with every scramble's own
+    residual as deterministic error.
 
-    The branch is traced in the overlap (see :mod:`smisym.branch`), so that its cost does not grow with the number of
-    alphas; where overlaps are coupled (no ``model.symmetry.projectors``) each alpha is solved for, from the one before.
     Returns one Solution for each alpha in increasing order (no alphas, no Solutions), value a FixedPoint; ``on_point``
-    is called with each as soon as its stage is traced.
+    is called with each as soon as it is known.
 
+    tol
+        On Newton's step, relative to what is left to learn.  None: a tenth of the statistical error of the point
+        before, between 1e-4 and 2e-3.
     settings
         Of the overlap map when ``model`` is a Model: samples, scrambles, seed, rtol, workers, store.
 
     Raises InputError for an alpha that is not a finite number >= 0, and for settings that the map refuses.
     """
     omap = as_map(model, **settings)
-    alphas = _listed(alphas)
-    if not omap.model.symmetry.projectors:
-        return _one_by_one(omap, alphas, on_point)
+    alphas = sorted(_listed(alphas))
     if not alphas:
-        return []  # before the scouting, which is most of the work
-    coarse = scout(omap)
-    branches = [Branch(coarse.coordinates, [], []) for _ in range(omap.scrambles)]
-    waiting = sorted(float(a) for a in alphas)
+        return []
+    paths = [_Path(omap, r) for r in range(omap.scrambles)]
     done: list[Solution] = []
-    for number in range(len(coarse.stages) + 1):
-        final = number == len(coarse.stages)
-        ready = np.inf if final else _settled_below(branches, coarse, number)
-        while waiting and waiting[0] < ready:
-            done.append(_point(omap, branches, waiting.pop(0)))
-            if on_point is not None:
-                on_point(done[-1])
-        if not final:
-            omap.each(lambda r: extend(branches[r], omap, r, coarse))
+    near = _COARSEST if tol is None else tol
+    for alpha in alphas:
+        omap.what = f"curve at alpha = {alpha:g}"
+        points = omap.each(lambda r, alpha=alpha, near=near: paths[r].at(alpha, near))
+        done.append(collect(omap, points, "symmetry-broken", near))
+        near = _tolerance(omap, done[-1]) if tol is None else tol
+        if on_point is not None:
+            on_point(done[-1])
     return done
 
 
@@ -65,74 +78,101 @@ def _listed(alphas: Sequence[float]) -> list[float]:
     listed = list(alphas)
     for alpha in listed:
         check_alpha(alpha)
-    return listed
+    return [float(alpha) for alpha in listed]
 
 
-def _one_by_one(
-    omap: OverlapMap, alphas: Iterable[float], on_point: Callable[[Solution], object] | None
-) -> list[Solution]:
-    """Where overlaps are coupled: a fixed point at each alpha, continued from the one before."""
-    done: list[Solution] = []
-    for alpha in sorted(float(a) for a in alphas):
-        done.append(state_evolution(omap, alpha, warm=done[-1].value if done else None))
-        if on_point is not None:
-            on_point(done[-1])
-    return done
+def _tolerance(omap: OverlapMap, point: Solution) -> float:
+    """What to solve the next point to: a share of the statistical error of this one, beside what is left."""
+    coordinates = omap.model.symmetry.coordinates
+    q, error = coordinates(point.value.Q), np.abs(coordinates(point.statistical_error))
+    open_ = (q > 0) & (q < 1) & (error > 0)
+    if not open_.any():
+        return _COARSEST
+    return float(np.clip(_SHARE * (error[open_] / (1 - q[open_])).min(), _FINEST, _COARSEST))
 
 
-def _settled_below(branches: list[Branch], coarse: Branch, traced: int) -> float:
-    """Every alpha below this is settled by the stages traced so far."""
-    if traced == 0:
-        return 0.5 * coarse.thresholds[0]
-    return min(b.stages[-1].alpha_at(b.stages[-1].end) if b.stages[-1].solved else 0.0 for b in branches)
+class _Path:
+    """One scramble's fixed points at increasing alphas."""
+
+    def __init__(self, omap: OverlapMap, r: int) -> None:
+        self.omap, self.r = omap, r
+        self.found: list[Point] = []
+
+    def at(self, alpha: float, tol: float) -> Point:
+        """The fixed point at alpha, which is not below those asked for before."""
+        last = self.found[-1] if self.found else None
+        if last is not None and last.perfect:
+            # More data never hurt: E grows with Q, and alpha E with alpha.
+            found = replace(last, alpha=alpha, history=[])
+        else:
+            found = self._ahead(alpha, tol) or solve(
+                self.omap,
+                self.r,
+                alpha,
+                Q=None if last is None else _evaluated(last),
+                known=None if last is None else last.known,
+                tol=tol,
+            )
+        self.found.append(found)
+        return found
+
+    def _ahead(self, alpha: float, tol: float) -> Point | None:
+        """The fixed point near where the last ones point to, or None where there is none that can be trusted."""
+        if not self.found:
+            return None
+        start = self._extrapolated(alpha)
+        if start is None:
+            return None
+        last = self.found[-1]
+        correction = None if last.correction is None else last.correction.copy()
+        found = solve(
+            self.omap, self.r, alpha, Q=start, known=last.known, tol=tol, max_steps=_STEPS, kicked=False,
+            correction=correction,
+        )  # fmt: skip
+        return found if self._confirmed(found, start) else None
+
+    def _extrapolated(self, alpha: float) -> np.ndarray | None:
+        """An overlap (P, P) from polynomials in alpha through log V of the last points of the same stage."""
+        active = _active(self.found[-1])
+        points: list[Point] = []
+        for point in reversed(self.found[-_THROUGH:]):
+            same = (_active(point) == active).all() and np.allclose(point.known, self.found[-1].known)
+            if not same or not point.result.ok or (points and point.alpha >= points[-1].alpha):
+                break
+            points.append(point)
+        if not active.any() or len(points) < 2:
+            return None
+        at = np.array([point.alpha for point in points])
+        weights = [np.prod([(alpha - b) / (a - b) for b in at if b != a]) for a in at]
+        logs = [_log(np.eye(len(p.Q)) - _evaluated(p)) for p in points]
+        values, vectors = np.linalg.eigh(np.tensordot(weights, logs, axes=1))
+        Q = np.eye(len(values)) - (vectors * np.exp(values)) @ vectors.T
+        Q = self.omap.model.symmetry.project(np.where(np.abs(_evaluated(points[0])) > 0, Q, 0.0))
+        V = np.eye(len(Q)) - _evaluated(points[0])
+        # More is learned, but not all of a sudden.
+        grows = np.linalg.eigvalsh(Q - _evaluated(points[0]) + _BELOW * V)[0] >= 0
+        return Q if grows and np.linalg.eigvalsh(np.eye(len(Q)) - Q - 0.05 * V)[0] > 0 else None
+
+    def _confirmed(self, found: Point, start: np.ndarray) -> bool:
+        """Whether Newton's method settled near the start, at a stable fixed point above the last one."""
+        if not (found.result.ok and found.stable and found.at is not None) or found.perfect:
+            return False
+        eye = np.eye(len(start))
+        before, after = (eye - _evaluated(point) for point in (self.found[-1], found))
+        lost = np.linalg.eigvalsh(before * (1 + _BELOW) - after)[0]
+        ratio = np.linalg.eigvals(np.linalg.solve(eye - start, after)).real
+        return bool(lost >= -1e-12 and np.abs(np.log(ratio)).max() <= _FAR)
 
 
-def _point(omap: OverlapMap, branches: list[Branch], alpha: float) -> Solution:
-    symmetry = omap.model.symmetry
-    eye = np.eye(omap.model.fields)
-    overlaps, potentials, wrong = [], [], []
-    result = Result.SUCCESS
-    for branch in branches:
-        found = branch.locate(alpha)
-        if found is None or isinstance(found, str):
-            overlaps.append(np.zeros(branch.coordinates) if found is None else symmetry.coordinates(eye))
-            potentials.append(np.nan)
-            wrong.append(0.0)
-            continue
-        stage, t = found
-        overlaps.append(stage.overlaps_at(t))
-        potentials.append(stage.potential_at(t))
-        wrong.append(_interpolated(stage, t))
-        if not stage.solved:
-            result = Result.NOISY
-    q = np.array(overlaps)
-    stacked = symmetry.matrix(q)
-    Q, error = mean_and_error(stacked)
-    perfect = bool((stacked == eye).all())
-    if perfect:
-        Q_hat = np.diag(np.full(len(eye), np.inf))
-    else:
-        hats = [np.linalg.inv(eye - m) - eye for m in stacked if np.linalg.eigvalsh(m)[-1] < 1]
-        Q_hat = np.mean(hats, axis=0)
-    silent = np.isnan(potentials) & (np.abs(q).max(axis=1) == 0)
-    if silent.any():
-        at_zero = np.array([omap.at(r, 0 * eye).log_partition if silent[r] else 0.0 for r in range(len(branches))])
-        potentials = np.where(silent, at_zero, potentials).tolist()
-    point = FixedPoint(
-        alpha, Q, error, Q_hat, q, "symmetry-broken", 0.0, np.ones(len(branches), dtype=bool), np.array(potentials)
-    )
-    return Solution(
-        point,
-        result,
-        statistical_error=error,
-        deterministic_error=float(np.mean(wrong)),
-        degrees_of_freedom=len(branches) - 1,
-        settings={**omap.settings(), "start": "symmetry-broken"},
-    )
+def _evaluated(point: Point) -> np.ndarray:
+    """The overlap (P, P) at which a point was last evaluated: a little below one where it is perfect."""
+    return point.Q if point.at is None else point.at.Q
 
 
-def _interpolated(stage: Stage, t: float) -> float:
-    """What the interpolation of alpha(t) leaves in the pivot's overlap at t."""
-    h = 1e-4
-    slope = (np.log(stage.alpha_at(t + h)) - np.log(stage.alpha_at(t - h))) / (2 * h)
-    return stage.interpolation_error() * 2 * (1 - t) / max(abs(float(slope)), 1e-3)
+def _active(point: Point) -> np.ndarray:
+    return (np.abs(point.Q) > 0).any(axis=1)
+
+
+def _log(V: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(V)
+    return np.asarray((vectors * np.log(values)) @ vectors.T)

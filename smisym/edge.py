@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,18 @@ def check_count(what: str, value: Any, least: int, fix: str = "leave it out for 
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(what, value, f"a whole number >= {least}", fix)
     return int(value)
+
+
+def check_settings(settings: Mapping[str, Any], allowed: Sequence[str], *, given_map: bool) -> None:
+    """InputError for settings that nothing takes; a map that is given has its own, and takes none."""
+    for name in settings:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
+            fix = f"write {near[0]!r} if that was meant, or remove it" if near else "remove it"
+            raise InputError("keyword", name, ", ".join(allowed), fix)
+    if given_map and settings:
+        fix = "give them to smisym.overlap_map, or pass the model instead of a map"
+        raise InputError("settings", sorted(settings), "none beside a map, which has its own", fix)
 
 
 def check_seed(seed: Any) -> int:

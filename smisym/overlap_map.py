@@ -8,11 +8,13 @@ scramble, and the spread of their answers is the statistical error.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import json
 import math
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -23,7 +25,15 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 from threadpoolctl import threadpool_limits
 
-from smisym.edge import check_count, check_model, check_number, check_seed, check_workers, overlap_matrix
+from smisym.edge import (
+    check_count,
+    check_model,
+    check_number,
+    check_seed,
+    check_settings,
+    check_workers,
+    overlap_matrix,
+)
 from smisym.errors import InputError
 from smisym.files import write_bytes
 from smisym.io import header
@@ -69,6 +79,8 @@ class Estimate:
     log_partition: E log Zout.
     inner_error: bound on the error of tr(V E) from the inner integration; tr(V E) is between 0 and the rank of df/dZ.
     accurate: whether every inner integral met its tolerance.
+    gap, gap_error (2, k): what the first of the three has above the second and the third in the invariant coordinates,
+    and its standard error if the points were independent draws (Sobol points do better).
     """
 
     Q: np.ndarray
@@ -79,6 +91,8 @@ class Estimate:
     log_partition: float
     inner_error: float
     accurate: bool
+    gap: np.ndarray
+    gap_error: np.ndarray
 
     def derivative(self, M: np.ndarray) -> np.ndarray:
         """dE(Q)[M] for a symmetric M (P, P)."""
@@ -97,6 +111,8 @@ class OverlapMap:
     in two, 3e-2 in more and where posteriors are sampled.
     workers: threads, None for one a core; results do not depend on it.
     store: keeps every evaluation as soon as it is made, so that a run that was killed resumes with the same bits.
+    on_evaluation: called after every evaluation of one scramble, from the thread that made it, with {"evaluations" (so
+    far, of this map and its siblings), "seconds" (of this one), "samples", "what" (is being solved)}.
 
     Raises InputError for samples / scrambles that is no power of two, fewer than two scrambles, and a bad seed.
     """
@@ -111,6 +127,7 @@ class OverlapMap:
         rtol: float | None = None,
         workers: int | None = None,
         store: Keeper | None = None,
+        on_evaluation: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         check_model(model, "an OverlapMap")
         samples = check_count("samples", affordable(model, SAMPLES) if samples is None else samples, 1)
@@ -128,6 +145,8 @@ class OverlapMap:
         check_workers(workers)
         self.workers = workers or os.cpu_count() or 1
         self.store = store
+        self.on_evaluation = on_evaluation
+        self.what = ""
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
         self._family: dict[tuple[int, int], OverlapMap] = {(self.samples, self.scrambles): self}
         self._points: dict[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -185,8 +204,18 @@ class OverlapMap:
         key = (scramble, Q.tobytes())
         found = self._known.get(key)
         if found is None:
+            begun = time.perf_counter()
             found = self._known[key] = self._kept(scramble, Q)
+            self._heard({"seconds": time.perf_counter() - begun, "samples": self.samples // self.scrambles})
         return found
+
+    def _heard(self, record: dict[str, Any]) -> None:
+        """Tell whoever listens to the first map of the family of one evaluation."""
+        family = list(self._family.values())
+        listening = family[0].on_evaluation
+        if listening is not None:
+            made = sum(len(omap._known) for omap in family)
+            listening({"what": family[0].what, "evaluations": made} | record)
 
     def _kept(self, scramble: int, Q: np.ndarray) -> Estimate:
         """From the store, or estimated and put there."""
@@ -195,12 +224,16 @@ class OverlapMap:
         content = json.dumps([self.settings(), scramble, Q.tolist()])
         name = f"E {hashlib.sha256(content.encode()).hexdigest()[:24]}"
         stored = self.store.get(name)
-        if stored is None or not {f.name for f in fields(Estimate)} <= stored.keys():  # none, or of an older version
+        found = None if stored is None else _estimate_from(stored, self.model)
+        if found is None or not np.array_equal(found.Q, Q):  # none, of an older version, or not ours
+            made = self._estimate(scramble, Q)
             # What is used is what was stored: a resumed run sees the same bits.
-            stored = self.store.put(
-                name, {f.name: getattr(self._estimate(scramble, Q), f.name) for f in fields(Estimate)}
+            found = _estimate_from(
+                self.store.put(name, {f.name: getattr(made, f.name) for f in fields(Estimate)}), self.model
             )
-        return _estimate_from(stored)
+        if found is None:
+            raise TypeError("the store does not give back what was put there")
+        return found
 
     def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
         """Standard normals of one scramble: (n, 2, P, T) for the fields and the part of omega independent of them, then
@@ -250,6 +283,7 @@ class OverlapMap:
         products = self.model.slices * products
         whitened = np.einsum("npt,pq,nqt->n", g, V, g)
         error = np.where(absent, np.inf, moments.error)
+        gaps = self.model.symmetry.coordinates(products[:1] - products[1:])
         with np.errstate(invalid="ignore"):
             inner = np.where(absent, np.inf, 2 * np.sqrt(whitened) * error + error**2).mean()
         return Estimate(
@@ -261,6 +295,8 @@ class OverlapMap:
             float(moments.log_partition[~absent].mean()) if not absent.all() else math.nan,
             float(inner) * self.model.slices,
             moments.result is not Result.INTEGRATION and not absent.any(),
+            gaps.mean(axis=1),
+            gaps.std(axis=1, ddof=1) / math.sqrt(n),
         )
 
     def _unclear(self, dg: np.ndarray, error: np.ndarray) -> np.ndarray:
@@ -354,7 +390,10 @@ class OverlapMap:
             )
         loaded = cls(model, workers=workers, **head["map"])
         for i, scramble in enumerate(arrays["scramble"]):
-            estimate = _estimate_from({f.name: arrays[f.name][i] for f in fields(Estimate)})
+            estimate = _estimate_from({f.name: arrays[f.name][i] for f in fields(Estimate)}, model)
+            if estimate is None:
+                allowed = "estimates of this model"
+                raise InputError("overlap map", f"{path}, with a bad estimate {i}", allowed, "make the map anew")
             loaded._known[int(scramble), estimate.Q.tobytes()] = estimate
         return loaded
 
@@ -409,7 +448,9 @@ def _free(model: Model) -> int:
 
 
 def as_map(model: Model | OverlapMap, **settings: Any) -> OverlapMap:
-    """A map as it is, or a new one for a model."""
+    """A map as it is, or a new one for a model; InputError for settings that it cannot take."""
+    allowed = tuple(name for name in inspect.signature(OverlapMap).parameters if name != "model")
+    check_settings(settings, allowed, given_map=isinstance(model, OverlapMap))
     return model if isinstance(model, OverlapMap) else OverlapMap(model, **settings)
 
 
@@ -420,13 +461,27 @@ def _positive(what: str, value: Any) -> float:
     return number
 
 
-def _estimate_from(values: Mapping[str, Any]) -> Estimate:
-    Q, E, three, slope, unclear = (
-        np.array(values[name], dtype=float) for name in ("Q", "E", "three", "slope", "unclear")
-    )
-    # Files hold what is not finite as null.
-    potential, inner = (math.nan if values[n] is None else float(values[n]) for n in ("log_partition", "inner_error"))
-    return Estimate(Q, E, three, slope, unclear, potential, inner, bool(values["accurate"]))
+def _estimate_from(values: Mapping[str, Any], model: Model) -> Estimate | None:
+    """The estimate that a file holds, or None where it is no estimate of this model: of an older version, or forged."""
+    P, k = model.fields, len(model.symmetry.basis)
+    shapes = {
+        "Q": (P, P), "E": (P, P), "three": (3, P, P), "slope": (P,) * 4, "unclear": (k, k), "gap": (2, k),
+        "gap_error": (2, k),
+    }  # fmt: skip
+    try:
+        arrays = {name: np.array(values[name], dtype=float) for name in shapes}
+        # Files hold what is not finite as null.
+        numbers = {n: math.nan if values[n] is None else float(values[n]) for n in ("log_partition", "inner_error")}
+        accurate = values["accurate"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    if any(arrays[name].shape != shape for name, shape in shapes.items()) or not isinstance(accurate, bool | np.bool_):
+        return None
+    if not np.allclose(arrays["E"], arrays["E"].T, atol=0, rtol=1e-9, equal_nan=True):
+        return None
+    for array in arrays.values():
+        array.flags.writeable = False  # one estimate serves every solver
+    return Estimate(**arrays, **numbers, accurate=bool(accurate))
 
 
 def _split(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,13 +1,12 @@
 """Fixed points of state evolution, Q = Q_hat (I + Q_hat)^{-1} with Q_hat = alpha E(Q) + side information.
 
-Every scramble of the overlap map is a smooth deterministic map and is solved on its own; the spread of
-the solutions is the statistical error.  (arXiv 2502.00901, eq. 14; the derivative of E is exact, see
-:class:`smisym.overlap_map.Estimate`.)
+Every scramble of the overlap map is a smooth deterministic map and is solved on its own (:mod:`smisym.fixed_point`);
+the spread of the solutions is the statistical error.  What is reported was put back into the equation: the step that
+Newton's method would still make there is the deterministic error, in the unit of Q.  (arXiv 2502.00901, eq. 14.)
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +15,14 @@ import numpy as np
 
 from smisym.edge import check_alpha, check_count, check_number
 from smisym.errors import InputError
+from smisym.fixed_point import Point, solve
 from smisym.model import Model
-from smisym.overlap_map import Estimate, OverlapMap, as_map
-from smisym.solution import Result, Solution, mean_and_error, worst
+from smisym.overlap_map import OverlapMap, as_map
+from smisym.sentinel import agreement, judged, outlying
+from smisym.solution import Solution, mean_and_error, worst
 
 STARTS = ("symmetry-broken", "uninformed", "informed")
-# Largest eigenvalue of V below which an overlap is perfect to rounding of the fields.
-PERFECT = 1e-9
-# First overlap along an unstable direction: the limit of vanishing side information is a start along it.
-KICK = 0.02
+# What an informed start leaves to learn.
 INFORMED = 1e-3
 
 
@@ -33,9 +31,9 @@ class FixedPoint:
     """A fixed point of state evolution at one alpha.
 
     Q, Q_error (P, P): mean over the scrambles and its standard error.  Q_hat (P, P): alpha E(Q), infinite entries
-    at perfect recovery.  overlaps (R, k): each scramble's solution in the invariant coordinates.
-    start: where the iteration began.  stable (R,): whether small overlaps in all invariant directions shrink back.
-    potential (R,): E log Zout at each scramble's solution, NaN where it is perfect.
+    at perfect recovery, of everything or of some directions.  overlaps (R, k): each scramble's solution in the
+    invariant coordinates.  start: where the iteration began.  stable (R,): whether small overlaps in all invariant
+    directions shrink back.  potential (R,): E log Zout at each scramble's solution, NaN where any direction is perfect.
     """
 
     alpha: float
@@ -48,23 +46,14 @@ class FixedPoint:
     stable: np.ndarray
     potential: np.ndarray
 
+    def __repr__(self) -> str:
+        rows = np.array2string(np.diag(self.Q), precision=4, separator=", ", threshold=8)
+        return f"FixedPoint(alpha={self.alpha:g}, start={self.start!r}, diagonal of Q={rows})"
+
     @property
     def perfect(self) -> bool:
         """Whether every scramble reached Q = I to rounding."""
         return bool(np.abs(self.Q - np.eye(len(self.Q))).max() == 0.0)
-
-
-@dataclass
-class _Run:
-    """One scramble's solve."""
-
-    Q: np.ndarray
-    E: np.ndarray
-    result: Result
-    stable: bool
-    history: list[dict[str, Any]]
-    inner_error: float
-    potential: float = math.nan
 
 
 def state_evolution(
@@ -93,107 +82,90 @@ def state_evolution(
     settings
         Of the overlap map when ``model`` is a Model: samples, scrambles, seed, rtol, workers.
 
-    Result: SUCCESS, MAX_STEPS, DIVERGED or INTEGRATION.  Raises InputError for bad arguments.
+    Result: SUCCESS, MAX_STEPS, DIVERGED or INTEGRATION; RESIDUAL where the overlap does not solve its equation to
+    within the larger of its statistical error and ``tol``; NISHIMORI where the estimators of E disagree; INCONSISTENT
+    where one scramble is no draw from what the others show.  Raises InputError for bad arguments.
     """
     _check(alpha, start, side_information, tol, max_steps)
     omap = as_map(model, **settings)
     _check_warm(warm, omap)
 
-    def solve(r: int) -> _Run:
+    def task(r: int) -> Point:
         return _solve(omap, r, float(alpha), float(side_information), start, warm, tol, max_steps)
 
-    runs: list[_Run] = omap.each(solve)
+    omap.what = f"state evolution at alpha = {alpha:g}"
+    points: list[Point] = omap.each(task)
     if callback is not None:
-        for r, run in enumerate(runs):
-            for record in run.history:
+        for r, point in enumerate(points):
+            for record in point.history:
                 callback({"scramble": r, **record})
-    return _collect(omap, runs, float(alpha), start, float(side_information), tol)
-
-
-def _collect(
-    omap: OverlapMap, runs: Sequence[_Run], alpha: float, start: str, side_information: float, tol: float
-) -> Solution:
-    symmetry = omap.model.symmetry
-    stacked = np.array([run.Q for run in runs])
-    Q, error = mean_and_error(stacked)
-    perfect = bool((stacked == np.eye(len(Q))).all())
-    E = np.mean([run.E for run in runs], axis=0)
-    Q_hat = np.diag(np.full(len(Q), np.inf)) if perfect else alpha * E
-    point = FixedPoint(
-        alpha,
-        Q,
-        error,
-        Q_hat,
-        symmetry.coordinates(stacked),
-        start,
-        side_information,
-        np.array([run.stable for run in runs]),
-        np.array([run.potential for run in runs]),
-    )
-    return Solution(
-        point,
-        worst([run.result for run in runs]),
-        statistical_error=error,
-        deterministic_error=float(max(run.inner_error for run in runs)) * np.abs(np.eye(len(Q)) - Q).max(),
-        degrees_of_freedom=len(runs) - 1,
-        history=tuple({"scramble": r, **record} for r, run in enumerate(runs) for record in run.history),
-        settings={**omap.settings(), "start": start, "side_information": side_information, "tol": tol},
-    )
+    return collect(omap, points, start, tol)
 
 
 def _solve(
-    omap: OverlapMap,
-    r: int,
-    alpha: float,
-    lam: float,
-    start: str,
-    warm: FixedPoint | None,
-    tol: float,
-    max_steps: int,
-) -> _Run:
-    symmetry, P = omap.model.symmetry, omap.model.fields
-    eye = np.eye(P)
+    omap: OverlapMap, r: int, alpha: float, lam: float, start: str, warm: FixedPoint | None, tol: float, max_steps: int
+) -> Point:
+    Q = known = None
     if warm is not None and start == "symmetry-broken":
-        Q = symmetry.matrix(warm.overlaps[r])
-        if np.abs(Q - eye).max() == 0.0:
-            return _Run(eye, np.zeros((P, P)), Result.SUCCESS, True, [], 0.0)
-    else:
-        Q = (1 - INFORMED) * eye if start == "informed" else np.zeros((P, P))
-    run = _Run(Q, np.zeros((P, P)), Result.MAX_STEPS, False, [], 0.0)
-    gain, previous, before = 1.0, None, np.zeros(len(symmetry.basis))
-    for step in range(max_steps):
-        estimate = omap.at(r, Q)
-        if not np.isfinite(estimate.E).all():
-            run.result = Result.DIVERGED
-            return run
-        run.Q, run.E, run.potential = Q, estimate.E, estimate.log_partition
-        run.inner_error = max(run.inner_error, estimate.inner_error)
-        change, jacobian, target = _step(omap, estimate, alpha, lam)
-        left = max(float(np.linalg.eigvalsh(eye - Q)[-1]), 1e-300)
-        size = float(np.abs(change).max())
-        run.history.append({"step": step, "overlaps": symmetry.coordinates(Q).tolist(), "change": size})
-        radius, direction = _top(jacobian, _idle(symmetry.basis, Q))
-        if size <= tol * left:
-            if radius <= 1 + 1e-9 or start == "uninformed":
-                run.stable = bool(radius <= 1 + 1e-9)
-                run.result = Result.SUCCESS if estimate.accurate else Result.INTEGRATION
-                return run
-            # A fixed point that vanishing side information leaves: go on along its unstable direction.
-            Q = Q + KICK * _positive(symmetry.matrix(direction))
-            gain, previous = 1.0, None
-            continue
-        if float(np.linalg.eigvalsh(eye - target)[-1]) < PERFECT:
-            run.Q, run.stable, run.result, run.potential = eye.copy(), True, Result.SUCCESS, math.nan
-            return run
-        q = symmetry.coordinates(Q)
-        if previous is not None and float(previous @ change) < 0:
-            # Jumped over the solution (the slope of E is estimated with noise): it lies between, where the secant says.
-            share = float(previous @ previous) / float(previous @ previous - previous @ change)
-            Q, gain = symmetry.matrix(before + share * (q - before)), 1.0
-        else:
-            Q, gain = _next(q, change, jacobian, symmetry, gain, previous)
-        previous, before = change, q
-    return run
+        Q = omap.model.symmetry.matrix(warm.overlaps[r])
+        known = perfect_part(Q)
+    elif start == "informed":
+        Q = (1 - INFORMED) * np.eye(omap.model.fields)
+    kicked = start != "uninformed"
+    return solve(omap, r, alpha, lam=lam, Q=Q, known=known, kicked=kicked, tol=tol, max_steps=max_steps)
+
+
+def perfect_part(Q: np.ndarray) -> np.ndarray:
+    """Projector (P, P) on the directions in which an overlap is exactly one."""
+    values, vectors = np.linalg.eigh(Q)
+    known = vectors[:, values > 1 - 1e-13]
+    return np.asarray(known @ known.T)
+
+
+def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -> Solution:
+    """The solution that the scrambles' fixed points make, held against its equation and against Nishimori's."""
+    stacked = np.array([point.Q for point in points])
+    Q, error = mean_and_error(stacked)
+    left = np.abs([point.left for point in points]).mean(axis=0)
+    estimates = [point.at.estimate for point in points if point.at is not None]
+    found = agreement(omap, estimates)
+    small = bool((left <= np.maximum(error, tol)).all())
+    code = worst([point.result for point in points])
+    checks = {"residual": left, "nishimori": found.record()}
+    overlaps = omap.model.symmetry.coordinates(stacked)
+    return Solution(
+        FixedPoint(
+            points[0].alpha,
+            Q,
+            error,
+            _conjugate(points),
+            overlaps,
+            start,
+            points[0].side_information,
+            np.array([point.stable for point in points]),
+            np.array([point.potential for point in points]),
+        ),
+        judged(code, found, left_is_small=small, strays=outlying(overlaps, floor=10 * tol)),
+        statistical_error=error,
+        deterministic_error=left,
+        degrees_of_freedom=len(points) - 1,
+        history=tuple({"scramble": r, **record} for r, point in enumerate(points) for record in point.history),
+        settings={
+            **omap.settings(), "start": start, "side_information": points[0].side_information, "tol": tol,
+        },
+        checks=checks,
+    )  # fmt: skip
+
+
+def _conjugate(points: Sequence[Point]) -> np.ndarray:
+    """alpha E(Q) + lam I, averaged; infinite on the diagonal where a direction is perfect."""
+    P = len(points[0].Q)
+    known = np.mean([point.known for point in points], axis=0)
+    finite = [p.alpha * p.E + p.side_information * np.eye(P) for p in points if not p.perfect]
+    rest = np.eye(P) - known
+    Q_hat = rest @ np.mean(finite, axis=0) @ rest if finite else np.zeros((P, P))
+    Q_hat[np.diag_indices(P)] += np.where(np.diag(known) > 1e-9, np.inf, 0.0)
+    return np.asarray(Q_hat)
 
 
 def _check(alpha: float, start: str, side_information: float, tol: float, max_steps: int) -> None:
@@ -219,75 +191,3 @@ def _check_warm(warm: FixedPoint | None, omap: OverlapMap) -> None:
             f"a FixedPoint of the same model with overlaps of shape {shape}, scrambles by invariant directions",
             "pass the value of a Solution, solution.value, of the same model and scrambles",
         )
-
-
-def _step(omap: OverlapMap, estimate: Estimate, alpha: float, lam: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """F(Q) - Q and dF/dQ in the invariant coordinates, and F(Q) itself."""
-    symmetry = omap.model.symmetry
-    eye = np.eye(len(estimate.Q))
-    rest = np.linalg.inv(eye + alpha * symmetry.project(estimate.E) + lam * eye)
-    target = eye - rest
-    columns = [symmetry.coordinates(rest @ (alpha * estimate.derivative(B)) @ rest) for B in symmetry.basis]
-    return symmetry.coordinates(target - estimate.Q), np.array(columns).T, target
-
-
-def _idle(basis: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """Which basis matrices live where nothing is learned yet."""
-    silent = ~(np.abs(Q) > 0).any(axis=1)
-    outside = ~np.outer(silent, silent)
-    return np.array([not np.abs(B[outside]).any() for B in basis])
-
-
-def _top(jacobian: np.ndarray, idle: np.ndarray) -> tuple[float, np.ndarray]:
-    """Largest growth rate among the idle directions and its eigenvector."""
-    direction = np.zeros(len(jacobian))
-    if not idle.any():
-        return 0.0, direction
-    values, vectors = np.linalg.eig(jacobian[np.ix_(idle, idle)])
-    top = int(values.real.argmax())
-    direction[idle] = vectors[:, top].real
-    return float(values[top].real), direction
-
-
-def _positive(M: np.ndarray) -> np.ndarray:
-    """The sign and scale of an eigenvector that make it positive semi-definite with largest eigenvalue one."""
-    values = np.linalg.eigvalsh(M)
-    if abs(values[0]) > abs(values[-1]):
-        M, values = -M, -values[::-1]
-    lowest = min(float(values[0]), 0.0)
-    return (M - lowest * np.eye(len(M)) * (np.abs(M).sum(axis=1) > 0)) / (values[-1] - lowest)
-
-
-def _next(
-    q: np.ndarray,
-    change: np.ndarray,
-    jacobian: np.ndarray,
-    symmetry: Any,
-    gain: float,
-    previous: np.ndarray | None,
-) -> tuple[np.ndarray, float]:
-    """Newton where the map contracts, else plain steps that lengthen while they keep pointing the same way."""
-    active = np.abs(q) > 0
-    small = jacobian[np.ix_(active, active)]
-    radius = np.abs(np.linalg.eigvals(small)).max() if active.any() else 0.0
-    if active.any() and radius < 0.97:
-        step = np.zeros_like(q)
-        step[active] = np.linalg.solve(np.eye(int(active.sum())) - small, change[active])
-        trial = symmetry.matrix(q + step)
-        if _inside(trial, symmetry.matrix(q)):
-            return trial, 1.0
-    gain = min(2 * gain, 16.0) if previous is not None and float(previous @ change) > 0 else 1.0
-    while gain > 1:
-        trial = symmetry.matrix(q + gain * change)
-        if _inside(trial, symmetry.matrix(q)):
-            return trial, gain
-        gain /= 2
-    return symmetry.matrix(q + change), 1.0
-
-
-def _inside(trial: np.ndarray, Q: np.ndarray) -> bool:
-    """Within 0 <= Q < I, leaving at least a hundredth of what there was left to learn."""
-    if np.linalg.eigvalsh(trial)[0] < -1e-14:
-        return False
-    V = np.eye(len(Q)) - Q
-    return bool(np.linalg.eigvalsh(np.eye(len(Q)) - trial - 0.01 * V)[0] >= 0)

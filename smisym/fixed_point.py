@@ -1,0 +1,410 @@
+"""One fixed point of state evolution: one scramble of the overlap map, one alpha.
+
+What is left to learn, V = I - Q, is moved by congruences, V -> V^{1/2} exp(-S) V^{1/2}: no step leaves 0 < V, and S is
+of order one however small V is.  In these terms the equation is R = 0 with
+
+    R = log(V^{1/2} (I + alpha E(Q) + lam I) V^{1/2})
+
+plain iteration is S = R, and the derivative of the map, J = alpha V^{1/2} dE[V^{1/2} . V^{1/2}] V^{1/2}, is symmetric:
+its largest eigenvalue tells whether a fixed point is stable, in learned and in idle directions alike.
+
+A direction in which V falls below ``NEARLY`` and still shrinks is learned perfectly: E is homogeneous in V there, so
+that nothing stops it, and what is known of the others can only help (E grows with Q).  It is set to ``KNOWN`` and left.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smisym.overlap_map import Estimate, OverlapMap
+from smisym.solution import Result
+
+# What is left of a direction when it counts as perfect, and what it is set to: far below, so that the others see the
+# limit, and far above the rounding of 1 - Q.
+NEARLY, KNOWN = 1e-6, 1e-12
+# First overlap along an unstable direction: the limit of vanishing side information is a start along it.
+KICK = 0.02
+# Share of a kick below which it has died out.
+_GONE = 0.02
+# Growth above one that rounding does not explain.
+UNSTABLE = 1e-9
+# Largest factor by which one step may change what is left to learn, for Newton's and for lengthened plain steps.
+_NEWTON_STEP, _LONGEST = math.log(100.0), math.log(10.0)
+# The most that a plain step is lengthened, and with it the least that Newton's step divides by.
+_GAIN = 256.0
+# Steps within the tolerance of Q = I after which nobody will know whether it is reached.
+_CRAWL = 6
+# Longest step of which both ends tell one derivative.
+_NEAR = 0.7
+# Newton steps without halving what is left after which the last digits are noise of the inner integrals.
+_STALLED = 6
+
+
+@dataclass
+class Local:
+    """State evolution linearised at one overlap, in unit matrices U_i along the basis of invariant ones.
+
+    residual (k,): R.  jacobian (k, k): J, symmetric; of the directions that are not perfect yet.  scaled (k, k): the
+    derivative of R away from a fixed point, up to the -1 on its diagonal.  active (k,): whether something is learned.
+    known (P, P): projector on the directions that are perfect.
+    """
+
+    estimate: Estimate
+    alpha: float
+    root: np.ndarray
+    residual: np.ndarray
+    matrix: np.ndarray
+    jacobian: np.ndarray
+    scaled: np.ndarray
+    active: np.ndarray
+    known: np.ndarray
+    units: np.ndarray
+
+    @property
+    def Q(self) -> np.ndarray:
+        return self.estimate.Q
+
+    def growth(self, which: np.ndarray) -> tuple[float, np.ndarray]:
+        """Largest eigenvalue of J among some coordinates, and its eigenvector (k,); 0 where there are none."""
+        direction = np.zeros(len(which))
+        if not which.any():
+            return 0.0, direction
+        values, vectors = np.linalg.eigh(self.jacobian[np.ix_(which, which)])
+        direction[which] = vectors[:, -1]
+        return float(values[-1]), direction
+
+    @property
+    def stable(self) -> bool:
+        return self.growth(np.ones(len(self.active), dtype=bool))[0] <= 1 + UNSTABLE
+
+    def moved(self, step: np.ndarray) -> np.ndarray:
+        """The overlap after a step (k,), 0 <= Q < I."""
+        values, vectors = np.linalg.eigh(np.einsum("k,kij->ij", step, self.units))
+        V = self.root @ ((vectors * np.exp(-values)) @ vectors.T) @ self.root
+        return np.eye(len(V)) - V
+
+    def in_overlap(self, step: np.ndarray) -> np.ndarray:
+        """The change of Q (P, P) that a small step (k,) makes."""
+        return np.asarray(self.root @ np.einsum("k,kij->ij", step, self.units) @ self.root)
+
+
+def local(omap: OverlapMap, r: int, Q: np.ndarray, alpha: float, lam: float, known: np.ndarray) -> Local:
+    """State evolution at one overlap (P, P), by one evaluation of scramble r."""
+    symmetry, eye = omap.model.symmetry, np.eye(omap.model.fields)
+    estimate = omap.at(r, Q)
+    values, vectors = np.linalg.eigh(eye - estimate.Q)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    precision = eye * (1 + lam) + alpha * symmetry.project(estimate.E)
+    W = root @ precision @ root
+    w, X = np.linalg.eigh(0.5 * (W + W.T))
+    R = (X * np.log(w)) @ X.T
+    rest = eye - known
+    free = root @ rest  # known directions neither move nor feed others
+    units = symmetry.basis / np.sqrt(np.einsum("kij,kij->k", symmetry.basis, symmetry.basis))[:, None, None]
+    inward = np.einsum("ab,kbc,dc->kad", free, units, free)
+    jacobian = alpha * np.einsum("ipq,paqb,jab->ij", inward, estimate.slope, inward, optimize=True)
+    jacobian = 0.5 * (jacobian + jacobian.T)
+    half = (X / np.sqrt(w)) @ X.T
+    outward = np.einsum("ab,kbc,dc->kad", free @ half, units, free @ half)
+    scaled = alpha * np.einsum("ipq,paqb,jab->ij", outward, estimate.slope, inward, optimize=True)
+    R = rest @ R @ rest
+    residual = np.einsum("kij,ij->k", units, R)
+    return Local(estimate, alpha, root, residual, R, jacobian, scaled, ~idle(symmetry.basis, estimate.Q), known, units)
+
+
+def idle(basis: np.ndarray, Q: np.ndarray) -> np.ndarray:
+    """Which basis matrices (k,) live where nothing is learned yet."""
+    silent = ~(np.abs(Q) > 0).any(axis=1)
+    outside = ~np.outer(silent, silent)
+    return np.array([not np.abs(B[outside]).any() for B in basis])
+
+
+@dataclass
+class Point:
+    """Where one scramble's solve ended.
+
+    Q (P, P): the overlap, with ones where it is perfect.  known (P, P): projector on these directions.
+    at: the linearisation at the last evaluation (at perfect recovery, where that was clear).
+    left (P, P): Newton's step that is still to make, in the unit of Q: the residual.  result: MAX_STEPS, DIVERGED,
+    INTEGRATION, RESIDUAL (unstable) or SUCCESS; whether ``left`` is small is for those to say who know the spread.
+    history: records of the iterations.  correction (k, k): what the derivative of R turned out to be beside its estimate.
+    """
+
+    Q: np.ndarray
+    known: np.ndarray
+    at: Local | None
+    left: np.ndarray
+    result: Result
+    history: list[dict[str, Any]]
+    alpha: float
+    side_information: float = 0.0
+    correction: np.ndarray | None = None
+
+    @property
+    def perfect(self) -> bool:
+        """Whether everything is."""
+        return bool(np.trace(self.known) > len(self.known) - 0.5)
+
+    @property
+    def potential(self) -> float:
+        """E log Zout, infinite and therefore NaN where anything is perfect."""
+        return math.nan if self.at is None or self.known.any() else self.at.estimate.log_partition
+
+    @property
+    def stable(self) -> bool:
+        return self.perfect or self.at is None or self.at.stable
+
+    @property
+    def E(self) -> np.ndarray:
+        return np.full_like(self.Q, math.nan) if self.at is None else self.at.estimate.E
+
+
+def solve(
+    omap: OverlapMap,
+    r: int,
+    alpha: float,
+    *,
+    lam: float = 0.0,
+    Q: np.ndarray | None = None,
+    known: np.ndarray | None = None,
+    kicked: bool = True,
+    tol: float = 1e-4,
+    max_steps: int = 400,
+    correction: np.ndarray | None = None,
+) -> Point:
+    """The fixed point that scramble r reaches from Q (P, P), by default from nothing.
+
+    kicked: whether unstable idle directions are followed, which is what vanishing side information does.
+    tol: on Newton's step, relative to what is left to learn in each direction.  correction: as a point nearby found it.
+    """
+    return _Solve(omap, r, alpha, lam, kicked, tol, correction).run(Q, known, max_steps)
+
+
+class _Solve:
+    """The iteration; what it remembers from step to step."""
+
+    def __init__(
+        self,
+        omap: OverlapMap,
+        r: int,
+        alpha: float,
+        lam: float,
+        kicked: bool,
+        tol: float,
+        correction: np.ndarray | None = None,
+    ) -> None:
+        k = len(omap.model.symmetry.basis)
+        self.correction = np.zeros((k, k)) if correction is None else correction
+        self.omap, self.r, self.alpha, self.lam, self.kicked, self.tol = omap, r, alpha, lam, kicked, tol
+        self.history: list[dict[str, Any]] = []
+        self.gain = 1.0
+        self.last: Local | None = None
+        self.before: tuple[Local, np.ndarray] | None = None  # where the last step began, and the step
+        self.best: tuple[float, Local, np.ndarray] | None = None
+        self.stalled = self.crawled = 0
+        self.left: tuple[Local, np.ndarray] | None = None  # the last fixed point that a kick left, and its step
+
+    def run(self, Q: np.ndarray | None, known: np.ndarray | None, max_steps: int) -> Point:
+        P = self.omap.model.fields
+        Q = np.zeros((P, P)) if Q is None else Q
+        known = np.zeros((P, P)) if known is None else known
+        for _ in range(max_steps):
+            if np.trace(known) > P - 0.5:  # everything is perfect
+                return self._end(self.last, known, np.zeros((P, P)), Result.SUCCESS)
+            here = self.last = local(self.omap, self.r, _placed(Q, known), self.alpha, self.lam, known)
+            if not np.isfinite(here.estimate.E).all() or not np.isfinite(here.residual).all():
+                return self._end(here, known, np.full((P, P), math.inf), Result.DIVERGED)
+            newly = self._perfect(here)
+            if newly is not None:
+                known = known + newly
+                self._forget()
+                continue
+            step, newton = self._proposed(here)
+            self._record(here, step)
+            if self._came_back(here):
+                # The map of this scramble rests here, whatever the estimate of its derivative says.
+                here, step = self.left
+                return self._end(here, known, here.in_overlap(step), _code(here))
+            if newton and self._settled(here, step):
+                here, step = self._best(here, step)
+                growth, direction = here.growth(~here.active)
+                if growth > 1 + UNSTABLE and self.kicked:
+                    # A fixed point that vanishing side information leaves: go on along its unstable direction.
+                    self.left = here, step
+                    Q = here.Q + KICK * positive(np.einsum("k,kij->ij", direction, here.units))
+                    self._forget()
+                    continue
+                return self._end(here, known, here.in_overlap(step), _code(here))
+            if self._crawls(here):
+                rest = np.eye(P) - here.Q - KNOWN * known
+                return self._end(here, known, rest, _code(here))
+            taken = self._taken(here, step)
+            self.before = here, taken
+            Q = here.moved(taken)
+        left = np.full((P, P), math.inf) if self.best is None else self.best[1].in_overlap(self.best[2])
+        return self._end(here, known, left, Result.MAX_STEPS)
+
+    def _end(self, here: Local | None, known: np.ndarray, left: np.ndarray, result: Result) -> Point:
+        P = len(known)
+        Q = np.eye(P) if here is None or np.trace(known) > P - 0.5 else _placed(here.Q, known, exact=True)
+        return Point(Q, known, here, left, result, self.history, self.alpha, self.lam, self.correction)
+
+    def _record(self, here: Local, step: np.ndarray) -> None:
+        size = float(np.abs(step).max())
+        q = self.omap.model.symmetry.coordinates(here.Q)
+        self.history.append({"step": len(self.history), "overlaps": q.tolist(), "change": size})
+
+    def _forget(self) -> None:
+        self.gain, self.before, self.best, self.stalled = 1.0, None, None, 0
+
+    def _came_back(self, here: Local) -> bool:
+        """Whether what was kicked has shrunk to nothing again."""
+        if self.left is None:
+            return False
+        was = self.left[0]
+        new = here.active & ~was.active
+        size = np.abs(self.omap.model.symmetry.coordinates(here.Q)[new]).max(initial=0.0)
+        return bool(new.any() and size < _GONE * KICK)
+
+    # ---- ends ----------------------------------------------------------------------------------
+
+    def _perfect(self, here: Local) -> np.ndarray | None:
+        """Projector on directions that are learned perfectly from here on, or None."""
+        values, vectors = np.linalg.eigh(np.eye(len(here.Q)) - here.Q + here.known)
+        nearly = vectors[:, values < NEARLY]
+        if not nearly.shape[1]:
+            return None
+        within = nearly.T @ here.matrix @ nearly
+        if np.linalg.eigvalsh(within)[0] <= 0:
+            return None
+        return np.asarray(nearly @ nearly.T)
+
+    def _settled(self, here: Local, step: np.ndarray) -> bool:
+        """Whether Newton's step is below the tolerance, or the last digits stopped coming."""
+        size = float(np.abs(step).max())
+        if self.best is None or size < 0.5 * self.best[0]:
+            self.best, self.stalled = (size, here, step), 0
+        else:
+            self.stalled += 1
+        # Within ten tolerances the noise of the inner integrals can stop the iteration; farther out it must go on.
+        return size <= self.tol or (self.stalled >= _STALLED and self.best[0] <= 10 * self.tol)
+
+    def _best(self, here: Local, step: np.ndarray) -> tuple[Local, np.ndarray]:
+        if self.best is not None and self.best[0] < np.abs(step).max():
+            return self.best[1], self.best[2]
+        return here, step
+
+    def _crawls(self, here: Local) -> bool:
+        """Whether all that is left is below the tolerance and does not get settled: at the threshold of perfection."""
+        if float(np.linalg.eigvalsh(np.eye(len(here.Q)) - here.Q)[-1]) > self.tol:
+            return False
+        self.crawled += 1
+        return self.crawled > _CRAWL
+
+    # ---- steps ---------------------------------------------------------------------------------
+
+    def _slopes(self, here: Local) -> np.ndarray:
+        """(a, a): minus the derivative of R in the active coordinates.
+
+        It is an estimate with noise of its own: it is corrected along the step that was made before.
+        """
+        on = np.ix_(here.active, here.active)
+        M = np.eye(int(here.active.sum())) - here.scaled[on]
+        if self.before is not None:
+            old, taken = self.before
+            if (old.active == here.active).all() and taken.any() and np.abs(taken).max() < _NEAR:
+                seen = (old.residual - here.residual)[here.active]
+                along = taken[here.active]
+                now = M + self.correction[on]
+                self.correction[on] += np.outer(seen - now @ along, along) / float(along @ along)
+        corrected = M + self.correction[on]
+        return corrected if np.isrealobj(np.linalg.eigvals(corrected)) else M
+
+    def _proposed(self, here: Local) -> tuple[np.ndarray, bool]:
+        """A step (k,) mode by mode, and whether it is Newton's in all of them.
+
+        Newton's where the map contracts, plain ones that lengthen while they keep their direction where it does not.
+        """
+        on, step = here.active, np.zeros(len(here.active))
+        if not on.any():
+            return step, True
+        slopes, modes = np.linalg.eig(self._slopes(here))
+        slopes, modes = slopes.real, modes.real
+        contracts = slopes >= 1 / _GAIN
+        plain = here.residual
+        onward = self.before is not None and float(self.before[1] @ plain) > 0
+        size = max(float(np.abs(plain).max()), 1e-300)
+        self.gain = min(2 * self.gain, _GAIN, max(1.0, _LONGEST / size)) if onward and not contracts.all() else 1.0
+        step[on] = modes @ (np.linalg.solve(modes, plain[on]) * np.where(contracts, 1 / np.where(contracts, slopes, 1.0), self.gain))
+        return step, bool(contracts.all())
+
+    def _taken(self, here: Local, step: np.ndarray) -> np.ndarray:
+        """The step to take: back to a fixed point that was jumped over, or the one proposed, or a plain one."""
+        back = self._jumped(here)
+        if back is not None:
+            return back
+        step = step * min(1.0, _NEWTON_STEP / max(float(np.abs(step).max()), 1e-300))
+        while not self._inside(here, step):
+            if np.abs(step).max() < np.abs(here.residual).max():
+                return here.residual
+            step = 0.5 * step
+        return step
+
+    def _inside(self, here: Local, step: np.ndarray) -> bool:
+        """Whether 0 <= Q after the step, and what is learned stays so."""
+        Q = here.moved(step)
+        before = np.linalg.eigvalsh(here.Q)
+        if not np.isfinite(Q).all() or np.linalg.eigvalsh(Q)[0] < -1e-14:
+            return False
+        active = self.omap.model.symmetry.coordinates(Q)[here.active]
+        return bool(not self.omap.model.symmetry.projectors or (active > 0).all() or before[0] < 0)
+
+    def _jumped(self, here: Local) -> np.ndarray | None:
+        """Where a long step upwards may have passed a fixed point: the lowest point of the cubic along the step.
+
+        The residual along the step is known at both ends with its slopes; where the cubic through them is negative
+        between two positive ends, there are fixed points below, and the lowest is the one that is meant.
+        """
+        if self.before is None:
+            return None
+        old, taken = self.before
+        norm = float(np.linalg.norm(taken))
+        if norm < 0.05 or (old.active != here.active).any():
+            return None
+        along = taken / norm
+        f = float(old.residual @ along), float(here.residual @ along)
+        if min(f) <= 0 or float(old.residual @ along) >= norm:  # a plain step cannot pass a fixed point
+            return None
+        slopes = [norm * (float(along @ x.scaled @ along) - 1) for x in (old, here)]
+        s = np.linspace(0, 1, 41)[1:-1]
+        h00, h10 = 2 * s**3 - 3 * s**2 + 1, s**3 - 2 * s**2 + s
+        h01, h11 = -2 * s**3 + 3 * s**2, s**3 - s**2
+        cubic = h00 * f[0] + h10 * slopes[0] + h01 * f[1] + h11 * slopes[1]
+        if cubic.min() >= 0:
+            return None
+        return np.asarray((s[int(cubic.argmin())] - 1) * taken)
+
+
+def _code(here: Local) -> Result:
+    return Result.SUCCESS if here.estimate.accurate else Result.INTEGRATION
+
+
+def _placed(Q: np.ndarray, known: np.ndarray, *, exact: bool = False) -> np.ndarray:
+    """Q with the known directions at 1 - ``KNOWN``, or at one exactly, and no part between them and the others."""
+    if not known.any():
+        return Q
+    rest = np.eye(len(Q)) - known
+    return np.asarray(rest @ Q @ rest + known * (1.0 if exact else 1.0 - KNOWN))
+
+
+def positive(M: np.ndarray) -> np.ndarray:
+    """The sign and scale of an eigenvector that make it positive semi-definite with largest eigenvalue one."""
+    values = np.linalg.eigvalsh(M)
+    if abs(values[0]) > abs(values[-1]):
+        M, values = -M, -values[::-1]
+    lowest = min(float(values[0]), 0.0)
+    return np.asarray((M - lowest * np.eye(len(M)) * (np.abs(M).sum(axis=1) > 0)) / (values[-1] - lowest))

@@ -1,0 +1,111 @@
+"""What a result is held against before it is called a success.
+
+Nishimori: if what the channel integrates is the posterior of the model that made the outputs, three estimators of E
+have one mean, E[g g^T] = -E[dg] = E[g g*^T].  A sheet that is missing, a wrong Jacobian or an error bar that is too
+small break this; no formula and no integrator of one of them enters another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from smisym.overlap_map import Estimate, OverlapMap
+from smisym.solution import Result
+
+# Chance of a false alarm in one evaluation of a map, by either test.
+CHANCE = 1e-7
+# Share of E below which a difference is nobody's concern: the tolerance of the inner integrals may bias it so much.
+SMALL = 5e-3
+# Multiple of the errors that posteriors state of their means, in whitened units, that their covariances may have.
+_COVARIANCES = 3.0
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well the three estimators of E agree, over all scrambles of one evaluation.
+
+    z: the largest difference in standard errors, of draws taken for independent (which Sobol points beat).
+    t, degrees_of_freedom: the largest difference in standard errors over the scrambles.
+    relative: that difference beside E.  p: chance of as much, the smaller of both tests' after Bonferroni.
+    holds: whether that is not below chance, or too small to matter.
+    """
+
+    z: float
+    t: float
+    degrees_of_freedom: int
+    relative: float
+    p: float
+    holds: bool
+
+    def record(self) -> dict[str, Any]:
+        """As plain types, for files."""
+        return {"z": self.z, "t": self.t, "degrees_of_freedom": self.degrees_of_freedom, "relative": self.relative,
+                "p": self.p, "holds": self.holds}  # fmt: skip
+
+
+# E in units of what is left below which nothing is learned, and there is nothing to compare with.
+_NOTHING = 1e-9
+NOTHING = Agreement(0.0, 0.0, 0, 0.0, 1.0, True)
+
+
+def agreement(omap: OverlapMap, estimates: Sequence[Estimate]) -> Agreement:
+    """The agreement of the estimates of several scrambles, each at (about) one overlap."""
+    estimates = [e for e in estimates if np.isfinite(e.gap).all() and np.isfinite(e.inner_error)]
+    if len(estimates) < 2:
+        return NOTHING
+    symmetry = omap.model.symmetry
+    # In units of what is left to learn, in which E is of order one.
+    left = np.array([symmetry.coordinates(np.eye(len(e.Q)) - e.Q) for e in estimates])
+    scale = np.where(np.abs(left) > 0, np.abs(left), 1.0)
+    gaps = np.array([e.gap for e in estimates]) * scale[:, None]
+    errors = np.array([e.gap_error for e in estimates]) * scale[:, None]
+    whole = float(np.mean([np.abs(symmetry.coordinates(e.three[0]) * s).sum() for e, s in zip(estimates, scale)]))
+    R, comparisons = len(estimates), gaps[0].size
+    allowed = np.mean([e.inner_error for e in estimates]) * _COVARIANCES + SMALL * whole
+    mean = np.abs(gaps.mean(axis=0))
+    excess = np.maximum(mean - allowed, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = excess * R / np.sqrt((errors**2).sum(axis=0))
+        t = excess * np.sqrt(R) / gaps.std(axis=0, ddof=1)
+    z, t = (np.where(excess > 0, x, 0.0) for x in (z, t))
+    by_z, by_t = 2 * stats.norm.sf(z.max()), 2 * stats.t.sf(t.max(), R - 1)
+    p = float(min(1.0, 2 * comparisons * min(by_z, by_t)))
+    return Agreement(
+        float(z.max()), float(t.max()), R - 1, float(mean.max() / whole) if whole > _NOTHING else 0.0, p, p >= CHANCE
+    )
+
+
+def outlying(values: np.ndarray, floor: float = 0.0) -> bool:
+    """Whether one of several scrambles' values (R, ...) lies where the others, taken for normal, never would.
+
+    Each is held against the spread of the others; differences below ``floor`` are no concern.
+    """
+    values = np.asarray(values, dtype=float).reshape(len(values), -1)
+    R = len(values)
+    if R < 4:
+        return False
+    for r in range(R):
+        others = np.delete(values, r, axis=0)
+        gap = np.abs(values[r] - others.mean(axis=0))
+        spread = others.std(axis=0, ddof=1) * np.sqrt(1 + 1 / (R - 1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.where(gap > floor, (gap - floor) / spread, 0.0)
+        if 2 * stats.t.sf(np.nanmax(t, initial=0.0), R - 2) * R * values.shape[1] < CHANCE:
+            return True
+    return False
+
+
+def judged(code: Result, found: Agreement, *, left_is_small: bool, strays: bool = False) -> Result:
+    """The code of a fixed point with what it was held against."""
+    if not found.holds:
+        return Result.NISHIMORI
+    if code is Result.SUCCESS and not left_is_small:
+        return Result.RESIDUAL
+    if code is Result.SUCCESS and strays:
+        return Result.INCONSISTENT
+    return code
