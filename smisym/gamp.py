@@ -200,7 +200,7 @@ class _State:
         return self.same * (self.W_hat @ self.W_hat.T / self.W_hat.shape[1])
 
 
-_REMEDY = " (use A='hessian', damping, more data, or check that the data follow the model)"
+_REMEDY = " (add damping, take more data, check that the data follow the model)"
 
 
 class _Diverged(Exception):
@@ -348,7 +348,8 @@ def _what_blocks(history: Sequence[dict[str, Any]], tol: float, damping: float) 
     last, shrinks = changes[-1], (changes[-1] / changes[0]) ** (1 / max(len(changes) - 1, 1))
     moved = max(float(np.ptp([record["Q"][i, i] for record in late])) for i in range(len(late[0]["Q"])))
     still = f"the overlaps stand still (to {moved:.1g} over the last {len(late) - 1} steps), but "
-    seen = f"{still if moved < _STILL else ''}one step still changes the estimate by {last:.1g} of itself, and tol is {tol:.1g}"
+    seen = f"one step still changes the estimate by {last:.1g} of itself (tol {tol:.1g})"
+    seen = still + seen if moved < _STILL else seen
     if len(changes) > 2 and shrinks < _SHRINKS and max(changes) < _SETTLING:
         more = math.ceil(math.log(tol / last) / math.log(shrinks)) if last > tol else 1
         return f"{seen}: it shrinks by {100 * (1 - shrinks):.2g}% a step; some {more} more steps, or a larger tol, do"

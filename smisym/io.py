@@ -12,6 +12,7 @@ import enum
 import errno
 import functools
 import hashlib
+import io
 import json
 import lzma
 import math
@@ -32,7 +33,7 @@ import tomli_w
 from smisym.architecture import Architecture, Attention
 from smisym.edge import available_memory, check_memory
 from smisym.errors import InputError, Words
-from smisym.files import check_path, make_folder, reason, write_text
+from smisym.files import check_path, make_folder, reason, write_bytes, write_text
 from smisym.smi import SMI
 
 SCHEMA = 1
@@ -326,6 +327,13 @@ def _check_sizes(archive: zipfile.ZipFile, names: Sequence[str], where: str) -> 
         samples = shape[0] if name == "X" and shape else samples
     fits = int(samples * available_memory() / max(total, 1))
     check_memory(where, f"{samples} samples", total, f"keep at most {fits} samples")
+
+
+def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], head: Mapping[str, Any]) -> None:
+    """Arrays in one .npz file, atomically, with ``head`` as JSON text in the array "header"."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, header=np.array(to_json(head)), **arrays)  # type: ignore[arg-type]
+    write_bytes(path, buffer.getvalue())
 
 
 # --- results that survive ------------------------------------------------------------------------
