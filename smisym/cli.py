@@ -59,8 +59,9 @@ Runs = Annotated[int, typer.Option(help="GAMP runs at each alpha, on independent
 Dim = Annotated[int, typer.Option(help="Dimension D of GAMP's data.", min=2)]
 DEMO = "smisym-demo"
 # Evaluations of the map that two and three layers take; counted, and rounded generously.
-THRESHOLD_EVALUATIONS = (10, 40)
-CURVE_EVALUATIONS = (30, 100)
+EVALUATIONS = (10, 40)
+STAGE_EVALUATIONS = (1, 10)
+ANALYZE_EVALUATIONS = (20, 80)
 # As many as fit two minutes on two cores.
 DEMO_SAMPLES = 32768
 # Of the inner integrals; it leaves less than 1e-4 in the overlap map of two layers.
@@ -125,7 +126,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 @functools.cache
 def _options(command: str) -> dict[str, str]:
-    """Options of a command by the names of its parameters, {"samples": "--samples"}; of switches both, with a slash."""
+    """Options of a command by the names of its parameters, {"samples": "--samples"}."""
     found = {}
     for name, hint in get_type_hints(_COMMANDS[command], include_extras=True).items():
         declared = [info for info in getattr(hint, "__metadata__", ()) if isinstance(info, OptionInfo)]
@@ -162,7 +163,7 @@ class _Task:
         from smisym.progress import progress_bar
 
         omap = self.overlap_map(workers)
-        _announce(omap, "thresholds and curve take", CURVE_EVALUATIONS)
+        _announce(omap, "thresholds and curve take", ANALYZE_EVALUATIONS)
         done = analysis.write_all(
             omap, check_path(folder, "folder for the files"), plan, self.header, store=self.store, bar=progress_bar,
             published=published,
@@ -267,7 +268,7 @@ def thresholds(
     settings = {name: value for name, value in given.items() if value is not None}
     task = _begin("thresholds", file, seed, state, as_json, settings, (THRESHOLD_SAMPLES, samples, scrambles))
     omap = task.overlap_map(workers)
-    _announce(omap, "thresholds take", THRESHOLD_EVALUATIONS)
+    _announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS)
     with progress_bar("thresholds", 2 if stages is None else 1) as step, watching(omap, step):
         record = records.thresholds(omap, stages=stages, quadrature=quadrature, store=task.store, progress=step)
     task.finish(record, [record["result"]], terminal.print_thresholds)
@@ -296,7 +297,7 @@ def curve(
     settings = {"alphas": alphas, "start": start, **({} if rtol is None else {"rtol": rtol})}
     task = _begin("curve", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
     omap = task.overlap_map(workers)
-    _announce(omap, "a curve takes", CURVE_EVALUATIONS)
+    _announce(omap, "a curve takes", EVALUATIONS)
     with progress_bar("curve", len(alphas)) as step, watching(omap, step):
         points = records.curve(omap, alphas, start=start, store=task.store, progress=step)
     task.finish({"points": points}, [point["result"] for point in points], terminal.print_curve)

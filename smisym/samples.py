@@ -122,7 +122,7 @@ def check_fits(model: SampleModel, dim: int, alpha: float) -> None:
     fits = least // model.slices * model.slices
     fix = f"lower alpha to at most {alpha * available / _bytes(model, dim, alpha):.2g}"
     if _bytes(model, fits, alpha) <= available and fits >= 2:
-        fix = f"at this alpha D = {fits} fits"
+        fix = f"at this alpha, D = {fits} fits"
     check_memory("alpha and D", f"alpha = {alpha:g} at D = {dim}", _bytes(model, dim, alpha), fix)
 
 

@@ -128,8 +128,8 @@ def _print_wide(groups: Sequence[Sequence[str]], columns: Mapping[str, Sequence[
 
 
 def _fits(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> bool:
-    # Rich puts two blanks between columns, and one before and behind.
-    return sum(max(map(len, [name, *columns[name]])) + 2 for name in names) <= _width()
+    # A blank before and behind every cell, and one between.
+    return sum(max(map(len, [name, *columns[name]])) + 3 for name in names) - 1 <= _width()
 
 
 def _diagonal(matrix: Sequence[Sequence[float]] | None) -> str:

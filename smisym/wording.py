@@ -77,13 +77,12 @@ def _assignments(text: str, known: Mapping[str, str]) -> str:
         wording = known.get(name)
         if wording is None:
             return match[0]
-        if "/" in wording:  # a pair of switches
-            return wording.split("/")[value != "True"]
+        if value in ("True", "False"):
+            return wording if value == "True" else f"--no-{wording[2:]}"
         return f"{wording} {value}"
 
-    return re.sub(r"(?<![\w.])((?:--)?[A-Za-z_]\w*)\s?=\s?([\w+-]+(?:\.\d+)?)", option, text).replace(
-        ", --", " --"
-    )
+    text = re.sub(r"(?<![\w.])((?:--)?[A-Za-z_]\w*)\s?=\s?([\w+-]+(?:\.\d+)?)", option, text)
+    return re.sub(r"(--\w+ [\w.+-]+), (?=--)", r"\1 ", text)
 
 
 def of_reason(text: str, options: Mapping[str, str]) -> str:

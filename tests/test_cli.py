@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -301,6 +302,118 @@ def test_gamp_on_data(network: str, tmp_path: Path) -> None:
     assert found["dim"] == 60 and found["alpha"] == 1.5
     assert found["iterations"][-1]["Q"][0][0] == pytest.approx(np.mean(data.W**2), rel=1e-3)
     assert "overlap with itself" in run("gamp", network, "--data", tmp_path / "d.npz").stdout
+
+
+def test_gamp_keeps_the_estimate(network: str, tmp_path: Path) -> None:
+    options = ["gamp", network, "--alpha", "1.5", "--dim", "60"]
+    without = run(*options)
+    assert "the estimate W_hat is not among what is printed" in without.stderr and "-o OUT.npz" in without.stderr
+    found = document(*options, "-o", tmp_path / "out.npz")
+    assert "W_hat" not in found and found["output"] == str(tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as kept:
+        header = json.loads(str(kept["header"]))
+        arrays = {name: kept[name] for name in kept.files if name != "header"}
+    check_header(header, ONE_LAYER)
+    assert header["command"] == "gamp" and header["result"] == "success"
+    assert arrays["W_hat"].shape == arrays["W"].shape == (1, 60)
+    assert np.allclose(arrays["Q"], arrays["W_hat"] @ arrays["W_hat"].T / 60)
+    steps = len(found["iterations"])
+    assert arrays["history_overlap"].shape == arrays["history_Q"].shape == (steps, 1, 1)
+    assert arrays["history_step"].tolist() == list(range(steps))
+    assert np.isnan(arrays["history_change"][0]) and (arrays["history_change"][1:] > 0).all()
+    assert abs(arrays["W_hat"] @ arrays["W"].T / 60) == pytest.approx(found["iterations"][-1]["overlap"][0][0])
+
+
+def test_gamp_on_data_with_the_truth_and_more(network: str, tmp_path: Path) -> None:
+    data = generate(compile(ONE_LAYER), 60, 1.5, np.random.default_rng(0))
+    np.savez(tmp_path / "d.npz", X=data.X, y=data.y.y, W=data.W, labels=np.zeros(3))
+    done = run("gamp", network, "--data", tmp_path / "d.npz", "-o", tmp_path / "out.npz", "--json")
+    assert done.exit_code == 0
+    assert "labels are not used" in done.stderr
+    found = json.loads(done.stdout)
+    assert found["iterations"][-1]["overlap"][0][0] == pytest.approx(np.mean(data.W**2), rel=1e-3)
+    np.savez(tmp_path / "d.npz", X=data.X, y=data.y.y, W=data.W[:, :7])
+    assert "W: given" in refused("gamp", network, "--data", tmp_path / "d.npz")
+    for change in (0 * data.X, 10 * data.X, data.X + 2):
+        np.savez(tmp_path / "d.npz", X=change, y=data.y.y)
+        assert "mean 0 and variance 1" in refused("gamp", network, "--data", tmp_path / "d.npz")
+
+
+def test_gamp_refuses_outputs_before_it_runs(network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "gamp", lambda *args, **kwargs: pytest.fail("computed"))
+    for output in (tmp_path / "x.csv", tmp_path, tmp_path / "absent" / "x.npz", ""):
+        assert "To fix" in refused("gamp", network, "--alpha", "1", "--dim", "20", "-o", output)
+
+
+def test_gamp_stops_where_digits_say_nothing_and_says_what_blocks_it(network: str) -> None:
+    options = ["gamp", network, "--alpha", "0.3", "--dim", "60", "--seed", "1"]
+    loose, tight = document(*options), run(*options, "--tol", "1e-12", "--iterations", "12", "--json")
+    assert loose["settings"]["tol"] == pytest.approx(1e-3)
+    assert len(loose["iterations"]) < 101
+    assert tight.exit_code == 3
+    assert "one step still changes the estimate" in json.loads(tight.stdout)["reason"]
+    assert "--tol" in tight.stderr and "--damping" in tight.stderr and "--iterations" in tight.stderr
+    assert document(*options, "--damping", "0.3")["settings"]["damping"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--alpha", "1", "--dim", "1000000000"], "--dim [0-9]+ fits"),
+        (["--alpha", "1e9", "--dim", "1000"], "--alpha and --dim: given"),
+        (["--alpha", "1", "--dim", "20", "--damping=-0.5"], "--damping: given -0.5"),
+        (["--alpha", "1", "--dim", "20", "--tol", "2"], "--tol: given 2.0"),
+        (["--alpha", "1", "--dim", "20", "--state", ""], "--state: given ''"),
+        (["--data", ""], "data file: given ''"),
+    ],
+)
+def test_bad_values_are_refused_in_the_words_of_the_command(network: str, options: list[str], words: str) -> None:
+    assert re.search(words, refused("gamp", network, *options))
+
+
+def test_stages_and_quadrature(network: str, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    command = ["thresholds", network, "--stages", "1", "--state", state, *QUICK]
+    exact, sampled = document(*command), document(*command, "--no-quadrature")
+    assert [t["kind"] for t in exact["thresholds"]] == [t["kind"] for t in sampled["thresholds"]] == ["weak"]
+    assert exact["thresholds"][0]["alpha"] != sampled["thresholds"][0]["alpha"]
+    assert exact["settings"]["stages"] == 1 and sampled["settings"]["quadrature"] is False
+    assert len(list(state.iterdir())) == 2, "other settings are another task"
+    message = refused("thresholds", network, "--stages", "0")
+    assert "--stages" in message
+
+
+FORGED = (
+    {"iterations": [], "result": "success", "reason": ""},
+    {"iterations": [{"step": 0, "Q": [["a"]], "overlap": None}], "result": "success", "reason": ""},
+    {"iterations": 3, "result": {}, "reason": None},
+    {"result": "no such code"},
+)
+
+
+@pytest.mark.parametrize("value", FORGED)
+def test_forged_results_are_computed_again(network: str, tmp_path: Path, value: Any) -> None:
+    command = ["gamp", network, "--alpha", "1.5", "--dim", "60", "--state", tmp_path / "state"]
+    right = document(*command)
+    (entry,) = (tmp_path / "state").glob("*/entry_*")
+    whole = json.loads(entry.read_text())
+    forged = whole | {"value": value, "checksum": io._digest(json.dumps(value))}
+    entry.write_text(json.dumps(forged))
+    assert document(*command) == right
+
+
+@pytest.mark.parametrize("key", ["Q", "alpha", "result"])
+def test_forged_points_and_thresholds_are_computed_again(network: str, tmp_path: Path, key: str) -> None:
+    for command in (["curve", network, "--alpha", "0.05"], ["thresholds", network, "--stages", "1"]):
+        command = [*command, "--state", tmp_path / command[0], *QUICK]
+        right = document(*command)
+        for entry in (tmp_path / command[0]).glob("*/entry_[aw]*"):
+            whole = json.loads(entry.read_text())
+            place = whole["value"] if key in whole["value"] else whole["value"]["thresholds"][0]
+            place[key] = [["x"], 1]
+            whole["checksum"] = io._digest(json.dumps(whole["value"]))
+            entry.write_text(json.dumps(whole))
+        assert document(*command) == right
 
 
 def test_derive(network: str, tmp_path: Path) -> None:
