@@ -159,7 +159,7 @@ def write_all(
     Raises :class:`~smisym.errors.InputError`, for data of GAMP that do not fit in memory before anything is computed.
     """
     if plan.runs:
-        check_fits(omap.model, plan.dim, max(plan.alphas or (1.0,)))
+        check_fits(omap.model, plan.dim, max(plan.alphas or (1.0,)), min(omap.workers, plan.runs))
     make_folder(folder, "folder for the files")
     model = omap.model
     write_derivation(model.derivation, folder / "derivation.html")

@@ -361,7 +361,9 @@ def gamp(
     task = _begin("gamp", file, seed, state, as_json, settings)
     how = {"iterations": iterations, "damping": damping, "tol": settings["tol"]}
     with progress_bar("gamp", iterations) as step:
-        record = run(task.model, seed=seed, estimate=True, store=task.store, progress=step, **how)
+        # The start comes as step 0, which is none.
+        each = functools.partial(_each_step, step)
+        record = run(task.model, seed=seed, estimate=True, store=task.store, progress=each, **how)
     shown = {name: value for name, value in record.items() if name not in ("W_hat", "C_hat", "Q", "W")}
     if output is None:
         again = f"the same command with -o OUT.npz {'writes' if state else 'would have written'} it"
@@ -371,6 +373,11 @@ def gamp(
         shown["output"] = output
     explain = functools.partial(wording.of_reason, options=_options("gamp"))
     task.finish(shown, [record["result"]], functools.partial(terminal.print_gamp, explain=explain))
+
+
+def _each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]) -> None:
+    if record["step"]:
+        report(record)
 
 
 def _check_npz(output: str) -> None:

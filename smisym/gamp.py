@@ -353,6 +353,8 @@ def _what_blocks(history: Sequence[dict[str, Any]], tol: float, damping: float) 
     if len(changes) > 2 and shrinks < _SHRINKS and max(changes) < _SETTLING:
         more = math.ceil(math.log(tol / last) / math.log(shrinks)) if last > tol else 1
         return f"{seen}: it shrinks by {100 * (1 - shrinks):.2g}% a step; some {more} more steps, or a larger tol, do"
+    if len(changes) < _LATE:
+        return f"{seen}: so few steps tell nothing yet, make more"
     remedy = "more damping, or more data" if damping else "damping of 0.3 to 0.7 settles it"
     return f"{seen}: it does not shrink steadily, for on few data the steps go on oscillating; {remedy}"
 

@@ -110,9 +110,12 @@ def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generato
     return Data(X, model.channel.sample(project(W, flatten(X), model.tokens, model.row_slices), rng), W)
 
 
-def check_fits(model: SampleModel, dim: int, alpha: float) -> None:
-    """InputError, before anything is allocated, where data of this size and a run of GAMP on them exceed the memory."""
-    available = available_memory()
+def check_fits(model: SampleModel, dim: int, alpha: float, copies: int = 1) -> None:
+    """InputError, before anything is allocated, where data of this size and a run of GAMP on them exceed the memory.
+
+    copies: how many such runs there are at once.
+    """
+    available = available_memory() / copies
     if _bytes(model, dim, alpha) <= available:
         return
     least, most = 2, int(dim)
@@ -123,7 +126,8 @@ def check_fits(model: SampleModel, dim: int, alpha: float) -> None:
     fix = f"lower alpha to at most {alpha * available / _bytes(model, dim, alpha):.2g}"
     if _bytes(model, fits, alpha) <= available and fits >= 2:
         fix = f"at this alpha, D = {fits} fits"
-    check_memory("alpha and D", f"alpha = {alpha:g} at D = {dim}", _bytes(model, dim, alpha), fix)
+    given = f"alpha = {alpha:g} at D = {dim}{f', {copies} at once' if copies > 1 else ''}"
+    check_memory("alpha and D", given, copies * _bytes(model, dim, alpha), fix)
 
 
 def _bytes(model: SampleModel, dim: int, alpha: float) -> float:

@@ -119,11 +119,15 @@ def _print_wide(groups: Sequence[Sequence[str]], columns: Mapping[str, Sequence[
     columns: cells by name.  first: the column that every table begins with.
     """
     every = [name for group in groups for name in group]
+    shown = 0
     for group in [every] if _fits([first, *every], columns) else groups:
         rest = list(group)
         while rest:
             count = next((n for n in range(len(rest), 1, -1) if _fits([first, *rest[:n]], columns)), 1)
             names, rest = [first, *rest[:count]], rest[count:]
+            if shown:
+                Console().print()
+            shown += 1
             _print(names, list(zip(*(columns[name] for name in names), strict=True)))
 
 

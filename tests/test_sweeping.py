@@ -61,7 +61,7 @@ def test_bad_sweeps(what: str, bad: Any) -> None:
 def test_keywords_of_the_other_kind_are_refused() -> None:
     with pytest.raises(InputError, match="keyword: given 'stages'"):
         smisym.sweep(with_noise, [0.0], [0.1], stages=1)
-    with pytest.raises(InputError, match="keyword: given 'sampels'.* write samples"):
+    with pytest.raises(InputError, match=r"keyword: given 'sampels'.* write samples"):
         smisym.analyze(with_noise(0.0), "out", sampels=16)
 
 
@@ -112,7 +112,8 @@ def test_summaries_are_short_and_say_everything() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (1 / 3, "0.33333"), (True, "True"), (None, "None"), ("a", "a"), (np.float64(2), "2"), (Result.NOISY, Result.NOISY.value),
+        (1 / 3, "0.33333"), (True, "True"), (None, "None"), ("a", "a"), (np.float64(2), "2"),
+        (Result.NOISY, Result.NOISY.value),
         (np.eye(2), "[[1, 0], [0, 1]]"), ({"a": 1.0}, "{a: 1}"), (tuple(range(20)), "[0, 1, 2, 3, 4, 5, 6, 7, ...]"),
         (np.zeros((0, 3)), "[]"),
     ],

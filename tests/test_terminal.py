@@ -1,4 +1,4 @@
-"""What a person sees: tables that fit 80 columns, advice in the options of the command, progress, and time beforehand."""
+"""What a person sees: tables that fit 80 columns, advice in the options of a command, progress, time beforehand."""
 
 from __future__ import annotations
 
