@@ -199,6 +199,17 @@ def _announce(omap: OverlapMap, what: str, evaluations: tuple[int, int]) -> None
         typer.echo(f"smisym: {cost} an evaluation of the map; {what} {few} to {many} evaluations", err=True)
 
 
+def _announce_gamp(model: Model, samples: float, iterations: int) -> None:
+    """The same of GAMP, each of whose iterations integrates one posterior for every sample."""
+    from smisym.cost import estimate
+
+    if samples < 1:
+        return  # refused where the data are drawn
+    cost = estimate(model, int(samples), 1)
+    if cost.seconds * iterations > LONG:
+        typer.echo(f"smisym: {cost} an iteration; at most {iterations} iterations", err=True)
+
+
 def _begin(
     command: str,
     file: str,
@@ -345,12 +356,13 @@ def gamp(
     if data is None and alpha is not None and dim is not None:
         run = functools.partial(records.gamp_run, alpha=alpha, dim=check_count("dim", dim, 2, "give the dimension D"))
         settings |= {"alpha": alpha, "dim": dim}
+        samples = alpha * dim
     elif data is not None and alpha is None and dim is None:
         read = read_data(data)
         if read.others:
             typer.echo(f"smisym: of {data} the arrays {', '.join(read.others)} are not used: X, y and W are", err=True)
         run = functools.partial(records.gamp_on_data, X=read.X, y=read.y, W=read.W)
-        dim = read.X.shape[-1] if read.X.ndim else 1
+        samples, dim = (len(read.X), read.X.shape[-1]) if read.X.ndim else (0, 1)
         content = b"".join(a.tobytes() for a in (read.X, read.y, read.W) if a is not None)
         settings["data"] = {"file": data, "sha256": hashlib.sha256(content).hexdigest()}
     else:
@@ -359,6 +371,8 @@ def gamp(
         raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
     settings["tol"] = records.gamp_tolerance(max(dim, 1)) if tol is None else tol
     task = _begin("gamp", file, seed, state, as_json, settings)
+    if iterations > 0:
+        _announce_gamp(task.model, samples, iterations)
     how = {"iterations": iterations, "damping": damping, "tol": settings["tol"]}
     with progress_bar("gamp", iterations) as step:
         # The start comes as step 0, which is none.
