@@ -62,6 +62,7 @@ DEMO = "smisym-demo"
 EVALUATIONS = (10, 40)
 STAGE_EVALUATIONS = (1, 10)
 ANALYZE_EVALUATIONS = (20, 80)
+_COUNTABLE = 1e15
 # As many as fit two minutes on two cores.
 DEMO_SAMPLES = 32768
 # Of the inner integrals; it leaves less than 1e-4 in the overlap map of two layers.
@@ -203,8 +204,8 @@ def _announce_gamp(model: Model, samples: float, iterations: int) -> None:
     """The same of GAMP, each of whose iterations integrates one posterior for every sample."""
     from smisym.cost import estimate
 
-    if samples < 1:
-        return  # refused where the data are drawn
+    if not 1 <= samples < _COUNTABLE:  # refused where the data are drawn
+        return
     cost = estimate(model, int(samples), 1)
     if cost.seconds * iterations > LONG:
         typer.echo(f"smisym: {cost} an iteration; at most {iterations} iterations", err=True)

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from smisym.edge import check_count, check_number
 from smisym.model import Model
@@ -54,9 +55,10 @@ def estimate(
     check_number("budget", budget, "a positive number of seconds", "use budget=2.0", least=1e-3)
     began = time.monotonic()
     single, whole = 0.0, True
-    for q in _AT:
-        one, found = _posterior(omap, q, samples, budget / len(_AT))
-        single, whole = max(single, one), whole and found
+    with threadpool_limits(1):  # as the map evaluates
+        for q in _AT:
+            one, found = _posterior(omap, q, samples, budget / len(_AT))
+            single, whole = max(single, one), whole and found
     threads = math.ceil(scrambles / min(omap.workers, scrambles)) / scrambles
     return Cost(single * samples * threads, not whole, time.monotonic() - began)
 
