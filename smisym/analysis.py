@@ -9,26 +9,34 @@ import csv
 import io
 import itertools
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from smisym import plots, sweep
-from smisym.files import make_folder, write_text
-from smisym.io import Store, write_json
-from smisym.overlap_map import OverlapMap, affordable
+from smisym import plots, records
+from smisym.architecture import Architecture
+from smisym.edge import check_alpha, check_count, check_number, check_settings
+from smisym.errors import InputError
+from smisym.files import check_path, make_folder, write_text
+from smisym.io import Store, header, write_json
+from smisym.model import Model, compile
+from smisym.overlap_map import OverlapMap, affordable, overlap_map
+from smisym.progress import Choice, Reporter, reporting, watching
 from smisym.render import report_page, write_derivation
+from smisym.samples import check_fits
+from smisym.smi import SMI
 
 Record = dict[str, Any]
 Matrix = Sequence[Sequence[float]]
-Bar = Callable[[str, int], AbstractContextManager[sweep.Progress]]
+Bar = Callable[[str, int], AbstractContextManager[Reporter]]
 
 GAMP_POINTS = 8
 # Overlaps of one run fluctuate by about D^{-1/2}: iterating them to more digits than this shows nothing.
@@ -41,23 +49,95 @@ class Plan:
     """What is computed.
 
     alphas: of the curve, increasing; None for 33 from 0 to 1.6 times the threshold of perfect recovery.
-    dim, runs, iterations: GAMP's dimension D, runs at each of eight alphas of the curve, and largest number of steps.
+    dim, runs, iterations, damping: GAMP's dimension D, runs at each of eight alphas of the curve, largest number of
+    steps, and share of the old state that each keeps.
+    Raises InputError for numbers of runs and steps that are none, and for a damping outside [0, 1).
     """
 
     alphas: tuple[float, ...] | None
     dim: int
     runs: int
     iterations: int
+    damping: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_count("dim", self.dim, 2, "give the dimension of GAMP's data")
+        check_count("runs", self.runs, 0, "0 leaves GAMP out")
+        check_count("iterations", self.iterations, 1, "give the largest number of steps")
+        fix = "0 is none; 0.5 keeps half of the old state"
+        if not 0 <= check_number("damping", self.damping, "0 <= damping < 1", fix) < 1:
+            raise InputError("damping", self.damping, "0 <= damping < 1", fix)
+        for alpha in self.alphas or ():
+            check_alpha(alpha)
 
     def settings(self) -> Record:
-        return {"alphas": self.alphas, "dim": self.dim, "runs": self.runs, "iterations": self.iterations}
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def analyze(
+    network: Architecture | SMI | Model,
+    folder: str | os.PathLike[str],
+    *,
+    alphas: Sequence[float] | None = None,
+    dim: int = 500,
+    runs: int = 3,
+    iterations: int = 100,
+    damping: float = 0.0,
+    published: Mapping[str, Any] | None = None,
+    store: str | os.PathLike[str] | None = None,
+    progress: Choice = None,
+    **settings: Any,
+) -> Record:
+    """Everything about one network as files in ``folder``: derivation, thresholds, curve, GAMP, figure, report.html.
+
+    network
+        A declaration, or a Model compiled from one.
+    folder
+        Made where absent.
+    alphas
+        Of the curve; None for 33 from 0 to 1.6 times the last finite threshold.
+    dim, runs, iterations, damping
+        GAMP's dimension D, runs at each of eight alphas (0 leaves GAMP out), and :func:`smisym.gamp`'s options.
+    published
+        Other people's data to draw beneath, as :func:`smisym.plots.curve_figure` takes them, with "source" and "notes".
+    store
+        A folder that keeps finished parts: the same call resumes from there, to the same bits.
+    progress
+        True for a bar on stderr, or a callable that is given what is finished.
+    settings
+        Of the overlap map: samples, scrambles, seed, rtol, workers.
+
+    Returns {"folder", "files", "thresholds", "points", "gamp", "results"}: the records that the files hold, the last
+    the result codes of the thresholds and of the curve.
+    Raises InputError for a network that was not declared (a bare program), other keywords, and bad values.
+    """
+    check_settings(settings, ("samples", "scrambles", "seed", "rtol", "workers"))
+    model = network if isinstance(network, Model) else compile(network)
+    if model.architecture is None:
+        raise InputError("network", network, "an Architecture, an SMI, or a Model of one", "declare it as an SMI")
+    grid = None if alphas is None else _grid(alphas)
+    plan = Plan(grid, dim, runs, iterations, damping)
+    omap = overlap_map(model, **settings)
+    head = {"command": "analyze", **header(model.architecture, omap.seed, plan.settings() | omap.settings())}
+    kept = None if store is None else Store(store, head)
+    omap.store = kept
+    return write_all(
+        omap, check_path(folder, "folder for the files"), plan, head, store=kept, published=published,
+        bar=lambda title, total: reporting(progress, title, total),
+    )  # fmt: skip
+
+
+def _grid(alphas: Sequence[float]) -> tuple[float, ...]:
+    for alpha in alphas:
+        check_alpha(alpha)
+    return tuple(sorted({float(alpha) for alpha in alphas}))
+
+
+def write_all(
     omap: OverlapMap,
     folder: Path,
     plan: Plan,
-    header: Mapping[str, Any],
+    head: Mapping[str, Any],
     *,
     store: Store | None = None,
     bar: Bar,
@@ -67,7 +147,7 @@ def analyze(
 
     folder
         Made where absent.
-    header
+    head
         What every result file begins with; see :func:`smisym.io.header`.
     bar
         Called with a title and a total before each long part; a context manager that yields the progress callback.
@@ -76,25 +156,29 @@ def analyze(
 
     Returns {"folder", "files", "thresholds", "points", "gamp", "results"}, the last being the
     result codes of the thresholds and of the curve.
-    Raises :class:`~smisym.errors.InputError`.
+    Raises :class:`~smisym.errors.InputError`, for data of GAMP that do not fit in memory before anything is computed.
     """
+    if plan.runs:
+        check_fits(omap.model, plan.dim, max(plan.alphas or (1.0,)), min(omap.workers, plan.runs))
     make_folder(folder, "folder for the files")
     model = omap.model
     write_derivation(model.derivation, folder / "derivation.html")
     with bar("thresholds", 2) as step:
         # A threshold is one number, which the curve's many points all lean on: it is worth more samples.
-        found = sweep.thresholds(omap.sibling(max(omap.samples, affordable(model, 32768))), store=store, progress=step)
-    write_json(folder / "thresholds.json", {**header, **found})
+        finer = omap.sibling(max(omap.samples, affordable(model, 32768)))
+        with watching(finer, step):
+            found = records.thresholds(finer, store=store, progress=step)
+    write_json(folder / "thresholds.json", {**head, **found})
     alphas = plan.alphas or default_alphas(found["thresholds"])
-    with bar("curve", len(alphas)) as step:
-        points = sweep.curve(omap, alphas, store=store, progress=step)
-    write_json(folder / "curve.json", {**header, "points": points})
-    write_text(folder / "curve.csv", _csv(header, [_curve_row(point) for point in points]))
-    runs = _gamp_runs(omap, plan, alphas, int(header["seed"]), store, bar)
-    write_json(folder / "gamp.json", {**header, "runs": runs})
-    write_text(folder / "gamp.csv", _csv(header, [row for run in runs for row in _gamp_rows(run)]))
+    with bar("curve", len(alphas)) as step, watching(omap, step):
+        points = records.curve(omap, alphas, store=store, progress=step)
+    write_json(folder / "curve.json", {**head, "points": points})
+    write_text(folder / "curve.csv", _csv(head, [_curve_row(point) for point in points]))
+    runs = _gamp_runs(omap, plan, alphas, int(head["seed"]), store, bar)
+    write_json(folder / "gamp.json", {**head, "runs": runs})
+    write_text(folder / "gamp.csv", _csv(head, [row for run in runs for row in _gamp_rows(run)]))
     results = {"thresholds": found["thresholds"], "points": points, "gamp": runs}
-    _draw(folder, results, header, model, published)
+    _draw(folder, results, head, model, published)
     # GAMP's codes stay with its runs: one that had not settled is an outcome on finite data, not a failed solve.
     codes = [found["result"], *(point["result"] for point in points)]
     return {"folder": str(folder), "files": list(FILES), **results, "results": codes}
@@ -129,19 +213,22 @@ def _gamp_runs(
         index, number = which
         # A seed of its own for every run, so that all runs are independent.
         own = int(np.random.SeedSequence(seed, spawn_key=(index, number)).generate_state(1)[0])
-        return sweep.gamp_run(
+        return records.gamp_run(
             omap.model,
             usable[index],
             plan.dim,
             seed=own,
             iterations=plan.iterations,
+            damping=plan.damping,
             tol=GAMP_TOL,
             store=store,
             progress=step,
         )
 
     tasks = list(itertools.product(chosen.tolist(), range(plan.runs)))
-    runs = []
+    runs: list[Record] = []
+    if not tasks:
+        return runs
     with bar("GAMP", len(tasks)) as advance, threadpool_limits(1), ThreadPoolExecutor(omap.workers) as pool:
         try:
             for record in pool.map(run, tasks):

@@ -14,6 +14,7 @@ import numpy as np
 from smisym import importance, quadrature
 from smisym.around import AroundLevelSet
 from smisym.around_image import AroundImage
+from smisym.edge import real_array
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation, check_fields
 from smisym.measure import Cavity, CavityOfFields, Measure, OnAllFields, Posteriors
@@ -272,7 +273,7 @@ class Channel:
 
     def _cavity(self, omega: np.ndarray, V: np.ndarray) -> Cavity:
         """The Gaussian of the fields, of a covariance that is checked first."""
-        V = np.asarray(V, dtype=float)
+        V = real_array("V", V, "real numbers", "give a covariance (P, P), or one a sample")
         P, samples = self.fields, len(omega)
         if V.shape not in ((P, P), (samples, P, P)):
             raise InputError(
@@ -350,7 +351,7 @@ def _doubted(posterior: quadrature.Posterior, integrand: Posteriors, rtol: float
 
 def observation_from_array(y: np.ndarray, link: LinkFunction) -> Observation:
     """An Observation from float outputs (S, ...), checked to be outputs of the right kind."""
-    y = np.asarray(y, dtype=float)
+    y = real_array("y", y, "real numbers", "give one output of the link function per sample")
     shape = link.output_shape
     if y.ndim != 1 + len(shape) or y.shape[1:] != shape:
         raise InputError("shape of y", y.shape, f"(S, {', '.join(map(str, shape))})", "stack samples along axis 0")

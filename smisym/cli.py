@@ -1,21 +1,25 @@
 """The command line: thin.  It reads options, calls smisym, and prints one JSON document or a table.
 
-stdout holds the result only; progress and messages go to stderr.  Exit codes: 0 done, 2 bad input,
-3 a result that did not converge (printed all the same), 130 interrupted.
+stdout holds the result only; progress and messages go to stderr.  Exit codes: 0 done, 2 bad input or an output that
+cannot be written, 3 a result that did not converge (printed all the same), 130 interrupted.
 
 What takes long to import is imported inside the commands, so that ``smisym --help`` answers at once.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import hashlib
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 if TYPE_CHECKING:
     from smisym.analysis import Plan
@@ -25,7 +29,9 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
+BAD_INPUT, NOT_CONVERGED, INTERRUPTED, PIPE = 2, 3, 130, 141
+# Seconds expected of a command above which it says beforehand how long it will take.
+LONG = 20.0
 
 app = typer.Typer(
     name="smisym",
@@ -36,43 +42,77 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The network, a TOML file.", show_default=False)]
+# Names of files are text: a Path would make the folder one is in of an empty name.
+File = Annotated[str, typer.Argument(metavar="FILE", help="The network, a TOML file.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random number.", min=0)]
-State = Annotated[Path | None, typer.Option(metavar="DIR", help="Keep finished parts here; the same command resumes.")]
+State = Annotated[str | None, typer.Option(metavar="DIR", help="Keep finished parts here; the same command resumes.")]
 Samples = Annotated[
     int | None, typer.Option(help="Integration points of one evaluation of the overlap map, over all scrambles.")
 ]
 Scrambles = Annotated[int | None, typer.Option(help="Independent scramblings, which give the error bars.")]
 Workers = Annotated[int | None, typer.Option(help="Threads; one for each core by default.", min=1)]
 Iterations = Annotated[int, typer.Option(help="Largest number of GAMP iterations.", min=1)]
+Damping = Annotated[float, typer.Option(help="Share of the old state that GAMP keeps at each iteration, in [0, 1).")]
+Rtol = Annotated[float | None, typer.Option(help="Tolerance of the inner integrals, sample by sample.")]
 Runs = Annotated[int, typer.Option(help="GAMP runs at each alpha, on independent data.", min=0)]
 Dim = Annotated[int, typer.Option(help="Dimension D of GAMP's data.", min=2)]
-DEMO = Path("smisym-demo")
+DEMO = "smisym-demo"
+# Evaluations of the map that two and three layers take; counted, and rounded generously.
+EVALUATIONS = (10, 40)
+STAGE_EVALUATIONS = (1, 10)
+ANALYZE_EVALUATIONS = (20, 80)
+_COUNTABLE = 1e15
 # As many as fit two minutes on two cores.
 DEMO_SAMPLES = 32768
 # Of the inner integrals; it leaves less than 1e-4 in the overlap map of two layers.
 DEMO_RTOL = 3e-2
 
 
+_COMMANDS: dict[str, Callable[..., None]] = {}
+
+
 def main() -> None:
     """Entry point of the ``smisym`` command."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here a full disk can still be told, not while Python shuts down
     except KeyboardInterrupt:  # before a command began, or after it ended
         raise SystemExit(INTERRUPTED) from None
+    except OSError as error:
+        _output_lost(error)
+
+
+def _output_lost(error: OSError) -> NoReturn:
+    """Exit where stdout cannot be written: without a word where its reader left, as ``| head`` does."""
+    from smisym.files import reason, remedy
+
+    # What is still buffered would be tried again while Python shuts down.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:
+        raise SystemExit(PIPE)
+    typer.echo(f"smisym: the result could not be written: {reason(error)}. To fix: {remedy(error)}.", err=True)
+    raise SystemExit(BAD_INPUT)
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose bad input and interrupts end in a message and an exit code, without a traceback."""
 
+    _COMMANDS[command.__name__] = command
+
     @functools.wraps(command)
     def guarded(**options: Any) -> None:
-        from smisym.errors import InputError
+        from smisym import wording
+        from smisym.errors import InputError, SmisymError
 
         try:
             command(**options)
         except InputError as error:
+            _fail(f"smisym: {wording.of_input_error(error, _options(command.__name__))}", BAD_INPUT)
+        except SmisymError as error:
             _fail(f"smisym: {error}", BAD_INPUT)
         except KeyboardInterrupt:
             hint = (
@@ -83,6 +123,18 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             _fail(f"smisym: interrupted; {hint}", INTERRUPTED)
 
     return guarded
+
+
+@functools.cache
+def _options(command: str) -> dict[str, str]:
+    """Options of a command by the names of its parameters, {"samples": "--samples"}."""
+    found = {}
+    for name, hint in get_type_hints(_COMMANDS[command], include_extras=True).items():
+        declared = [info for info in getattr(hint, "__metadata__", ()) if isinstance(info, OptionInfo)]
+        if declared:
+            names = [word for word in declared[0].param_decls or () if word.startswith("--")]
+            found[name] = names[0] if names else f"--{name.replace('_', '-')}"
+    return found
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -106,19 +158,24 @@ class _Task:
         accuracy = {name: settings[name] for name in ("samples", "scrambles", "rtol") if name in settings}
         return overlap_map(self.model, seed=self.header["seed"], workers=workers, store=self.store, **accuracy)
 
-    def analyze(self, folder: Path, plan: Plan, workers: int | None, published: dict[str, Any] | None) -> None:
+    def analyze(self, folder: str, plan: Plan, workers: int | None, published: dict[str, Any] | None) -> None:
         from smisym import analysis, terminal
+        from smisym.files import check_path
+        from smisym.progress import progress_bar
 
         omap = self.overlap_map(workers)
-        done = analysis.analyze(
-            omap, folder, plan, self.header, store=self.store, bar=terminal.progress, published=published
-        )
+        _announce(omap, "thresholds and curve take", ANALYZE_EVALUATIONS)
+        done = analysis.write_all(
+            omap, check_path(folder, "folder for the files"), plan, self.header, store=self.store, bar=progress_bar,
+            published=published,
+        )  # fmt: skip
         self.finish(
             {key: done[key] for key in ("folder", "files", "thresholds")}, done["results"], terminal.print_files
         )
 
     def finish(self, document: Document, results: Sequence[str], show: Callable[[Document], object]) -> None:
         """Print the document, as JSON or as ``show`` shows it; exit code 3 unless all results are a success."""
+        from smisym import wording
         from smisym.io import to_json
         from smisym.solution import Result, worst
 
@@ -129,14 +186,36 @@ class _Task:
             show(document)
         if not result.ok:
             bad = sum(code != Result.SUCCESS.value for code in results)
-            _fail(f"smisym: {bad} of {len(results)} results are no success: {result.message}", NOT_CONVERGED)
+            advice = wording.of_result(result, _options(self.header["command"]))
+            _fail(f"smisym: {bad} of {len(results)} results are no success: {advice}", NOT_CONVERGED)
+
+
+def _announce(omap: OverlapMap, what: str, evaluations: tuple[int, int]) -> None:
+    """On stderr, what an evaluation of the map costs, before a command that will take long."""
+    from smisym.cost import estimate
+
+    cost = estimate(omap)
+    few, many = evaluations
+    if cost.seconds * few > LONG:
+        typer.echo(f"smisym: {cost} an evaluation of the map; {what} {few} to {many} evaluations", err=True)
+
+
+def _announce_gamp(model: Model, samples: float, iterations: int) -> None:
+    """The same of GAMP, each of whose iterations integrates one posterior for every sample."""
+    from smisym.cost import estimate
+
+    if not 1 <= samples < _COUNTABLE:  # refused where the data are drawn
+        return
+    cost = estimate(model, int(samples), 1)
+    if cost.seconds * iterations > LONG:
+        typer.echo(f"smisym: {cost} an iteration; at most {iterations} iterations", err=True)
 
 
 def _begin(
     command: str,
-    file: Path,
+    file: str,
     seed: int,
-    state: Path | None,
+    state: str | None,
     as_json: bool,
     settings: dict[str, Any],
     accuracy: tuple[int, int | None, int | None] | None = None,
@@ -158,6 +237,21 @@ def _begin(
     return _Task(model, head, None if state is None else Store(state, head), as_json)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from smisym.io import package_version
+
+        typer.echo(f"smisym {package_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
 @app.command()
 @_guarded
 def thresholds(
@@ -167,15 +261,28 @@ def thresholds(
     state: State = None,
     samples: Samples = None,
     scrambles: Scrambles = None,
+    rtol: Rtol = None,
     workers: Workers = None,
+    stages: Annotated[
+        int | None, typer.Option(help="Only so many of the first ones, for a fraction of the price.", min=1)
+    ] = None,
+    quadrature: Annotated[
+        bool | None,
+        typer.Option("--quadrature/--no-quadrature", help="Integrate the first one over the output, or sample it."),
+    ] = None,
 ) -> None:
     """The thresholds of the network, in the order in which they are met."""
-    from smisym import sweep, terminal
+    from smisym import records, terminal
     from smisym.overlap_map import THRESHOLD_SAMPLES
+    from smisym.progress import progress_bar, watching
 
-    task = _begin("thresholds", file, seed, state, as_json, {}, (THRESHOLD_SAMPLES, samples, scrambles))
-    with terminal.progress("thresholds", 2) as step:
-        record = sweep.thresholds(task.overlap_map(workers), store=task.store, progress=step)
+    given = {"stages": stages, "quadrature": quadrature, "rtol": rtol}
+    settings = {name: value for name, value in given.items() if value is not None}
+    task = _begin("thresholds", file, seed, state, as_json, settings, (THRESHOLD_SAMPLES, samples, scrambles))
+    omap = task.overlap_map(workers)
+    _announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS)
+    with progress_bar("thresholds", 2 if stages is None else 1) as step, watching(omap, step):
+        record = records.thresholds(omap, stages=stages, quadrature=quadrature, store=task.store, progress=step)
     task.finish(record, [record["result"]], terminal.print_thresholds)
 
 
@@ -189,18 +296,22 @@ def curve(
     state: State = None,
     samples: Samples = None,
     scrambles: Scrambles = None,
+    rtol: Rtol = None,
     start: Annotated[str, typer.Option(help="symmetry-broken, uninformed or informed.")] = "symmetry-broken",
     workers: Workers = None,
 ) -> None:
     """Overlaps, prediction errors and free entropy against alpha = N / D."""
-    from smisym import sweep, terminal
+    from smisym import records, terminal
     from smisym.overlap_map import SAMPLES
+    from smisym.progress import progress_bar, watching
 
-    alphas = sweep.alpha_grid(alpha)
-    settings = {"alphas": alphas, "start": start}
+    alphas = records.alpha_grid(alpha)
+    settings = {"alphas": alphas, "start": start, **({} if rtol is None else {"rtol": rtol})}
     task = _begin("curve", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
-    with terminal.progress("curve", len(alphas)) as step:
-        points = sweep.curve(task.overlap_map(workers), alphas, start=start, store=task.store, progress=step)
+    omap = task.overlap_map(workers)
+    _announce(omap, "a curve takes", EVALUATIONS)
+    with progress_bar("curve", len(alphas)) as step, watching(omap, step):
+        points = records.curve(omap, alphas, start=start, store=task.store, progress=step)
     task.finish({"points": points}, [point["result"] for point in points], terminal.print_curve)
 
 
@@ -211,99 +322,154 @@ def gamp(
     alpha: Annotated[float | None, typer.Option(help="Samples per dimension of the data to draw.")] = None,
     dim: Annotated[int | None, typer.Option(help="Dimension D of the data to draw.")] = None,
     data: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            metavar="FILE.npz", help="Your own data: X (N, T, D) and y (N, ...), one output of the link a sample."
+            metavar="FILE.npz",
+            help="Your own data: X (N, T, D), standardised, and y (N, ...), one output of the link a sample; "
+            "W (P, D) where the truth is known.",
         ),
     ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="OUT.npz", help="Keep the estimate: W_hat, C_hat, Q and the history."),
+    ] = None,
     iterations: Iterations = 100,
-    damping: Annotated[float, typer.Option(help="Share of the old state kept at each iteration, in [0, 1).")] = 0.0,
+    damping: Damping = 0.0,
+    tol: Annotated[
+        float | None,
+        typer.Option(help="Relative change of a step to stop at; by default 0.01 / sqrt(D), at most 0.001."),
+    ] = None,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
 ) -> None:
     """GAMP on data drawn from the network (--alpha and --dim), or on your own (--data)."""
-    from smisym import sweep, terminal
+    from smisym import records, terminal, wording
+    from smisym.edge import check_count
     from smisym.errors import InputError
-    from smisym.io import read_data
+    from smisym.io import read_data, write_npz
+    from smisym.progress import progress_bar
 
     settings: dict[str, Any] = {"iterations": iterations, "damping": damping}
     run: Callable[..., dict[str, Any]]
+    if output is not None:
+        _check_npz(output)
     if data is None and alpha is not None and dim is not None:
-        run = functools.partial(sweep.gamp_run, alpha=alpha, dim=dim)
+        run = functools.partial(records.gamp_run, alpha=alpha, dim=check_count("dim", dim, 2, "give the dimension D"))
         settings |= {"alpha": alpha, "dim": dim}
+        samples = alpha * dim
     elif data is not None and alpha is None and dim is None:
-        X, y = read_data(data)
-        run = functools.partial(sweep.gamp_on_data, X=X, y=y)
-        settings["data"] = {"file": str(data), "sha256": hashlib.sha256(X.tobytes() + y.tobytes()).hexdigest()}
+        read = read_data(data)
+        if read.others:
+            typer.echo(f"smisym: of {data} the arrays {', '.join(read.others)} are not used: X, y and W are", err=True)
+        run = functools.partial(records.gamp_on_data, X=read.X, y=read.y, W=read.W)
+        samples, dim = (len(read.X), read.X.shape[-1]) if read.X.ndim else (0, 1)
+        content = b"".join(a.tobytes() for a in (read.X, read.y, read.W) if a is not None)
+        settings["data"] = {"file": data, "sha256": hashlib.sha256(content).hexdigest()}
     else:
-        given = {"--alpha": alpha, "--dim": dim, "--data": None if data is None else str(data)}
+        given = {"--alpha": alpha, "--dim": dim, "--data": data}
         allowed = "either --alpha and --dim, or --data alone"
         raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
+    settings["tol"] = records.gamp_tolerance(max(dim, 1)) if tol is None else tol
     task = _begin("gamp", file, seed, state, as_json, settings)
-    with terminal.progress("gamp", iterations) as step:
-        record = run(task.model, seed=seed, iterations=iterations, damping=damping, store=task.store, progress=step)
-    task.finish(record, [record["result"]], terminal.print_gamp)
+    if iterations > 0:
+        _announce_gamp(task.model, samples, iterations)
+    how = {"iterations": iterations, "damping": damping, "tol": settings["tol"]}
+    with progress_bar("gamp", iterations) as step:
+        # The start comes as step 0, which is none.
+        each = functools.partial(_each_step, step)
+        record = run(task.model, seed=seed, estimate=True, store=task.store, progress=each, **how)
+    shown = {name: value for name, value in record.items() if name not in ("W_hat", "C_hat", "Q", "W")}
+    if output is None:
+        again = f"the same command with -o OUT.npz {'writes' if state else 'would have written'} it"
+        typer.echo(f"smisym: the estimate W_hat is not among what is printed; {again}", err=True)
+    else:
+        write_npz(output, records.estimate_arrays(record), {**task.header, "result": record["result"]})
+        shown["output"] = output
+    explain = functools.partial(wording.of_reason, options=_options("gamp"))
+    task.finish(shown, [record["result"]], functools.partial(terminal.print_gamp, explain=explain))
+
+
+def _each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]) -> None:
+    if record["step"]:
+        report(record)
+
+
+def _check_npz(output: str) -> None:
+    """Before a long run: that its estimate can be written at the end."""
+    from smisym.errors import InputError
+    from smisym.files import check_path
+
+    path = check_path(output, "file for the estimate")
+    if path.suffix != ".npz" or path.is_dir():
+        raise InputError("output", output, "the name of a file that ends in .npz", "write -o estimate.npz")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
 
 
 @app.command()
 @_guarded
 def derive(
     file: File,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex.")],
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
 ) -> None:
     """Write the derivation as a document; it takes seconds, so there is nothing to keep for resuming."""
     from smisym import terminal
+    from smisym.files import check_path
     from smisym.render import write_derivation
 
+    path = check_path(output, "document")
     task = _begin("derive", file, seed, state, as_json, {})
-    write_derivation(task.model.derivation, output)
-    task.finish({"folder": str(output.parent), "files": [output.name]}, [], terminal.print_files)
+    write_derivation(task.model.derivation, path)
+    task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
 
 
 @app.command()
 @_guarded
 def analyze(
     file: File,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the files.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Folder for the files.")],
     alpha: Annotated[
         str | None, typer.Option(metavar="START:STOP:COUNT", help="Values of N / D; by default past every threshold.")
     ] = None,
     dim: Dim = 500,
     runs: Runs = 3,
     iterations: Iterations = 100,
+    damping: Damping = 0.0,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
     samples: Samples = None,
     scrambles: Scrambles = None,
+    rtol: Rtol = None,
     workers: Workers = None,
 ) -> None:
     """Everything at once: derivation, thresholds, curve, GAMP, a figure and one self-contained report.html."""
-    from smisym import analysis, sweep
+    from smisym import analysis, records
     from smisym.overlap_map import SAMPLES
 
-    plan = analysis.Plan(None if alpha is None else sweep.alpha_grid(alpha), dim, runs, iterations)
-    task = _begin("analyze", file, seed, state, as_json, plan.settings(), (SAMPLES, samples, scrambles))
+    plan = analysis.Plan(None if alpha is None else records.alpha_grid(alpha), dim, runs, iterations, damping)
+    settings = {**plan.settings(), **({} if rtol is None else {"rtol": rtol})}
+    task = _begin("analyze", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
     task.analyze(output, plan, workers, None)
 
 
 @app.command()
 @_guarded
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the files.")] = DEMO,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Folder for the files.")] = DEMO,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
     workers: Workers = None,
 ) -> None:
     """The shipped example, two layers on two tokens: everything at once, drawn over published data."""
-    from smisym import analysis, shipped, sweep
+    from smisym import analysis, records, shipped
 
-    plan = analysis.Plan(sweep.alpha_grid("0:1.6:49"), dim=250, runs=2, iterations=40)
+    plan = analysis.Plan(records.alpha_grid("0:1.6:49"), dim=250, runs=2, iterations=40)
     settings = {**plan.settings(), "rtol": DEMO_RTOL}
-    task = _begin("demo", shipped.TWO_LAYERS, seed, state, as_json, settings, (DEMO_SAMPLES, None, None))
+    task = _begin("demo", str(shipped.TWO_LAYERS), seed, state, as_json, settings, (DEMO_SAMPLES, None, None))
     task.analyze(output, plan, workers, shipped.published_two_layers())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from smisym.errors import InputError
+from smisym.errors import InputError, Words
 
+# Where the system does not say how much memory it has left.
+_MEMORY_UNKNOWN = 8 << 30
 _ROUNDING = 1e-10  # an overlap may leave symmetry and 0 <= Q <= I by so much
 
 
@@ -38,18 +41,6 @@ def check_count(what: str, value: Any, least: int, fix: str = "leave it out for 
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(what, value, f"a whole number >= {least}", fix)
     return int(value)
-
-
-def check_settings(settings: Mapping[str, Any], allowed: Sequence[str], *, given_map: bool) -> None:
-    """InputError for settings that nothing takes; a map that is given has its own, and takes none."""
-    for name in settings:
-        if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
-            fix = f"write {near[0]!r} if that was meant, or remove it" if near else "remove it"
-            raise InputError("keyword", name, ", ".join(allowed), fix)
-    if given_map and settings:
-        fix = "give them to smisym.overlap_map, or pass the model instead of a map"
-        raise InputError("settings", sorted(settings), "none beside a map, which has its own", fix)
 
 
 def check_seed(seed: Any) -> int:
@@ -108,3 +99,55 @@ def check_overlap(Q: Any, fields: int) -> np.ndarray:
         given = f"eigenvalues {values.tolist()}"
         raise InputError("Q", given, "eigenvalues in [0, 1]", "an overlap has 0 <= Q <= I: project it")
     return array
+
+
+def real_array(what: str, value: Any, allowed: str, fix: str) -> np.ndarray:
+    """``value`` as a float64 array of any shape; InputError for text, complex numbers, objects and ragged rows."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InputError(what, "rows of unequal length", allowed, fix) from None
+    if array.dtype.kind not in "fiub":
+        raise InputError(what, value if array.ndim == 0 else f"an array of {array.dtype}", allowed, fix)
+    with np.errstate(over="ignore"):  # long doubles beyond the range: infinite, which the caller refuses
+        return np.asarray(array, dtype=np.float64)
+
+
+def check_settings(settings: Mapping[str, Any], allowed: Collection[str], given_map: bool = False) -> None:
+    """InputError for a keyword that is none of ``allowed``, naming those near it, and for any at all with a map.
+
+    settings: the keywords that a function passes on, name to value.  given_map: a map was passed, which has its own.
+    """
+    for name in settings:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, n=2, cutoff=0.5)
+            fix = f"write {' or '.join(near)} if that was meant, or leave it out" if near else "leave it out"
+            raise InputError("keyword", name, ", ".join(sorted(allowed)) or "none", fix)
+    if given_map and settings:
+        names = ", ".join(settings)
+        raise InputError(
+            "settings",
+            names,
+            "settings of the overlap map with a Model only: a map has its own",
+            f"pass {names} to smisym.overlap_map, or the model instead of the map",
+        )
+
+
+def available_memory() -> int:
+    """Bytes of memory that are free now, as the system says; 8 GiB where it does not say."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return _MEMORY_UNKNOWN
+
+
+def check_memory(what: str, given: object, needed: float, fix: str) -> None:
+    """InputError, before anything is allocated, for what takes more bytes than are available; fix says what fits."""
+    available = available_memory()
+    if needed > available:
+        takes = f"{given}, which takes {_gigabytes(needed)} of memory"
+        raise InputError(what, Words(takes), f"what fits in {_gigabytes(available)}, free now", fix)
+
+
+def _gigabytes(count: float) -> str:
+    return f"{count / 2**30:.3g} GiB"

@@ -38,6 +38,12 @@ class NotConverged(SmisymError, RuntimeError):
     """A solver stopped before it converged and the caller asked for an error rather than a code."""
 
 
+class Words(str):
+    """What was given, in words: an error prints it without quotes."""
+
+
 def _short(value: object) -> str:
+    if isinstance(value, Words):
+        return str(value)
     text = repr(value)
     return text if len(text) <= 120 else text[:117] + "..."

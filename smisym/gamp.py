@@ -19,7 +19,7 @@ the place of D, rows on different slices have no overlap, and A couples none of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ import numpy as np
 from scipy import linalg
 
 from smisym.alignment import align, same_slice
-from smisym.edge import check_count, check_model, check_number, check_seed
+from smisym.edge import check_count, check_model, check_number, check_seed, real_array
 from smisym.errors import InputError
 from smisym.samples import (
     LinkSymmetry,
@@ -40,7 +40,7 @@ from smisym.samples import (
     project,
     slice_dimension,
 )
-from smisym.solution import Result, Solution
+from smisym.solution import Result, Solution, short
 
 RTOL = 1e-3  # of one sample's mean, in posterior standard deviations
 PERFECT = 1e-13  # posterior variance below which W_hat holds W to the rounding of the data
@@ -48,6 +48,11 @@ COLLAPSED = 1e-26  # posterior variance that no arithmetic on the data can suppo
 BLOW_UP = 100.0  # mean square of the entries of W_hat; that of W is 1
 OVERCONFIDENT = 100.0  # ratio of squared errors to what C_hat allows, beyond any fluctuation
 SLACK = 100.0  # true error over the change of one step, at most, where convergence is believed
+
+_LATE = 10  # steps that tell how a run that stopped early was going
+_SHRINKS = 0.98  # factor of the change from step to step above which more steps are no remedy
+_SETTLING = 0.1  # change of a step below which it is the approach to a fixed point that is seen
+_STILL = 1e-3  # movement of overlaps that no figure shows
 
 _STREAM = (0x67A,)  # spawn key of the random start
 
@@ -80,6 +85,12 @@ class Gamp:
     overlap: np.ndarray | None
     steps: int
     reason: str
+
+    def __repr__(self) -> str:
+        """The overlaps, and why it stopped; the arrays are attributes."""
+        name, matrix = ("Q", self.Q) if self.overlap is None else ("overlap", self.overlap)
+        rows, dim = self.W_hat.shape
+        return f"<Gamp: W_hat ({rows}, {dim}), {name} {short(np.diag(matrix))} after {self.steps} steps; {self.reason}>"
 
 
 def gamp(
@@ -189,7 +200,7 @@ class _State:
         return self.same * (self.W_hat @ self.W_hat.T / self.W_hat.shape[1])
 
 
-_REMEDY = " (use A='hessian', damping, more data, or check that the data follow the model)"
+_REMEDY = " (add damping, take more data, check that the data follow the model)"
 
 
 class _Diverged(Exception):
@@ -316,12 +327,36 @@ def _iterate(
     except KeyboardInterrupt:
         result, reason = Result.INTERRUPTED, "interrupted"
     state, last = latest
-    if result is Result.MAX_STEPS and state.hidden_error > 0:
-        reason += "; the errors far exceed C_hat" + _REMEDY
+    if result is Result.MAX_STEPS:
+        hidden = "the errors far exceed C_hat" + _REMEDY if state.hidden_error > 0 else None
+        reason += f"; {hidden or _what_blocks(history, judge.tol, judge.damping)}"
     if history[-1] is not last:
         history.append(last)
     value = Gamp(state.W_hat, state.C_hat, state.Q, last["overlap"], last["step"], reason)
     return Solution(value, result, history=tuple(history), settings=settings)
+
+
+def _what_blocks(history: Sequence[dict[str, Any]], tol: float, damping: float) -> str:
+    """Of a run that made all its steps: whether the overlaps stand still, and what keeps the estimate from converging.
+
+    On finite data W_hat circles or creeps about the fixed point for longer than its overlaps tell.
+    """
+    late = history[-(_LATE + 1) :]
+    changes = [record["change"] for record in late if record["change"]]
+    if not changes:
+        return "no step changed the estimate"
+    last, shrinks = changes[-1], (changes[-1] / changes[0]) ** (1 / max(len(changes) - 1, 1))
+    moved = max(float(np.ptp([record["Q"][i, i] for record in late])) for i in range(len(late[0]["Q"])))
+    still = f"the overlaps stand still (to {moved:.1g} over the last {len(late) - 1} steps), but "
+    seen = f"one step still changes the estimate by {last:.1g} of itself (tol {tol:.1g})"
+    seen = still + seen if moved < _STILL else seen
+    if len(changes) > 2 and shrinks < _SHRINKS and max(changes) < _SETTLING:
+        more = math.ceil(math.log(tol / last) / math.log(shrinks)) if last > tol else 1
+        return f"{seen}: it shrinks by {100 * (1 - shrinks):.2g}% a step; some {more} more steps, or a larger tol, do"
+    if len(changes) < _LATE:
+        return f"{seen}: so few steps tell nothing yet, make more"
+    remedy = "more damping, or more data" if damping else "damping of 0.3 to 0.7 settles it"
+    return f"{seen}: it does not shrink steadily, for on few data the steps go on oscillating; {remedy}"
 
 
 def _surprise(outer: np.ndarray, V: np.ndarray, C_hat: np.ndarray, tokens_per_dim: float) -> tuple[float, float]:
@@ -393,10 +428,12 @@ def _start(
         return _State(math.sqrt(lam) / (1 + lam) * S, np.eye(P) / (1 + lam), g, same)
     if initial is None:
         initial = 1 / math.sqrt(D)
-    if np.ndim(initial) == 0:
-        strength = float(np.asarray(initial))
+    allowed = "a standard deviation > 0, or an array (P, D)"
+    given = real_array("initial", initial, allowed, "leave it out")
+    if given.ndim == 0:
+        strength = float(given)
         if not (math.isfinite(strength) and strength > 0):
-            raise InputError("initial", initial, "a standard deviation > 0, or an array (P, D)", "leave it out")
+            raise InputError("initial", initial, allowed, "leave it out")
         return _State(strength * rng.standard_normal((P, D)), np.eye(P), g, same)
     W_hat = check_array("initial", initial, (P, D))
     C_hat = np.eye(P) - same * (W_hat @ W_hat.T / D)
@@ -425,7 +462,7 @@ def _check_options(max_steps: int, damping: float, tol: float, rtol: float, A: s
         if not 0 < check_number(name, value, f"0 < {name} < 1", "leave it out for the default") < 1:
             raise InputError(name, value, f"0 < {name} < 1", "leave it out for the default")
     if A not in ("outer", "hessian"):
-        raise InputError("A", A, "'outer' or 'hessian'", "leave it out for 'outer'")
+        raise InputError("A", A, "'outer' or 'hessian'", "leave it out for 'hessian'")
 
 
 def _check_side_information(
@@ -436,6 +473,5 @@ def _check_side_information(
     if not (isinstance(given, (tuple, list)) and len(given) == 2):
         raise InputError("side_information", type(given), "a pair (lam, S)", "pass (lam, S), S of the shape of W")
     lam, S = given
-    if not (np.ndim(lam) == 0 and math.isfinite(lam) and lam >= 0):
-        raise InputError("side_information", lam, "a finite strength lam >= 0", "pass (lam, S)")
-    return float(lam), check_array("side_information", S, shape)
+    strength = check_number("side_information", lam, "a finite strength lam >= 0", "pass (lam, S)", least=0.0)
+    return strength, check_array("side_information", S, shape)

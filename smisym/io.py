@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import errno
 import functools
 import hashlib
+import io
 import json
+import lzma
 import math
 import os
 import platform
@@ -19,7 +22,7 @@ import re
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,17 +31,20 @@ import numpy as np
 import tomli_w
 
 from smisym.architecture import Architecture, Attention
-from smisym.errors import InputError
-from smisym.files import make_folder, reason, write_text
+from smisym.edge import available_memory, check_memory
+from smisym.errors import InputError, Words
+from smisym.files import check_path, make_folder, reason, write_bytes, write_text
 from smisym.smi import SMI
 
 SCHEMA = 1
 MAX_DECLARATION_BYTES = 1 << 20
+MAX_ENTRY_BYTES = 1 << 28
 
 _ARCHITECTURE_KEYS = tuple(f.name for f in dataclasses.fields(Architecture))
 _LAYER_KEYS = tuple(f.name for f in dataclasses.fields(Attention))
 _SMI_KEYS = tuple(f.name for f in dataclasses.fields(SMI))
 _KINDS = ("attention", "smi")
+_IS_FOLDER = "give the name of a file: this is a folder"
 _EXAMPLE = 'begin with "tokens = 2", then write one [[layers]] line for every layer'
 
 
@@ -53,7 +59,7 @@ def load(path: str | os.PathLike[str]) -> Architecture | SMI:
     those of :class:`~smisym.smi.SMI`.  Whatever is left out has its default.
     Raises :class:`~smisym.errors.InputError`.
     """
-    where = f"architecture file {path}"
+    where = f"architecture file {check_path(path, 'architecture file')}"
     table = _parse(_read(path, where, MAX_DECLARATION_BYTES), where)
     kind = table.pop("kind", "attention")
     if kind not in _KINDS:
@@ -118,12 +124,15 @@ def _read(path: str | os.PathLike[str], where: str, limit: int) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise _unreadable(where, error) from None
     if len(content) > limit:
-        raise InputError(where, f"more than {limit} bytes", f"a file of at most {limit} bytes", "check the name")
+        given = Words(f"more than {limit} bytes")
+        raise InputError(where, given, f"a file of at most {limit} bytes", "check the name, or delete it")
     return content
 
 
 def _unreadable(where: str, error: Exception) -> InputError:
-    return InputError(where, reason(error), "a file that exists and can be read", "check the name and the permissions")
+    fixes = {errno.ENOENT: "check the name", errno.EACCES: "ask for permission to read it", errno.EISDIR: _IS_FOLDER}
+    fix = fixes.get(getattr(error, "errno", None) or 0, "check the name and the permissions")
+    return InputError(where, Words(reason(error)), "a file that exists and can be read", fix)
 
 
 def _parse(content: bytes, where: str) -> dict[str, Any]:
@@ -132,9 +141,39 @@ def _parse(content: bytes, where: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InputError(where, str(error), "TOML text in UTF-8", "save the file as UTF-8") from None
     except RecursionError:
-        raise InputError(where, "brackets nested too deep", "TOML text", _EXAMPLE) from None
+        raise InputError(where, Words("brackets nested too deep"), "TOML text", _EXAMPLE) from None
     except ValueError as error:  # TOMLDecodeError, and integers too long to read
-        raise InputError(where, str(error), "TOML text", f"mend the file at that place: {_EXAMPLE}") from None
+        given, fix = _syntax(content.decode("utf-8-sig"), str(error))
+        raise InputError(where, given, "TOML text", fix) from None
+
+
+_SYNTAX = (
+    (r"=\s*(True|False)\b", "TOML writes true and false, in small letters"),
+    (r"=\s*(None|null|nil)\b", "TOML has no None: leave the key out for its default"),
+    (r"=\s*\(", "TOML writes lists in square brackets"),
+    (r"=\s*-?\.\d|=\s*-?\d+\.(\D|$)", "TOML wants a digit on both sides of the decimal point: 0.5, 1.0"),
+    (r"^\s*[\w.-]+\s*:", "TOML writes name = value, with an equals sign"),
+    (r"^\s*[\w.-]+\s*=\s*(#.*)?$", "give the value after the equals sign, or leave the line out"),
+    (r"^\s*\[\[?[\w.-]+\]?\s*$", "write [[layers]], with two brackets on each side"),
+    (r"=\s*[A-Za-z_]+\s*(#.*)?$", 'put text in quotes: activation = "softmax"'),
+)
+
+
+def _syntax(text: str, message: str) -> tuple[Words, str]:
+    """Where TOML text is wrong and what stands there; then what to do about it."""
+    found = re.search(r"^(.*?) \(at line (\d+), column (\d+)\)$", message, flags=re.DOTALL)
+    lines = text.splitlines() or [""]
+    if found is None:  # at the end of the document, or of no place
+        given = Words(f"{message}; it ends with {lines[-1][:80]!r}")
+        return given, "complete what was begun: a bracket or a quote is open"
+    what, line, column = found[1], int(found[2]), int(found[3])
+    here = lines[line - 1] if line <= len(lines) else ""
+    given = Words(f"line {line}, column {column}, {here.strip()[:80]!r}: {what[:1].lower()}{what[1:]}")
+    if what.startswith("Cannot overwrite"):
+        return given, "remove one of the two lines that give this key"
+    if what.startswith("Cannot declare") or what.startswith("Cannot mutate"):
+        return given, "write [[layers]], with two brackets on each side, for every layer"
+    return given, next((fix for pattern, fix in _SYNTAX if re.search(pattern, here)), "write name = value on that line")
 
 
 def _check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
@@ -226,28 +265,75 @@ def _versions() -> tuple[tuple[str, str], ...]:
 # --- data ----------------------------------------------------------------------------------------
 
 
-def read_data(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The arrays X and y of an .npz file, as they are; :func:`smisym.gamp` checks shapes and values against the model.
+@dataclasses.dataclass(frozen=True)
+class DataFile:
+    """Arrays of an .npz file: X, y and, if there is one, the truth W; others: names of arrays that were not read."""
 
-    Pickled content is never loaded.  Raises :class:`~smisym.errors.InputError` for a fault of the file.
+    X: np.ndarray
+    y: np.ndarray
+    W: np.ndarray | None
+    others: tuple[str, ...]
+
+
+def read_data(path: str | os.PathLike[str]) -> DataFile:
+    """The arrays X, y and W of an .npz file, as they are; :func:`smisym.gamp` checks shapes and values of them.
+
+    Pickled content is never loaded, and nothing that the file's headers say would not fit in memory.
+    Raises :class:`~smisym.errors.InputError` for a fault of the file.
     """
-    where = f"data file {path}"
-    allowed = "an .npz file with the arrays X (N, T, D) and y (N, ...)"
+    where = f"data file {check_path(path, 'data file')}"
+    allowed = "an .npz file with the arrays X (N, T, D) and y (N, ...), and W (P, D) if the truth is known"
     fix = "write it with numpy.savez(file, X=X, y=y)"
     try:
         with open(path, "rb") as handle:
-            archive = np.load(handle, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(where, "a single array (.npy)", allowed, fix)
-            if not {"X", "y"} <= set(archive.files):
-                raise InputError(where, archive.files, allowed, fix)
-            return archive["X"], archive["y"]
+            if handle.read(6) == b"\x93NUMPY":
+                raise InputError(where, Words("a single array (.npy)"), allowed, fix)
+            handle.seek(0)
+            with zipfile.ZipFile(handle) as archive:
+                names = [name.removesuffix(".npy") for name in archive.namelist()]
+                if not {"X", "y"} <= set(names):
+                    raise InputError(where, names, allowed, fix)
+                wanted = [name for name in ("X", "y", "W") if name in names]
+                _check_sizes(archive, wanted, where)
+            handle.seek(0)
+            with np.load(handle, allow_pickle=False) as arrays:
+                read = {name: arrays[name] for name in wanted}
     except InputError:
         raise
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError) as error:
-        raise InputError(where, str(error) or type(error).__name__, allowed, fix) from None
+    except (
+        ValueError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, KeyError, NotImplementedError, TypeError,
+        MemoryError, OverflowError, SyntaxError, RuntimeError,
+    ) as error:  # fmt: skip
+        raise InputError(where, Words(str(error) or type(error).__name__), allowed, fix) from None
     except OSError as error:
         raise _unreadable(where, error) from None
+    others = tuple(name for name in names if name not in wanted)
+    return DataFile(read["X"], read["y"], read.get("W"), others)
+
+
+def _check_sizes(archive: zipfile.ZipFile, names: Sequence[str], where: str) -> None:
+    """InputError, before anything is allocated, for arrays larger than memory, or than what the file holds of them."""
+    total, samples = 0, 1
+    for name in names:
+        with archive.open(f"{name}.npy") as member:
+            version = np.lib.format.read_magic(member)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(member)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or size > archive.getinfo(f"{name}.npy").file_size:
+            given = Words(f"{name} of shape {shape} and type {dtype}, but not the numbers of it")
+            raise InputError(where, given, "arrays of numbers, whole", "write it with numpy.savez(file, X=X, y=y)")
+        total += size
+        samples = shape[0] if name == "X" and shape else samples
+    fits = int(samples * available_memory() / max(total, 1))
+    check_memory(where, f"{samples} samples", total, f"keep at most {fits} samples")
+
+
+def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], head: Mapping[str, Any]) -> None:
+    """Arrays in one .npz file, atomically, with ``head`` as JSON text in the array "header"."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, header=np.array(to_json(head)), **arrays)  # type: ignore[arg-type]
+    write_bytes(path, buffer.getvalue())
 
 
 # --- results that survive ------------------------------------------------------------------------
@@ -266,22 +352,30 @@ class Store:
     def __init__(self, directory: str | os.PathLike[str], key: Mapping[str, Any]) -> None:
         text = to_json(key)
         canonical = json.dumps(plain(key), sort_keys=True, separators=(",", ":"))
-        self.folder = make_folder(Path(directory) / _digest(canonical), "folder to keep results in")
+        directory = check_path(directory, "folder to keep results in")
+        self.folder = make_folder(directory / _digest(canonical), "folder to keep results in")
         # Always written: it tells now, before any computing, whether results can be kept.
         write_text(self.folder / "key.json", text + "\n")
 
-    def get(self, name: str) -> dict[str, Any] | None:
-        """The entry as :meth:`put` returned it, or None where there is no intact entry of that name."""
+    def get(self, name: str, valid: Callable[[Any], object] | None = None) -> dict[str, Any] | None:
+        """The entry as :meth:`put` returned it, or None where there is no intact entry of that name.
+
+        valid: called with the entry; where it is false or raises, the entry is not one of ours, and so absent.
+        Raises InputError where the file cannot be read, or is larger than MAX_ENTRY_BYTES.
+        """
+        path = self._path(name)
+        if not path.exists():
+            return None
+        content = _read(path, f"stored result {path}", MAX_ENTRY_BYTES)
         try:
-            entry = json.loads(self._path(name).read_bytes())
-            intact = entry["name"] == name and entry["checksum"] == _digest(json.dumps(entry["value"]))
-        except FileNotFoundError:
+            entry = json.loads(content)
+            value = entry["value"]
+            intact = entry["name"] == name and entry["checksum"] == _digest(json.dumps(value))
+            whole = intact and isinstance(value, dict) and (valid is None or valid(value))
+        # Damaged after it was written, or another's: compute it again.
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
             return None
-        except OSError as error:
-            raise _unreadable(f"stored result {self._path(name)}", error) from None
-        except (ValueError, KeyError, TypeError):  # damaged after it was written: compute it again
-            return None
-        return entry["value"] if intact else None
+        return value if whole else None
 
     def put(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
         """Keep one entry; returns it as :meth:`get` will give it, so that a resumed run sees the same bits."""

@@ -13,6 +13,7 @@ import sympy as sp
 from smisym.architecture import Architecture
 from smisym.core import Core, core_of
 from smisym.derivation import Derivation, Formula, Step
+from smisym.edge import real_array
 from smisym.errors import InputError
 from smisym.network import Row, build_program, record_architecture
 from smisym.program import Assign, Program
@@ -214,7 +215,7 @@ def softmax_of_ratios(ratios: np.ndarray) -> np.ndarray:
 
 def check_fields(Z: np.ndarray, fields: int, tokens: int) -> np.ndarray:
     """Z as a float array of shape (S, P, T), or an InputError."""
-    Z = np.asarray(Z, dtype=float)
+    Z = real_array("fields Z", Z, "real numbers", "stack samples along axis 0, and pass the real part if that is meant")
     if Z.ndim != 3 or Z.shape[1:] != (fields, tokens):
         raise InputError("shape of the fields Z", Z.shape, f"(S, {fields}, {tokens})", "stack samples along axis 0")
     if not np.isfinite(Z).all():

@@ -10,9 +10,23 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from scipy import stats
 
-from smisym.edge import check_alpha, check_count, check_generator, check_model
-from smisym.errors import InputError
+from smisym.edge import (
+    available_memory,
+    check_alpha,
+    check_count,
+    check_generator,
+    check_memory,
+    check_model,
+    real_array,
+)
+from smisym.errors import InputError, Words
+
+# Of the tokens' mean and mean square, where they are not N(0, 1): beyond this the theory is off by as much.
+_SLACK = 0.25
+# Probability that chance alone refuses data that are N(0, 1), at either end of each test.
+_CHANCE = 1e-9
 
 
 class Outputs(Protocol):
@@ -74,7 +88,7 @@ class Data:
 def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generator, *, normalised: bool = False) -> Data:
     """Draw a truth and data: W (P, D) and X (N, T, D) i.i.d. N(0, 1), y from the channel at W X^T / sqrt(D).
 
-    dim is D >= 2; N = round(alpha D) >= 1.  Raises InputError otherwise.
+    dim is D >= 2; N = round(alpha D) >= 1.  Raises InputError otherwise, and for more data than fit in memory.
     normalised: scale each row of W to the norm sqrt(D) that it has on average, so that overlaps end at one at any D;
     their fluctuation is then that of the estimate, not of the length of the truth.
     """
@@ -88,11 +102,38 @@ def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generato
             "alpha", alpha, f"more than {0.5 / dim:g} at D = {dim}, so that N = round(alpha D) >= 1", "raise alpha or D"
         )
     own = slice_dimension(model, dim)
+    check_fits(model, dim, alpha)
     W = rng.standard_normal((model.fields, own))
     if normalised:
         W *= math.sqrt(own) / np.linalg.norm(W, axis=1, keepdims=True)
     X = rng.standard_normal((count, model.tokens, dim))
     return Data(X, model.channel.sample(project(W, flatten(X), model.tokens, model.row_slices), rng), W)
+
+
+def check_fits(model: SampleModel, dim: int, alpha: float, copies: int = 1) -> None:
+    """InputError, before anything is allocated, where data of this size and a run of GAMP on them exceed the memory.
+
+    copies: how many such runs there are at once.
+    """
+    available = available_memory() / copies
+    if _bytes(model, dim, alpha) <= available:
+        return
+    least, most = 2, int(dim)
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (middle, most) if _bytes(model, middle, alpha) <= available else (least, middle)
+    fits = least // model.slices * model.slices
+    fix = f"lower alpha to at most {alpha * available / _bytes(model, dim, alpha):.2g}"
+    if _bytes(model, fits, alpha) <= available and fits >= 2:
+        fix = f"at this alpha, D = {fits} fits"
+    given = f"alpha = {alpha:g} at D = {dim}{f', {copies} at once' if copies > 1 else ''}"
+    check_memory("alpha and D", given, copies * _bytes(model, dim, alpha), fix)
+
+
+def _bytes(model: SampleModel, dim: int, alpha: float) -> float:
+    """What data and GAMP take: X, W and W_hat of two steps, and of each sample fields, means and one covariance."""
+    fields = model.fields * model.tokens
+    return 8.0 * (alpha * dim * (model.tokens * dim + 8 * fields + 2 * fields**2) + 4 * model.fields * dim)
 
 
 def slice_dimension(model: SampleModel, dim: int) -> int:
@@ -145,9 +186,9 @@ def check_data(
     """X, y and W as float64 arrays (y as given where it is an observation), after checking shapes, lengths and values.
 
     Raises InputError: X must be (N, T, D) with the tokens of the model and D >= 2, y hold one output of the link per
-    sample, W (None allowed) be (P, D), and every entry be finite.
+    sample, W (None allowed) be (P, D), every entry be finite, and the tokens be standardised (:func:`check_standard`).
     """
-    X = np.asarray(X)
+    X = _real("X", X)
     if X.ndim != 3 or X.shape[1] != model.tokens or len(X) == 0:
         raise InputError(
             "X", f"an array of shape {X.shape}", f"shape (N, {model.tokens}, D) with N >= 1",
@@ -155,7 +196,8 @@ def check_data(
         )  # fmt: skip
     check_dimension(X.shape[2])
     X = _floats("X", X)
-    values = _floats("y", np.asarray(getattr(y, "y", y)))
+    check_standard(X)
+    values = _floats("y", getattr(y, "y", y))
     # The shape of one output, asked of the link itself at fields where nothing vanishes or coincides.
     probe = np.linspace(0.1, 1.0, model.fields * model.tokens).reshape(1, model.fields, model.tokens)
     output = np.shape(model.link(probe))[1:]
@@ -174,6 +216,39 @@ def check_data(
     return X, observed, None if W is None else check_array("W", W, (model.fields, own))
 
 
+def check_standard(X: np.ndarray) -> None:
+    """InputError unless the tokens X (N, T, D) could be standardised ones.
+
+    The theory is that of i.i.d. N(0, 1) entries.  Refused are a mean or a mean square that differs from 0 or 1 by more
+    than 0.25 and by more than chance allows (once in 10^9, by the normal and the chi-square law of the N T D entries),
+    and tokens, or coordinates of them, that are constant.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        count, mean, square = X.size, float(X.mean()), float(np.vdot(X, X)) / X.size
+    chance = -stats.norm.ppf(_CHANCE) / math.sqrt(count)
+    low, high = (float(stats.chi2.ppf(p, count)) / count for p in (_CHANCE, 1 - _CHANCE))
+    # Written so that what is not a number is strange.
+    strange = not (abs(mean) <= _SLACK + chance and min(1 - _SLACK, low) <= square <= max(1 + _SLACK, high))
+    seen = f"entries of mean {mean:.3g} and variance {square - mean * mean:.3g}"
+    if strange:
+        allowed = "tokens with entries of mean 0 and variance 1, as the theory has them"
+        fix = _STANDARD if square else "check what was read"
+        raise InputError("X", Words(seen if square else "zeros alone"), allowed, fix)
+    # Exactly: entries of a continuous law never agree.
+    if not np.ptp(X, axis=2).all():
+        where = tuple(int(i) for i in np.argwhere(np.ptp(X, axis=2) == 0)[0])
+        entry = f"{X[where][0]:.3g}"
+        given = Words(f"a constant token, number {where[1]} of sample {where[0]}: all its entries are {entry}")
+        raise InputError("X", given, "tokens whose D entries differ", "drop such samples: check how X was arranged")
+    if len(X) * X.shape[1] > 2 and not (spread := np.ptp(X, axis=(0, 1))).all():
+        first = int(np.flatnonzero(spread == 0)[0])
+        given = Words(f"coordinate {first}, which is {X[0, 0, first]:.3g} in every token")
+        raise InputError("X", given, "coordinates that vary", "drop it, X = np.delete(X, k, axis=2): it shows nothing")
+
+
+_STANDARD = "standardise them: X = (X - X.mean()) / X.std(), or each coordinate by its own mean and std"
+
+
 def check_dimension(dim: int) -> None:
     """InputError unless D is a whole number >= 2."""
     check_count("D", dim, 2, "give the embedding dimension of the tokens")
@@ -181,7 +256,7 @@ def check_dimension(dim: int) -> None:
 
 def check_array(name: str, value: object, shape: tuple[int, ...]) -> np.ndarray:
     """``value`` as a float64 array of this shape (P, D), finite; InputError otherwise."""
-    array = np.asarray(value)
+    array = _real(name, value)
     if array.shape != shape:
         raise InputError(
             name, f"an array of shape {array.shape}", f"shape (P, D) = {shape}", "give one row per field of the model"
@@ -189,10 +264,12 @@ def check_array(name: str, value: object, shape: tuple[int, ...]) -> np.ndarray:
     return _floats(name, array)
 
 
-def _floats(name: str, array: np.ndarray) -> np.ndarray:
-    if array.dtype.kind not in "fiu":
-        raise InputError(name, f"an array of {array.dtype}", "real numbers", "convert it to float64")
-    array = np.ascontiguousarray(array, dtype=np.float64)
+def _real(name: str, value: object) -> np.ndarray:
+    return np.ascontiguousarray(real_array(name, value, "real numbers", "convert it to an array of float64"))
+
+
+def _floats(name: str, value: object) -> np.ndarray:
+    array = _real(name, value)
     if not np.isfinite(array).all():
         bad = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise InputError(

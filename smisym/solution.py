@@ -112,6 +112,25 @@ class Solution:
     provenance: dict[str, Any] = field(default_factory=dict)
     checks: dict[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Value, error and result in one line, arrays shortened; :meth:`summary` says more."""
+        error = "" if self.statistical_error is None else f" +- {short(self.statistical_error)}"
+        return f"<Solution: {short(self.value)}{error}; {self.result.value}>"
+
+    def summary(self) -> str:
+        """A few readable lines: the value (shortened), its errors, how the solve ended, and what it was checked by."""
+        lines = [f"value   {short(self.value)}"]
+        if self.statistical_error is not None:
+            freedom = f", {self.degrees_of_freedom} degrees of freedom" if self.degrees_of_freedom else ""
+            lines.append(f"error   {short(self.statistical_error)} (one standard error{freedom})")
+        if self.deterministic_error is not None:
+            lines.append(f"        {short(self.deterministic_error)} (bound, of the quadrature)")
+        lines.append(f"result  {self.result.value}: {self.result.message}")
+        if self.history:
+            lines.append(f"history {len(self.history)} records")
+        lines += [f"check   {name}: {short(value)}" for name, value in self.checks.items()]
+        return "\n".join(lines)
+
     def raise_if_failed(self) -> Solution:
         """Return self when converged, else raise :class:`~smisym.errors.NotConverged`."""
         if not self.result.ok:
@@ -124,6 +143,33 @@ class Solution:
             return self.value, self.value
         half = stats.t.ppf(0.5 + confidence / 2, self.degrees_of_freedom) * np.asarray(self.statistical_error)
         return self.value - half, self.value + half
+
+
+_ENTRIES, _DIGITS, _LONGEST = 8, 5, 200
+
+
+def short(value: Any) -> str:
+    """``value`` in one short line: numbers to five digits, small arrays in full, of larger ones the shape and range."""
+    if isinstance(value, bool | np.bool_ | str | enum.Enum) or value is None:
+        text = value if isinstance(value, str) else str(getattr(value, "value", value))
+    elif isinstance(value, int | float | np.number):
+        text = f"{value:.{_DIGITS}g}"
+    elif isinstance(value, np.ndarray):
+        text = _short_array(value)
+    elif isinstance(value, tuple | list):
+        shown = [short(item) for item in value[:_ENTRIES]]
+        text = f"[{', '.join(shown)}{', ...' if len(value) > _ENTRIES else ''}]"
+    elif isinstance(value, dict):
+        text = "{" + ", ".join(f"{key}: {short(item)}" for key, item in value.items()) + "}"
+    else:
+        return repr(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _short_array(array: np.ndarray) -> str:
+    if array.size <= _ENTRIES * 2 or array.dtype.kind not in "fiu":
+        return short(array.tolist())
+    return f"array {array.shape}, from {np.min(array):.{_DIGITS}g} to {np.max(array):.{_DIGITS}g}"
 
 
 def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,22 +1,22 @@
-"""Results for people at a terminal: tables on stdout, progress on stderr."""
+"""Results for people at a terminal, as tables on stdout."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from smisym.render import format_with_error
 
 Record = Mapping[str, Any]
 
-WIDE = 200  # columns where stdout is not a terminal: a file has no width to fit
+NARROW = 80  # columns where stdout is not a terminal
+ROWS = 24  # of a table of iterations
 
 
 def print_thresholds(document: Record) -> None:
@@ -34,7 +34,8 @@ def print_thresholds(document: Record) -> None:
         ]
         for threshold in thresholds
     ]
-    _print(["threshold", "fields" if shared else "layers", "alpha", "overlaps just below"], lines)
+    head = ["threshold", "fields" if shared else "layers", "alpha", "overlaps just below"]
+    _print(head, lines, folded=[head[1], head[3]])
 
 
 def _alpha(threshold: Record) -> str:
@@ -44,26 +45,50 @@ def _alpha(threshold: Record) -> str:
 
 
 def print_curve(document: Record) -> None:
-    """One line for each alpha."""
+    """One line for each alpha: overlaps, then errors and free entropy, below them where both do not fit beside."""
     points = document["points"]
     size = len(points[0]["Q"])
-    head = ["alpha", *(f"Q_{i + 1}{i + 1}" for i in range(size))]
-    head += ["Bayes error", "plug-in error", "free entropy", "result"]
+    overlaps = [f"Q_{i + 1}{i + 1}" if size < 10 else f"Q_{i + 1},{i + 1}" for i in range(size)]
+    others = {"Bayes error": "bayes_error", "plug-in error": "plug_in_error", "free entropy": "free_entropy"}
+    columns = {"alpha": [f"{point['alpha']:.6g}" for point in points]}
+    for i, name in enumerate(overlaps):
+        columns[name] = [format_with_error(point["Q"][i][i], point["Q_error"][i][i]) for point in points]
+    columns |= {name: [_number(point, key) for point in points] for name, key in others.items()}
+    columns["result"] = [point["result"] for point in points]
+    _print_wide([overlaps, [*others, "result"]], columns, "alpha")
+
+
+def print_gamp(document: Record, explain: Callable[[str], str] = str) -> None:
+    """One line for each iteration, of many the first, the last and some between; then why it stopped.
+
+    explain: turns the reason into the words of the command line.
+    """
+    steps = document["iterations"]
+    known = steps[0]["overlap"] is not None
+    key, title = ("overlap", "overlap with the truth") if known else ("Q", "overlap with itself")
     lines = []
-    for point in points:
-        overlaps = [format_with_error(point["Q"][i][i], point["Q_error"][i][i]) for i in range(size)]
-        others = [_number(point, key) for key in ("bayes_error", "plug_in_error", "free_entropy")]
-        lines.append([f"{point['alpha']:.6g}", *overlaps, *others, point["result"]])
-    _print(head, lines)
+    for number in _shown(len(steps)):
+        step = steps[number]
+        change = "–" if step.get("change") is None else f"{step['change']:.1g}"
+        lines.append([str(step["step"]), change, _diagonal(step[key])])
+    _print(["iteration", "change", title], lines, folded=[title])
+    left_out = len(steps) - len(lines)
+    if left_out:
+        _say(f"{left_out} of {len(steps)} iterations are not shown; --json prints all")
+    _say(f"{document['result']}: {explain(document['reason'])}")
 
 
-def print_gamp(document: Record) -> None:
-    """One line for each iteration."""
-    known = document["iterations"][0]["overlap"] is not None
-    key = "overlap" if known else "Q"
-    lines = [[str(step["step"]), _diagonal(step[key])] for step in document["iterations"]]
-    _print(["iteration", "overlap with the truth" if known else "overlap with itself"], lines)
-    Console().print(f"{document['result']}: {document['reason']}", markup=False, highlight=False)
+def _shown(count: int) -> list[int]:
+    """All of a few iterations; of many the first and last ones, and some evenly between."""
+    if count <= ROWS:
+        return list(range(count))
+    ends = ROWS // 3
+    between = np.linspace(ends, count - ends - 1, ROWS - 2 * ends).round().astype(int).tolist()
+    return sorted({*range(ends), *between, *range(count - ends, count)})
+
+
+def _say(text: str) -> None:
+    Console(width=_width()).print(text, markup=False, highlight=False)
 
 
 def print_files(document: Record) -> None:
@@ -72,21 +97,43 @@ def print_files(document: Record) -> None:
         Console(soft_wrap=True).print(f"{document['folder']}/{name}", markup=False, highlight=False)
 
 
-@contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[Record], None]]:
-    """A bar on stderr that every call of the callback moves on; nothing where stderr is not a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda record: bar.advance(task)
-
-
-def _print(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    table = Table(*head, box=box.SIMPLE_HEAD, show_edge=False)
+def _print(head: Sequence[str], lines: Sequence[Sequence[str]], folded: Sequence[str] = ()) -> None:
+    """A table no wider than the terminal, or than 80 columns; cells of ``folded`` columns break between their items."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for k, name in enumerate(head):
+        words = [word for line in lines for word in line[k].split()] if name in folded else [line[k] for line in lines]
+        table.add_column(name, no_wrap=name not in folded, min_width=max(map(len, [name, *words])))
     for line in lines:
         table.add_row(*line)
-    Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False).print(table)
+    Console(width=_width(), markup=False, highlight=False).print(table)
+
+
+def _width() -> int:
+    """Columns of the terminal; of what is no terminal 80, which fits whatever it is read in."""
+    return Console().width if sys.stdout.isatty() else NARROW
+
+
+def _print_wide(groups: Sequence[Sequence[str]], columns: Mapping[str, Sequence[str]], first: str) -> None:
+    """Columns in one table where they fit, else each group in its own, again split where that is too wide.
+
+    columns: cells by name.  first: the column that every table begins with.
+    """
+    every = [name for group in groups for name in group]
+    shown = 0
+    for group in [every] if _fits([first, *every], columns) else groups:
+        rest = list(group)
+        while rest:
+            count = next((n for n in range(len(rest), 1, -1) if _fits([first, *rest[:n]], columns)), 1)
+            names, rest = [first, *rest[:count]], rest[count:]
+            if shown:
+                Console().print()
+            shown += 1
+            _print(names, list(zip(*(columns[name] for name in names), strict=True)))
+
+
+def _fits(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> bool:
+    # A blank before and behind every cell, and one between.
+    return sum(max(map(len, [name, *columns[name]])) + 3 for name in names) - 1 <= _width()
 
 
 def _diagonal(matrix: Sequence[Sequence[float]] | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from smisym import io, sweep
+from smisym import io, records
 from smisym.architecture import Architecture, Attention
 from smisym.cli import app
 from smisym.errors import InputError
@@ -61,7 +62,7 @@ def check_header(found: dict[str, Any], architecture: Architecture, seed: int = 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 200))
 def test_grids_include_both_ends(a: float, b: float, count: int) -> None:
     start, stop = sorted((a, b))
-    grid = sweep.alpha_grid(f"{start!r}:{stop!r}:{count}")
+    grid = records.alpha_grid(f"{start!r}:{stop!r}:{count}")
     assert grid[0] == start
     assert len(grid) <= count
     assert list(grid) == sorted(set(grid))
@@ -74,11 +75,11 @@ def test_grids_include_both_ends(a: float, b: float, count: int) -> None:
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=20))
 def test_comma_lists_round_trip(values: list[float]) -> None:
-    assert sweep.alpha_grid(",".join(map(repr, values))) == tuple(sorted(set(values)))
+    assert records.alpha_grid(",".join(map(repr, values))) == tuple(sorted(set(values)))
 
 
 def test_grid_of_the_demo() -> None:
-    grid = sweep.alpha_grid("0:1.6:49")
+    grid = records.alpha_grid("0:1.6:49")
     assert len(grid) == 49
     assert np.allclose(grid, np.arange(49) / 30, atol=1e-15)
 
@@ -92,7 +93,7 @@ BAD_GRIDS = (
 @pytest.mark.parametrize("text", BAD_GRIDS)
 def test_bad_grids_are_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
-        sweep.alpha_grid(text)
+        records.alpha_grid(text)
     assert caught.value.given == text
     assert "START:STOP:COUNT" in str(caught.value)
 
@@ -289,7 +290,7 @@ def test_gamp_that_did_not_converge_is_printed_with_code_3(network: str) -> None
     result = run(*options)
     assert result.exit_code == 3
     assert "max_steps" in result.stdout
-    assert "raise max_steps" in result.stderr
+    assert "raise --iterations" in result.stderr and "max_steps" not in result.stderr
 
 
 def test_gamp_on_data(network: str, tmp_path: Path) -> None:
@@ -301,6 +302,118 @@ def test_gamp_on_data(network: str, tmp_path: Path) -> None:
     assert found["dim"] == 60 and found["alpha"] == 1.5
     assert found["iterations"][-1]["Q"][0][0] == pytest.approx(np.mean(data.W**2), rel=1e-3)
     assert "overlap with itself" in run("gamp", network, "--data", tmp_path / "d.npz").stdout
+
+
+def test_gamp_keeps_the_estimate(network: str, tmp_path: Path) -> None:
+    options = ["gamp", network, "--alpha", "1.5", "--dim", "60"]
+    without = run(*options)
+    assert "the estimate W_hat is not among what is printed" in without.stderr and "-o OUT.npz" in without.stderr
+    found = document(*options, "-o", tmp_path / "out.npz")
+    assert "W_hat" not in found and found["output"] == str(tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as kept:
+        header = json.loads(str(kept["header"]))
+        arrays = {name: kept[name] for name in kept.files if name != "header"}
+    check_header(header, ONE_LAYER)
+    assert header["command"] == "gamp" and header["result"] == "success"
+    assert arrays["W_hat"].shape == arrays["W"].shape == (1, 60)
+    assert np.allclose(arrays["Q"], arrays["W_hat"] @ arrays["W_hat"].T / 60)
+    steps = len(found["iterations"])
+    assert arrays["history_overlap"].shape == arrays["history_Q"].shape == (steps, 1, 1)
+    assert arrays["history_step"].tolist() == list(range(steps))
+    assert np.isnan(arrays["history_change"][0]) and (arrays["history_change"][1:] > 0).all()
+    assert abs(arrays["W_hat"] @ arrays["W"].T / 60) == pytest.approx(found["iterations"][-1]["overlap"][0][0])
+
+
+def test_gamp_on_data_with_the_truth_and_more(network: str, tmp_path: Path) -> None:
+    data = generate(compile(ONE_LAYER), 60, 1.5, np.random.default_rng(0))
+    np.savez(tmp_path / "d.npz", X=data.X, y=data.y.y, W=data.W, labels=np.zeros(3))
+    done = run("gamp", network, "--data", tmp_path / "d.npz", "-o", tmp_path / "out.npz", "--json")
+    assert done.exit_code == 0
+    assert "labels are not used" in done.stderr
+    found = json.loads(done.stdout)
+    assert found["iterations"][-1]["overlap"][0][0] == pytest.approx(np.mean(data.W**2), rel=1e-3)
+    np.savez(tmp_path / "d.npz", X=data.X, y=data.y.y, W=data.W[:, :7])
+    assert "W: given" in refused("gamp", network, "--data", tmp_path / "d.npz")
+    for change in (0 * data.X, 10 * data.X, data.X + 2):
+        np.savez(tmp_path / "d.npz", X=change, y=data.y.y)
+        assert "mean 0 and variance 1" in refused("gamp", network, "--data", tmp_path / "d.npz")
+
+
+def test_gamp_refuses_outputs_before_it_runs(network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "gamp", lambda *args, **kwargs: pytest.fail("computed"))
+    for output in (tmp_path / "x.csv", tmp_path, tmp_path / "absent" / "x.npz", ""):
+        assert "To fix" in refused("gamp", network, "--alpha", "1", "--dim", "20", "-o", output)
+
+
+def test_gamp_stops_where_digits_say_nothing_and_says_what_blocks_it(network: str) -> None:
+    options = ["gamp", network, "--alpha", "0.3", "--dim", "60", "--seed", "1"]
+    loose, tight = document(*options), run(*options, "--tol", "1e-12", "--iterations", "12", "--json")
+    assert loose["settings"]["tol"] == pytest.approx(1e-3)
+    assert len(loose["iterations"]) < 101
+    assert tight.exit_code == 3
+    assert "one step still changes the estimate" in json.loads(tight.stdout)["reason"]
+    assert "--tol" in tight.stderr and "--damping" in tight.stderr and "--iterations" in tight.stderr
+    assert document(*options, "--damping", "0.3")["settings"]["damping"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--alpha", "1", "--dim", "1000000000"], "--dim [0-9]+ fits"),
+        (["--alpha", "1e9", "--dim", "1000"], "--alpha and --dim: given"),
+        (["--alpha", "1", "--dim", "20", "--damping=-0.5"], "--damping: given -0.5"),
+        (["--alpha", "1", "--dim", "20", "--tol", "2"], "--tol: given 2.0"),
+        (["--alpha", "1", "--dim", "20", "--state", ""], "--state: given ''"),
+        (["--data", ""], "data file: given ''"),
+    ],
+)
+def test_bad_values_are_refused_in_the_words_of_the_command(network: str, options: list[str], words: str) -> None:
+    assert re.search(words, refused("gamp", network, *options))
+
+
+def test_stages_and_quadrature(network: str, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    command = ["thresholds", network, "--stages", "1", "--state", state, *QUICK]
+    exact, sampled = document(*command), document(*command, "--no-quadrature")
+    assert [t["kind"] for t in exact["thresholds"]] == [t["kind"] for t in sampled["thresholds"]] == ["weak"]
+    assert exact["thresholds"][0]["alpha"] != sampled["thresholds"][0]["alpha"]
+    assert exact["settings"]["stages"] == 1 and sampled["settings"]["quadrature"] is False
+    assert len(list(state.iterdir())) == 2, "other settings are another task"
+    message = refused("thresholds", network, "--stages", "0")
+    assert "--stages" in message
+
+
+FORGED = (
+    {"iterations": [], "result": "success", "reason": ""},
+    {"iterations": [{"step": 0, "Q": [["a"]], "overlap": None}], "result": "success", "reason": ""},
+    {"iterations": 3, "result": {}, "reason": None},
+    {"result": "no such code"},
+)
+
+
+@pytest.mark.parametrize("value", FORGED)
+def test_forged_results_are_computed_again(network: str, tmp_path: Path, value: Any) -> None:
+    command = ["gamp", network, "--alpha", "1.5", "--dim", "60", "--state", tmp_path / "state"]
+    right = document(*command)
+    (entry,) = (tmp_path / "state").glob("*/entry_*")
+    whole = json.loads(entry.read_text())
+    forged = whole | {"value": value, "checksum": io._digest(json.dumps(value))}
+    entry.write_text(json.dumps(forged))
+    assert document(*command) == right
+
+
+@pytest.mark.parametrize("key", ["Q", "alpha", "result"])
+def test_forged_points_and_thresholds_are_computed_again(network: str, tmp_path: Path, key: str) -> None:
+    for command in (["curve", network, "--alpha", "0.05"], ["thresholds", network, "--stages", "1"]):
+        command = [*command, "--state", tmp_path / command[0], *QUICK]
+        right = document(*command)
+        for entry in (tmp_path / command[0]).glob("*/entry_[aw]*"):
+            whole = json.loads(entry.read_text())
+            place = whole["value"] if key in whole["value"] else whole["value"]["thresholds"][0]
+            place[key] = [["x"], 1]
+            whole["checksum"] = io._digest(json.dumps(whole["value"]))
+            entry.write_text(json.dumps(whole))
+        assert document(*command) == right
 
 
 def test_derive(network: str, tmp_path: Path) -> None:
@@ -425,7 +538,7 @@ def test_finished_results_are_read_not_computed(network: str, tmp_path: Path, mo
     )
     found = [run(*command, "--json", "--state", tmp_path / "state") for command in commands]
     for name in ("weak_recovery", "perfect_recovery", "trace_curve", "gamp"):
-        monkeypatch.setattr(sweep, name, lambda *args, **kwargs: pytest.fail("computed again"))
+        monkeypatch.setattr(records, name, lambda *args, **kwargs: pytest.fail("computed again"))
     for command, first in zip(commands, found, strict=True):
         again = run(*command, "--json", "--state", tmp_path / "state")
         assert (again.exit_code, again.stdout) == (first.exit_code, first.stdout)

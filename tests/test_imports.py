@@ -18,9 +18,10 @@ ORDER = [
     "charts.mixing", "charts.solving", "charts", "modes", "quadrature", "importance", "measure", "placing", "around",
     "roots", "numeric", "image", "around_image", "central_limit", "channel", "integration", "model", "hermite",
     "overlap_map", "state_evolution", "growth", "stages", "branch", "curve", "over_outputs", "stability",
-    "free_entropy", "prediction", "samples", "alignment", "gamp", "sweep", "render.numbers", "render.outline",
+    "free_entropy", "prediction", "samples", "alignment", "gamp", "records", "progress", "cost",
+    "sweeping", "render.numbers", "render.outline",
     "render.mathml", "render.markdown", "render.latex", "render.html", "render.files", "render.report", "render",
-    "plot_parts", "plots", "shipped", "terminal", "analysis", "cli", "__main__", "",
+    "plot_parts", "plots", "shipped", "terminal", "wording", "analysis", "cli", "__main__", "",
 ]  # fmt: skip
 # Where sympy may be imported: it stops at the model.
 SYMBOLIC = {

@@ -64,9 +64,12 @@ def _bad_alpha(text: str) -> InputError:
     )
 
 
-def kept(store: Store | None, name: str, make: Callable[[], Record]) -> Record:
-    """The stored entry of that name, or a new one, stored before it is returned; the same bits either way."""
-    found = None if store is None else store.get(name)
+def kept(store: Store | None, name: str, make: Callable[[], Record], valid: Callable[[Any], bool]) -> Record:
+    """The stored entry of that name, or a new one, stored before it is returned; the same bits either way.
+
+    valid: whether a stored entry has the shape of ours; one that has not is made anew.
+    """
+    found = None if store is None else store.get(name, valid)
     if found is not None:
         return found
     made = make()
@@ -76,20 +79,36 @@ def kept(store: Store | None, name: str, make: Callable[[], Record]) -> Record:
 # --- thresholds ----------------------------------------------------------------------------------
 
 
-def thresholds(omap: OverlapMap, *, store: Store | None = None, progress: Progress | None = None) -> Record:
+def thresholds(
+    omap: OverlapMap,
+    *,
+    stages: int | None = None,
+    quadrature: bool | None = None,
+    store: Store | None = None,
+    progress: Progress | None = None,
+) -> Record:
     """{"thresholds": records in the order in which they are met, "result"}: weak recovery, then perfect recovery.
 
     A record has kind, layers (counted from 1), subspace, alpha (None is infinite), error and Q (just below).
+    stages, quadrature: of :func:`smisym.weak_recovery`.  With ``stages`` the thresholds of perfect recovery, which lie
+    beyond all stages, are left out.
     """
     found: list[Record] = []
     codes: list[Result] = []
-    for name, solve in (("weak recovery", weak_recovery), ("perfect recovery", perfect_recovery)):
+    given = {"stages": stages, "quadrature": quadrature}
+    how = "".join(f" {key}={value}" for key, value in given.items() if value is not None)
+    solvers: list[tuple[str, Callable[[], Solution]]] = [
+        (f"weak recovery{how}", lambda: weak_recovery(omap, stages=stages, quadrature=quadrature))
+    ]
+    if stages is None:
+        solvers.append(("perfect recovery", lambda: perfect_recovery(omap)))
+    for name, solve in solvers:
 
-        def make(solve: Callable[[OverlapMap], Solution] = solve) -> Record:
-            solution = _finished(solve(omap))
+        def make(solve: Callable[[], Solution] = solve) -> Record:
+            solution = _finished(solve())
             return {"thresholds": [vars(threshold) for threshold in solution.value], "result": solution.result}
 
-        part = kept(store, name, make)
+        part = kept(store, name, make, lambda entry: _is_thresholds(entry, omap.model.fields))
         found += part["thresholds"]
         codes.append(Result(part["result"]))
         if progress is not None:
@@ -116,13 +135,17 @@ def curve(
     at perfect recovery.  ``progress`` is called with each record.
     """
     alphas = sorted(alphas)
-    stored = [None if store is None else store.get(_name(alpha)) for alpha in alphas]
+
+    def valid(entry: Any) -> bool:
+        return _is_point(entry, omap.model.fields)
+
+    stored = [None if store is None else store.get(_name(alpha), valid) for alpha in alphas]
     if None not in stored:
         return [point for point in stored if point is not None]
     points: list[Record] = []
 
     def keep(solution: Solution) -> None:
-        point = kept(store, _name(solution.value.alpha), lambda: _point(omap, solution))
+        point = kept(store, _name(solution.value.alpha), lambda: _point(omap, solution), valid)
         points.append(point)
         if progress is not None:
             progress(point)
@@ -183,6 +206,16 @@ def _entropy(omap: OverlapMap, found: FixedPoint) -> Record:
 # --- GAMP ----------------------------------------------------------------------------------------
 
 
+def gamp_tolerance(dim: int) -> float:
+    """Change of one step, relative, at which GAMP on data of dimension D may stop: 0.01 / sqrt(D), at most 1e-3.
+
+    From one data set to the next overlaps differ by about 1 / sqrt(D).  Where the change shrinks by a factor r a step,
+    what is left to go is 1 / (1 - r) times one step: with r = 0.9, as is common near a threshold, a tenth of that
+    scatter.  A smaller tolerance buys digits of one data set that say nothing about the next.
+    """
+    return min(1e-3, 0.01 / math.sqrt(dim))
+
+
 def gamp_run(
     model: Model,
     alpha: float,
@@ -192,13 +225,14 @@ def gamp_run(
     iterations: int = 100,
     damping: float = 0.0,
     tol: float = 1e-5,
+    estimate: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> Record:
     """GAMP on data drawn from the model: alpha, dim, seed, iterations (step, overlap, Q, ...) and result.
 
     Overlaps are with the truth, whose rows have norm sqrt(D) exactly, modulo the symmetries.  Seeds of the data and of
-    the start are independent.
+    the start are independent.  estimate: with W_hat, C_hat and Q as well, and the truth W.
     """
 
     def make() -> Record:
@@ -208,9 +242,11 @@ def gamp_run(
             model, data.X, data.y, W=data.W, max_steps=iterations, damping=damping, tol=tol, seed=for_start,
             callback=progress,
         )  # fmt: skip
-        return {"alpha": alpha, "dim": dim, "seed": seed, "tol": tol} | _gamp_record(solution)
+        found = {"alpha": alpha, "dim": dim, "seed": seed, "tol": tol} | _gamp_record(solution, estimate)
+        return found | {"W": data.W} if estimate else found
 
-    return kept(store, f"gamp alpha={alpha!r} dim={dim} seed={seed} tol={tol!r}", make)
+    name = f"gamp alpha={alpha!r} dim={dim} seed={seed} tol={tol!r}{' with estimate' if estimate else ''}"
+    return kept(store, name, make, lambda entry: _is_gamp(entry, model.fields, estimate))
 
 
 def gamp_on_data(
@@ -218,28 +254,49 @@ def gamp_on_data(
     X: np.ndarray,
     y: np.ndarray,
     *,
+    W: np.ndarray | None = None,
     seed: int = 0,
     iterations: int = 100,
     damping: float = 0.0,
+    tol: float = 1e-5,
+    estimate: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> Record:
-    """GAMP on given data, whose truth is unknown: overlaps are None, Q is the estimate with itself."""
+    """GAMP on given data.  Without the truth W (P, D) overlaps are None; Q is the estimate with itself.
+
+    estimate: with W_hat, C_hat and Q as well.
+    """
 
     def make() -> Record:
-        solution = gamp(model, X, y, max_steps=iterations, damping=damping, seed=seed, callback=progress)
+        solution = gamp(
+            model, X, y, W=W, max_steps=iterations, damping=damping, tol=tol, seed=seed, callback=progress
+        )
         shape = solution.settings
-        return {"alpha": shape["alpha"], "dim": shape["dim"], "seed": seed} | _gamp_record(solution)
+        head = {"alpha": shape["alpha"], "dim": shape["dim"], "seed": seed, "tol": tol}
+        return head | _gamp_record(solution, estimate)
 
-    return kept(store, "gamp on data", make)
+    name = f"gamp on data{' with estimate' if estimate else ''}"
+    return kept(store, name, make, lambda entry: _is_gamp(entry, model.fields, estimate))
 
 
-def _gamp_record(solution: Solution) -> Record:
-    return {
-        "iterations": _finished(solution).history,
-        "result": solution.result,
-        "reason": solution.value.reason,
-    }
+def _gamp_record(solution: Solution, estimate: bool) -> Record:
+    found = _finished(solution).value
+    arrays = {"W_hat": found.W_hat, "C_hat": found.C_hat, "Q": found.Q} if estimate else {}
+    return {"iterations": solution.history, "result": solution.result, "reason": found.reason, **arrays}
+
+
+def estimate_arrays(record: Record) -> dict[str, np.ndarray]:
+    """W_hat, C_hat, Q, W where the truth was drawn, and history_* (one entry a step) of a record with the estimate."""
+    names: Sequence[str] = ("W_hat", "C_hat", "Q", "W")
+    arrays = {name: np.array(record[name], dtype=float) for name in names if name in record}
+    steps = record["iterations"]
+    for name in ("step", "overlap", "cosines", "Q", "C_hat", "change", "surprise", "channel_error"):
+        size = next((np.shape(step[name]) for step in steps if step.get(name) is not None), None)
+        if size is not None:  # None at the start, which no step made
+            rows = [np.full(size, np.nan) if step.get(name) is None else step[name] for step in steps]
+            arrays[f"history_{name}"] = np.array(rows, dtype=int if name == "step" else float)
+    return arrays
 
 
 def _finished(solution: Solution) -> Solution:
@@ -247,3 +304,60 @@ def _finished(solution: Solution) -> Solution:
     if solution.result is Result.INTERRUPTED:
         raise KeyboardInterrupt
     return solution
+
+
+# --- whether a stored entry has the shape of ours ------------------------------------------------
+
+
+def _is_matrix(value: Any, rows: int, columns: int | None = None) -> bool:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu" or array.ndim != 2:
+        return False
+    return array.shape[0] == rows and columns in (None, array.shape[1])
+
+
+def _is_number(value: Any, or_none: bool = True) -> bool:
+    return (value is None and or_none) or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _is_thresholds(entry: Any, fields: int) -> bool:
+    Result(entry["result"])
+    return all(
+        isinstance(one["kind"], str)
+        and all(isinstance(layer, int) for layer in one["layers"])
+        and all(isinstance(name, str) for name in one["names"])
+        and all(_is_number(one[key]) for key in ("alpha", "error", "order"))
+        and _is_matrix(one["subspace"], len(one["subspace"]), fields)
+        and (one["Q"] is None or _is_matrix(one["Q"], fields, fields))
+        for one in entry["thresholds"]
+    )
+
+
+_OF_POINTS = ("alpha", "bayes_error", "plug_in_error", "free_entropy")
+
+
+def _is_point(entry: Any, fields: int) -> bool:
+    Result(entry["result"])
+    numbers = [entry[key] for key in _OF_POINTS] + [entry[f"{key}_stderr"] for key in _OF_POINTS[1:]]
+    return (
+        all(_is_number(value) for value in numbers)
+        and _is_number(entry["alpha"], or_none=False)
+        and all(_is_matrix(entry[key], fields, fields) for key in ("Q", "Q_error"))
+        and entry.get("unbounded") in (None, "+inf", "-inf")
+    )
+
+
+def _is_gamp(entry: Any, fields: int, estimate: bool) -> bool:
+    Result(entry["result"])
+    return (
+        isinstance(entry["reason"], str)
+        and len(entry["iterations"]) > 0
+        and all(_is_number(entry[key], or_none=False) for key in ("alpha", "dim", "seed", "tol"))
+        and (not estimate or (_is_matrix(entry["W_hat"], fields) and _is_matrix(entry["C_hat"], fields, fields)))
+        and all(
+            _is_number(step["step"], or_none=False)
+            and _is_matrix(step["Q"], fields, fields)
+            and (step["overlap"] is None or _is_matrix(step["overlap"], fields, fields))
+            for step in entry["iterations"]
+        )
+    )
