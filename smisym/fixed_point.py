@@ -131,7 +131,7 @@ class Point:
     at: the linearisation at the last evaluation (at perfect recovery, where that was clear).
     left (P, P): Newton's step that is still to make, in the unit of Q: the residual.  result: MAX_STEPS, DIVERGED,
     INTEGRATION, RESIDUAL (unstable) or SUCCESS; whether ``left`` is small is for those to say who know the spread.
-    history: records of the iterations.  correction (k, k): what the derivative of R turned out to be beside its estimate.
+    history: records of the iterations.  correction (k, k): what the derivative of R proved to be beside its estimate.
     """
 
     Q: np.ndarray
@@ -225,7 +225,7 @@ class _Solve:
                 continue
             step, newton = self._proposed(here)
             self._record(here, step)
-            if self._came_back(here):
+            if self.left is not None and self._came_back(here, self.left[0]):
                 # The map of this scramble rests here, whatever the estimate of its derivative says.
                 here, step = self.left
                 return self._end(here, known, here.in_overlap(step), _code(here))
@@ -261,12 +261,9 @@ class _Solve:
     def _forget(self) -> None:
         self.gain, self.before, self.best, self.stalled = 1.0, None, None, 0
 
-    def _came_back(self, here: Local) -> bool:
+    def _came_back(self, here: Local, left: Local) -> bool:
         """Whether what was kicked has shrunk to nothing again."""
-        if self.left is None:
-            return False
-        was = self.left[0]
-        new = here.active & ~was.active
+        new = here.active & ~left.active
         size = np.abs(self.omap.model.symmetry.coordinates(here.Q)[new]).max(initial=0.0)
         return bool(new.any() and size < _GONE * KICK)
 
@@ -339,7 +336,8 @@ class _Solve:
         onward = self.before is not None and float(self.before[1] @ plain) > 0
         size = max(float(np.abs(plain).max()), 1e-300)
         self.gain = min(2 * self.gain, _GAIN, max(1.0, _LONGEST / size)) if onward and not contracts.all() else 1.0
-        step[on] = modes @ (np.linalg.solve(modes, plain[on]) * np.where(contracts, 1 / np.where(contracts, slopes, 1.0), self.gain))
+        factor = np.where(contracts, 1 / np.where(contracts, slopes, 1.0), self.gain)
+        step[on] = modes @ (np.linalg.solve(modes, plain[on]) * factor)
         return step, bool(contracts.all())
 
     def _taken(self, here: Local, step: np.ndarray) -> np.ndarray:

@@ -61,7 +61,7 @@ _FOLDS = 4
 class Keeper(Protocol):
     """Keeps records of plain JSON types by name: :class:`smisym.io.Store`."""
 
-    def get(self, name: str) -> dict[str, Any] | None: ...
+    def get(self, name: str, valid: Callable[[Any], object] | None = None) -> dict[str, Any] | None: ...
 
     def put(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -223,7 +223,7 @@ class OverlapMap:
             return self._estimate(scramble, Q)
         content = json.dumps([self.settings(), scramble, Q.tolist()])
         name = f"E {hashlib.sha256(content.encode()).hexdigest()[:24]}"
-        stored = self.store.get(name)
+        stored = self.store.get(name, lambda value: _estimate_from(value, self.model) is not None)
         found = None if stored is None else _estimate_from(stored, self.model)
         if found is None or not np.array_equal(found.Q, Q):  # none, of an older version, or not ours
             made = self._estimate(scramble, Q)
@@ -481,7 +481,8 @@ def _estimate_from(values: Mapping[str, Any], model: Model) -> Estimate | None:
         return None
     for array in arrays.values():
         array.flags.writeable = False  # one estimate serves every solver
-    return Estimate(**arrays, **numbers, accurate=bool(accurate))
+    whole: dict[str, Any] = {**arrays, **numbers, "accurate": bool(accurate)}
+    return Estimate(**whole)
 
 
 def _split(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

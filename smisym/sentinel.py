@@ -64,7 +64,9 @@ def agreement(omap: OverlapMap, estimates: Sequence[Estimate]) -> Agreement:
     scale = np.where(np.abs(left) > 0, np.abs(left), 1.0)
     gaps = np.array([e.gap for e in estimates]) * scale[:, None]
     errors = np.array([e.gap_error for e in estimates]) * scale[:, None]
-    whole = float(np.mean([np.abs(symmetry.coordinates(e.three[0]) * s).sum() for e, s in zip(estimates, scale)]))
+    whole = float(
+        np.mean([np.abs(symmetry.coordinates(e.three[0]) * s).sum() for e, s in zip(estimates, scale, strict=True)])
+    )
     R, comparisons = len(estimates), gaps[0].size
     allowed = np.mean([e.inner_error for e in estimates]) * _COVARIANCES + SMALL * whole
     mean = np.abs(gaps.mean(axis=0))

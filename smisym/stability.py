@@ -9,29 +9,32 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from smisym.branch import LAST, refine_crossing, scout, trace, trivial_coordinates
-from smisym.edge import check_count, check_model
+from smisym.edge import check_count, check_model, check_settings
 from smisym.errors import InputError
-from smisym.growth import clear_growth, growth_at_zero, growth_of
+from smisym.fixed_point import Point, solve
+from smisym.growth import clear_growth, coupled_classes
 from smisym.hermite import first_order
 from smisym.model import Model
 from smisym.over_outputs import by_quadrature, can_be_integrated, first_threshold
 from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, affordable
-from smisym.solution import Result, Solution, mean_and_error
-from smisym.stages import Branch, highest
+from smisym.sentinel import agreement
+from smisym.solution import Result, Solution, mean_and_error, worst
+from smisym.staircase import NO_RATE, Stage, idle_directions, staircase, trivial_coordinates
 
-# Points of one scramble of the map that follows the branch to perfect recovery.
-_ARRIVAL_POINTS, _FEWEST_POINTS = 256, 128
+# Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
+# of one scramble of the one that looks where it is reached if not there.
+_LOOK_POINTS, _LOOK_SCRAMBLES, _ARRIVAL_POINTS = 512, 2, 256
+# How far above and below, relative, that is looked at: what the answer is known to.
+_ABOVE, _BELOW = 5e-3, 3e-2
+# Multiples of the alpha where Q = I becomes stable at which it may be reached, and how closely that is bracketed.
+_MULTIPLES, _CLOSE = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0), 1.004
 # Up to so many rows, or blocks, all spans of them are counted.
 _ROWS = 12
-# Rate of growth below which a direction is hard: squares of what integration leaves in g_out.
-_NO_RATE = 1e-5
 # Relative statistical errors below this are none at all.
 _TOO_GOOD = 1e-9
 # Change under refinement, relative, above which a quadrature over y is compared with sampling.
@@ -100,70 +103,63 @@ def weak_recovery(
             "leave quadrature out: the threshold is then sampled",
         )
     omap = model if isinstance(model, OverlapMap) else None
+    if omap is not None:
+        given = {"samples": (samples, None), "scrambles": (scrambles, SCRAMBLES), "seed": (seed, 0), "rtol": (rtol, None),
+                 "workers": (workers, None)}  # fmt: skip
+        other = {name: value for name, (value, default) in given.items() if value != default}
+        check_settings(other, tuple(given), given_map=True)
     if omap is None:
         samples = affordable(target, THRESHOLD_SAMPLES) if samples is None else samples
         omap = OverlapMap(target, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
     if not omap.model.symmetry.projectors:
-        return _weak(omap, _coupled(omap), solved=True)
-    coarse = scout(omap, last_stage=False, stages=stages)
+        return _weak(omap, _coupled(omap), [])
+    met: list[Stage] = list(itertools.islice(staircase(omap), stages))
     found: list[Threshold] = []
+    codes = [code for stage in met for code in stage.results]
     known = True
-    met: list[Any] = [*coarse.stages, *([coarse.beginning] if coarse.beginning else [])]
-    # Of the last stage only its beginning is used.
-    solved = all(stage.solved for stage in met[:-1])
-    for i, stage in enumerate(met):
-        previous = coarse.stages[i - 1] if i else None
+    nothing = np.zeros((omap.model.fields,) * 2)
+    for number, stage in enumerate(met):
         if stage.trivial:
-            nothing = np.zeros((omap.model.fields,) * 2)
-            found += [
-                _threshold(omap.model, "trivial", [int(k)], 0.0, 0.0, nothing) for k in np.flatnonzero(stage.active)
-            ]
+            found += [_threshold(target, "trivial", [k], 0.0, 0.0, nothing) for k in stage.new]
             continue
-
-        def solve(r: int, stage: Any = stage, previous: Any = previous) -> tuple[float, np.ndarray]:
-            return _one(omap, r, stage.pivot, previous)
-
-        if previous is None and (by_quadrature(omap.model) if quadrature is None else quadrature):
-            first, change = first_threshold(omap.model, _class_of(omap.model, stage))
-            if change > _ROUGH * first:
-                # The law of y has edges that the lattice does not resolve: sampling may be better.
-                sampled = _of_rates(omap.each(solve))
-                first, change = min((first, change), (float(sampled[0]), float(sampled[1])), key=lambda pair: pair[1])
-            nothing = np.zeros((omap.model.fields,) * 2)
-            found.append(_threshold(omap.model, "weak", _learned(stage, previous), first, change, nothing))
-            continue
-        values: list[tuple[float, np.ndarray]] = omap.each(solve)
-        if previous is None:
-            known &= _growth_is_known(omap, stage.pivot)
-        alpha, error = _of_rates(values) if previous is None else mean_and_error(np.array([v[0] for v in values]))
-        if error < _TOO_GOOD * alpha:
-            # Scrambles that all see the same few outputs: what is left is the error of the integrals.
-            seen = omap.at(0, 0 * np.eye(omap.model.fields))
-            error = np.asarray(float(alpha) * math.sqrt(seen.inner_error))
-        # Where two thresholds nearly coincide, scrambles may meet the second before the first has begun.
-        Q = omap.model.symmetry.matrix(np.maximum(np.mean([v[1] for v in values], axis=0), 0.0))
-        found.append(_threshold(omap.model, "weak", _learned(stage, previous), float(alpha), float(error), Q))
-    learned = coarse.stages[-1].active if coarse.stages else np.zeros(coarse.coordinates, dtype=bool)
-    if coarse.beginning:
-        learned = np.ones_like(learned)  # nobody asked for the others
-    for pivot in np.flatnonzero(~learned):
-        later = _given_the_learned(omap, coarse.stages[-1], int(pivot)) if coarse.stages else None
-        if later is not None:
-            found.append(later)
-            continue
-        Q = omap.model.symmetry.matrix(coarse.stages[-1].q[-1]) if coarse.stages else np.zeros((omap.model.fields,) * 2)
-        hard = _threshold(omap.model, "hard", [int(pivot)], math.inf, 0.0, Q)
-        order = first_order(omap.model, hard.subspace, _beside(omap.model, ~learned, int(pivot)))
-        # A first or second order grows at some finite alpha: that none was seen is the fault of the integrals.
-        known &= order is None or order > 2
-        found.append(replace(hard, order=order))
-    return _weak(omap, found, solved=solved, known=known)
+        alpha, error = stage.alpha, stage.error
+        if number == 0:
+            known = _growth_is_known(omap, stage.pivot)
+            if by_quadrature(target) if quadrature is None else quadrature:
+                alpha, error = _integrated(target, stage)
+            elif error < _TOO_GOOD * alpha:
+                # Scrambles that all see the same few outputs: what is left is the error of the integrals.
+                error = alpha * math.sqrt(omap.at(0, nothing).inner_error)
+        found.append(_threshold(target, "weak", stage.new, alpha, error, stage.Q))
+    if stages is None or len(met) < stages:
+        learned = met[-1].active if met else np.zeros(len(target.symmetry.basis), dtype=bool)
+        for pivot in np.flatnonzero(~learned):
+            hard = _threshold(target, "hard", [int(pivot)], math.inf, 0.0, _limit(target, learned))
+            order = first_order(target, hard.subspace, _beside(target, ~learned, int(pivot)))
+            # A first or second order grows at some finite alpha: that none was seen is the fault of the integrals.
+            known &= order is None or order > 2
+            found.append(replace(hard, order=order))
+    return _weak(omap, found, codes, known=known)
 
 
-def _of_rates(values: list[tuple[float, np.ndarray]]) -> tuple[float, float]:
-    """(alpha, error) from the alphas of all scrambles: 1 / the mean rate, which a few samples bias less than they do
+def _integrated(model: Model, stage: Stage) -> tuple[float, float]:
+    """The first threshold by quadrature over the output, or as it was sampled where that is better."""
+    alpha, change = first_threshold(model, tuple(stage.new))
+    if change > _ROUGH * alpha:
+        # The law of y has edges that the lattice does not resolve: sampling may be better.
+        return min((alpha, change), (stage.alpha, stage.error), key=lambda pair: pair[1])
+    return alpha, change
+
+
+def _limit(model: Model, learned: np.ndarray) -> np.ndarray:
+    """The overlap (P, P) with these blocks known perfectly."""
+    return np.asarray(model.symmetry.matrix(learned.astype(float)))
+
+
+def _of_rates(rates: Sequence[float]) -> tuple[float, float]:
+    """(alpha, error) from the rates of all scrambles: 1 / the mean rate, which a few samples bias less than they do
     the mean of 1 / rate."""
-    rate, error = mean_and_error(1.0 / np.array([alpha for alpha, _ in values]))
+    rate, error = mean_and_error(np.array(rates))
     return float(1 / rate), float(error / rate**2)
 
 
@@ -173,37 +169,12 @@ def _growth_is_known(omap: OverlapMap, pivot: int) -> bool:
     return float(np.mean([clear_growth(omap, e)[1][pivot] for e in estimates])) > 0.5
 
 
-def _weak(omap: OverlapMap, found: list[Threshold], *, solved: bool, known: bool = True) -> Solution:
+def _weak(omap: OverlapMap, found: list[Threshold], codes: Sequence[Result], *, known: bool = True) -> Solution:
     """The thresholds with their code: posteriors that are missing or badly known come before noise."""
-    if omap.incomplete or not known:
-        return _solution(omap, found, Result.INTEGRATION)
-    return _solution(omap, found, Result.SUCCESS if solved else Result.NOISY)
-
-
-def _given_the_learned(omap: OverlapMap, last: Any, pivot: int) -> Threshold | None:
-    """The threshold of a block that stays stable until the learned ones are known perfectly, or None where it is hard.
-
-    From there on nothing but alpha changes: the block's rate is that at perfect overlaps of the others.
-    """
-    model = omap.model
-    q = np.where(last.active, 1 - LAST, 0.0)
-    estimates = omap.evaluate(model.symmetry.matrix(q))
-    rates = np.array([growth_of(omap, e, last.active)[pivot] for e in estimates])
-    if rates.mean() <= _NO_RATE or last.end < last.t[-1]:
-        return None
-    alpha, error = mean_and_error(1 / rates)
-    return _threshold(model, "weak", [pivot], float(alpha), float(error), model.symmetry.matrix(q))
-
-
-def _learned(stage: Any, previous: Any) -> list[int]:
-    """What a stage adds: the block that becomes unstable, then those that are learned with it at once."""
-    new = stage.active if previous is None else stage.active & ~previous.active
-    return [stage.pivot, *[int(k) for k in np.flatnonzero(new) if k != stage.pivot]]
-
-
-def _class_of(model: Model, stage: Any) -> tuple[int, ...]:
-    """Blocks that a first stage learns, the pivot first."""
-    return (stage.pivot, *[int(k) for k in np.flatnonzero(stage.active) if k != stage.pivot])
+    integrals = [Result.INTEGRATION] if omap.incomplete or not known else []
+    # That some posteriors missed their tolerance is in the errors; that a direction's growth is unknown is not.
+    grave = [code for code in codes if code is not Result.INTEGRATION]
+    return _solution(omap, found, worst([*grave, *integrals]))
 
 
 def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers: int | None = None) -> Solution:
@@ -212,12 +183,14 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     perfect_stable: the largest dim S / K_S, K_S the mean rank of df/dZ on S (then V -> E(V)^{-1}/alpha contracts), over
     spans S of rows, of blocks that symmetries leave, and what the output never sees; infinite under noise and where
     outputs are discrete; exact, but for links of several pieces, where K_S is a mean over 4096 fields.
-    perfect_amp: the largest alpha along the branch that vanishing side information follows; infinite where that branch
-    does not reach Q = I.
+    perfect_amp: where state evolution reaches Q = I, never below perfect_stable: there, to half a per cent, where it
+    rests below Q = I just below and reaches it just above; else where every scramble's branch ends, bracketed to half a
+    per cent; infinite where it does not reach Q = I.
     samples, workers: of the overlap map when ``model`` is a Model; a map keeps its own samples, scrambles and seed.
-    The branch is followed with at most 256 points a scramble, whatever ``samples``.
+    Few points a scramble decide (128, or 256 where a branch has to be followed), whatever ``samples``.
 
-    Result: SUCCESS, or NOISY where not every scramble showed the whole branch.  Raises InputError for samples that the
+    Result: SUCCESS, NOISY where Q = I was not reached at any alpha that was tried, INCONSISTENT where state evolution
+    rests at Q = I though counting says that it is not stable, NISHIMORI.  Raises InputError for samples that the
     map refuses, and where derivatives of the output overflow at all random fields.
     """
     omap = model if isinstance(model, OverlapMap) else OverlapMap(model, samples=samples, workers=workers)
@@ -229,24 +202,84 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
         # Something is never pinned down by finitely many outputs: discrete ones leave cells, noise blurs.
         never = _along(target, "perfect_amp", eye, math.inf, 0.0, 0 * eye)
         return _solution(omap, [stable, never], Result.SUCCESS)
-    small = omap.sibling(max(affordable(target, _ARRIVAL_POINTS), _FEWEST_POINTS) * omap.scrambles)
-    coarse = scout(small)
-    if not coarse.stages or not coarse.stages[-1].active.all():
-        arrival = _along(target, "perfect_amp", eye, math.inf, 0.0, 0 * eye)
-        return _solution(omap, [stable, arrival], Result.SUCCESS)
-    traced: list[Branch] = small.each(lambda r: trace(small, r, coarse))
-    branches = [b for b in traced if len(b.stages) == len(coarse.stages)]
-    if len(branches) < 2:
-        # Too few points for these scrambles to show every stage; what the scouting saw, without an error bar.
-        branches = [coarse]
-    top, alphas = highest([b.stages[-1] for b in branches])
-    value, error = mean_and_error(alphas) if len(branches) > 1 else (float(alphas[0]), math.inf)
-    # The branch is followed to within LAST of Q = I, and alpha to within as much of its limit there.
-    resolved = max(float(error), LAST * float(value))
-    Q = target.symmetry.matrix(np.mean([b.stages[-1].overlaps_at(top) for b in branches], axis=0))
-    arrival = _along(target, "perfect_amp", eye, float(value), resolved, Q)
-    solved = len(branches) == len(traced) and all(s.solved for b in branches for s in b.stages)
-    return _solution(omap, [stable, arrival], Result.SUCCESS if solved else Result.NOISY)
+    reached, code = _arrival(omap, alpha, uncertain)
+    return _solution(omap, [stable, reached], code)
+
+
+def _arrival(omap: OverlapMap, stable: float, uncertain: float) -> tuple[Threshold, Result]:
+    """Where state evolution reaches Q = I, never below the alpha where that becomes stable, and how that went."""
+    eye = np.eye(omap.model.fields)
+    omap.what = "where Q = I is reached"
+    look = omap.sibling(_LOOK_POINTS * _LOOK_SCRAMBLES, _LOOK_SCRAMBLES)
+    below = _all_at(look, (stable - 3 * uncertain) * (1 - _BELOW))
+    above = _all_at(look, (stable + 3 * uncertain) * (1 + _ABOVE), below)
+    if any(point.perfect for point in below):
+        # It cannot rest where it is not stable: the ranks that were counted, or the channel, are wrong.
+        return _along(omap.model, "perfect_amp", eye, stable, math.inf, eye), Result.INCONSISTENT
+    if all(point.perfect for point in above):
+        return _along(omap.model, "perfect_amp", eye, stable, max(uncertain, _ABOVE * stable), eye), _met(look, above)
+    return _later_arrival(omap, stable)
+
+
+def _later_arrival(omap: OverlapMap, stable: float) -> tuple[Threshold, Result]:
+    """Where a branch that rests below Q = I ends: bracketed scramble by scramble."""
+    model, eye = omap.model, np.eye(omap.model.fields)
+    small = omap.sibling(_ARRIVAL_POINTS * omap.scrambles)
+    low = _all_at(small, stable * (1 + _ABOVE))
+    high: list[Point] = low
+    for multiple in _MULTIPLES:
+        high = _all_at(small, stable * multiple, high)
+        if all(point.perfect for point in high):
+            break
+        low = [b if not b.perfect else a for a, b in zip(low, high, strict=True)]
+    else:
+        seen = [p.at.active for p in high if p.at is not None]
+        learned = np.asarray(np.any(seen, axis=0))
+        hard = not learned.all() and model.symmetry.projectors and _no_growth(small, learned)
+        never = _along(model, "perfect_amp", eye, math.inf, 0.0, 0 * eye)
+        return never, Result.SUCCESS if hard else Result.NOISY
+
+    def narrow(r: int) -> tuple[float, Point]:
+        below, top = low[r], high[r].alpha
+        while top > _CLOSE * below.alpha:
+            middle = math.sqrt(top * below.alpha)
+            point = _from(small, r, middle, below)
+            below, top = (below, middle) if point.perfect else (point, top)
+        return math.sqrt(top * below.alpha), below
+
+    ends: list[tuple[float, Point]] = small.each(narrow)
+    value, spread = (float(x) for x in mean_and_error(np.array([alpha for alpha, _ in ends])))
+    # A bracket is a uniform law: its standard error is its width / sqrt(12).
+    error = math.hypot(spread, (_CLOSE - 1) * value / math.sqrt(12))
+    Q = np.mean([point.Q for _, point in ends], axis=0)
+    return _along(model, "perfect_amp", eye, value, error, Q), _met(small, [point for _, point in ends])
+
+
+def _no_growth(omap: OverlapMap, active: np.ndarray) -> bool:
+    """Whether nothing idle grows even where the active blocks are known perfectly."""
+    rates = idle_directions(omap, active).mean(axis=0)
+    return all(np.linalg.eigvalsh(rates[np.ix_(m, m)])[-1] <= NO_RATE for m in coupled_classes(rates))
+
+
+def _all_at(omap: OverlapMap, alpha: float, before: Sequence[Point] | None = None) -> list[Point]:
+    """State evolution of every scramble at alpha, from fixed points at a smaller one or from nothing."""
+    points: list[Point] = omap.each(lambda r: _from(omap, r, alpha, None if before is None else before[r]))
+    return points
+
+
+def _from(omap: OverlapMap, r: int, alpha: float, before: Point | None) -> Point:
+    if before is None or before.at is None:
+        return solve(omap, r, alpha)
+    if before.perfect:
+        return replace(before, alpha=alpha)
+    return solve(omap, r, alpha, Q=before.at.Q, known=before.known)
+
+
+def _met(omap: OverlapMap, points: Sequence[Point]) -> Result:
+    """How the solves ended, and whether the estimators of Nishimori agreed."""
+    found = agreement(omap, [point.at.estimate for point in points if point.at is not None])
+    codes = [point.result for point in points if point.result not in (Result.SUCCESS, Result.INTEGRATION)]
+    return worst([*codes, Result.SUCCESS if found.holds else Result.NISHIMORI])
 
 
 def _directions(model: Model, *blocks: int) -> np.ndarray:
@@ -315,20 +348,10 @@ def _coupled(omap: OverlapMap) -> list[Threshold]:
         rates.append(float(values[top].real))
         matrix = symmetry.matrix(vectors[:, top].real)
         direction += matrix if np.trace(matrix) > 0 else -matrix
-    alpha, error = _of_rates([(1 / rate, nothing) for rate in rates])
+    alpha, error = _of_rates(rates)
     values, vectors = np.linalg.eigh(direction / len(estimates))
     subspace = vectors.T[values > 1e-2 * values[-1]]
     return [_along(omap.model, "weak", subspace, float(alpha), float(error), nothing)]
-
-
-def _one(omap: OverlapMap, scramble: int, pivot: int, previous: Any) -> tuple[float, np.ndarray]:
-    """(alpha, q) of one scramble where ``pivot`` becomes unstable on ``previous`` (None: at Q = 0)."""
-    k = len(omap.model.symmetry.basis)
-    if previous is None:
-        return 1.0 / growth_at_zero(omap, scramble, pivot), np.zeros(k)
-    estimate = omap.at(scramble, omap.model.symmetry.matrix(previous.overlaps_at(previous.end)))
-    q, alpha = refine_crossing(omap, estimate, previous, pivot, previous.end)
-    return alpha, q
 
 
 def _threshold(model: Model, kind: str, blocks: list[int], alpha: float, error: float, Q: np.ndarray) -> Threshold:
