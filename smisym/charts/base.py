@@ -119,6 +119,8 @@ class LevelSet:
         rule does not say, and coordinates of the image are found numerically (:mod:`smisym.around_image`).  For these
         ``log_weight`` must be that of the whole level set where latent coordinates are small, on each sheet by itself,
         unless it is ``complete``.
+    registered
+        Whether a rule of one's own found it (:func:`smisym.register_chart`); ``compile`` says so.
     steps
         The derivation, with what was verified.
     """
@@ -138,6 +140,7 @@ class LevelSet:
     shared: bool = False
     complete: bool = False
     unfolding: Unfolding | None = None
+    registered: bool = False
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,25 @@ def _solved(expression: sp.Expr, forward: Any) -> Callable[[np.ndarray], np.ndar
         with np.errstate(all="ignore"):
             again = np.broadcast_to(backward(forward(inside)), inside.shape)
         if np.allclose(again, inside, rtol=1e-6, atol=1e-6):
-            return lambda y: np.asarray(backward(y), dtype=float)
+            return _polished(forward, backward)
     return None
+
+
+def _polished(forward: Any, backward: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """The closed inverse with the digits that it cancels given back: log((1 + y)/(1 - y)) has none where y is small."""
+
+    def undo(y: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            s = np.asarray(backward(y), dtype=float)
+            for _ in range(2):
+                step = 1e-5 * np.maximum(np.abs(s), np.abs(y))
+                slope = (forward(s + step) - forward(s - step)) / (2 * step)
+                new = s - (forward(s) - y) / slope
+                closer = np.abs(forward(new) - y) < np.abs(forward(s) - y)
+                s = np.where(closer, new, s)
+        return s
+
+    return undo
 
 
 def _bisected(forward: Any, y: np.ndarray, rising: bool) -> np.ndarray:
