@@ -17,8 +17,8 @@ import numpy as np
 from smisym.channel import Channel
 from smisym.errors import InputError
 
-# Posteriors by free dimensions, and where there are more; what each may cost, and how exact it is.
-_SAMPLES, _SAMPLES_ELSE, _NODES, _TOLERANCE = {0: 2048, 1: 1024, 2: 512, 3: 256, 4: 64}, 32, 200_000, 1e-3
+# Posteriors by free dimensions, and where they are sampled; what each may cost, and how exact it is.
+_SAMPLES, _SAMPLED, _NODES, _TOLERANCE = {0: 2048, 1: 1024, 2: 512, 3: 256, 4: 64}, 32, 200_000, 1e-3
 # Variances V' and V, mean square of omega', and |omega - omega'|^2 in all: ratios then vary by a factor of two.
 _WIDE, _NARROW, _KNOWN, _SHIFT = 0.7, 0.6, 0.3, 0.3
 # Standard errors from which on a second, larger sample is asked, and at which that one is a verdict.
@@ -48,7 +48,8 @@ class Calibration:
 def calibration(channel: Channel, samples: int | None = None, seed: int = 19) -> Calibration:
     """The identities at ``samples`` random fields (by default fewer where a posterior costs more)."""
     P, T = channel.fields, channel.tokens
-    count = samples or _SAMPLES.get(channel.free_dimensions, _SAMPLES_ELSE)
+    lattice = channel.measure.smooth or not channel.free_dimensions
+    count = samples or (_SAMPLES.get(channel.free_dimensions, _SAMPLED) if lattice else _SAMPLED)
     rng = np.random.default_rng(seed)
     omega = np.sqrt(_KNOWN) * rng.standard_normal((count, P, T))
     Z = omega + np.sqrt(_WIDE) * rng.standard_normal((count, P, T))

@@ -35,9 +35,13 @@ class Estimate:
 
 
 def draw(omega: np.ndarray, V: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Fields (P, T, count) with law N(omega, V), independent over tokens; V positive semidefinite."""
+    """Fields (P, T, count) with law N(omega, V), independent over tokens; V positive semidefinite.
+
+    The root is the symmetric one: any other depends on the signs of eigenvectors, and on their choice where eigenvalues
+    coincide, which differ from processor to processor; and with them would all that is drawn here.
+    """
     values, vectors = np.linalg.eigh(V)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     noise = rng.standard_normal((*omega.shape, count))
     return omega[:, :, None] + np.einsum("pq,qts->pts", root, noise)
 

@@ -23,14 +23,15 @@ LATENT: dict[str, Callable[[np.ndarray], np.ndarray]] = {LINE: np.sinh, SCALE: n
 # How near Z must be (relative), and how many times rounding alone may move the nearest sheet for that to be why it is
 # not; jitters of the coordinates that show it, and their relative size.
 _SAME, _ROUNDED, _JITTERS, ULP = 1e-5, 1e3, 8, 4 * np.finfo(float).eps
-# Left out: fields where the link is bent so much that rounding and differences tell little, and larger ones.
-_COND, FAR = 1e4, 1e3
+# Left out: fields where the link is bent so much that rounding and differences tell little, or moves so much less than
+# at so many usual ones; and larger ones.
+_COND, FAR, _USUAL = 1e4, 1e3, 64
 # Share of the fields that rounding may leave without a verdict.
 _MOST_UNJUDGED = 0.5
 # Starts of a search, those followed further, steps of each, gaps that count as infinite, step of differences; spreads of
-# the starts round by round, with twice as many for the fields that the last one did not meet.
+# the starts round by round, with twice as many for the fields (at most so many) that the last one did not meet.
 _STARTS, _FOLLOWED, _STEPS, _HUGE, _DIFFERENCE = 128, 4, 40, 1e6, 1e-6
-_SPREADS = (1.0, 2.0, 0.5, 1.4, 2.0, 1.0)
+_SPREADS, _LEFT = (1.0, 2.0, 0.5, 1.4, 2.0, 1.0), 8
 # Points that one call of ``solve`` is given.
 _CHUNK = 16384
 
@@ -80,10 +81,25 @@ def coverage(link: LinkFunction, chart: LevelSet, count: int, seed: int = 11) ->
 
 
 def steady(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> np.ndarray:
-    """(n,) whether rounding leaves output and fields Z (n, P, T) alone: near singular mixing and far out it does not."""
+    """(n,) whether rounding leaves output and fields Z (n, P, T) alone.
+
+    It does not where mixing is nearly singular, far out, and where sheets meet: there the link hardly moves, and no
+    digits of the fields are left in the output.
+    """
     if not chart.dimension or not len(Z):
         return np.ones(len(Z), dtype=bool)
-    return np.isfinite(log_normal(link, chart, Z)) & (np.abs(Z).max(axis=(1, 2)) <= FAR)
+    usual = np.random.default_rng(23).standard_normal((_USUAL, link.fields, link.tokens))
+    smallest = _sizes(link, chart, np.concatenate([usual, Z]))[:, -1]
+    moves = smallest[_USUAL:] > np.nanmedian(smallest[:_USUAL]) / _COND
+    return moves & np.isfinite(log_normal(link, chart, Z)) & (np.abs(Z).max(axis=(1, 2)) <= FAR)
+
+
+def _sizes(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> np.ndarray:
+    """(n, K): the singular values of df/dZ that are not zero, largest first; NaN where there is none."""
+    J = jacobian(link.of_entries, Z.reshape(len(Z), -1), np.arange(link.fields * link.tokens))[1]
+    good = np.isfinite(J).all(axis=(1, 2))
+    sizes = np.linalg.svd(np.where(good[:, None, None], J, 0.0), compute_uv=False)[:, : chart.dimension]
+    return np.where(good[:, None], sizes, np.nan)
 
 
 def log_normal(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> np.ndarray:
@@ -185,8 +201,11 @@ class _Asked:
         """(met (n,), lost (n,)) by searches, with new starts for those that were not met."""
         n, d = len(self.Z), len(self.chart.latents)
         best, x = np.full(n, np.inf), np.zeros((n, d))
+        left = np.arange(n)
         for number, spread in enumerate(_SPREADS):
-            left = np.flatnonzero(best > self.near)
+            # A few that are lost are enough for a verdict; the others are left open.
+            left = left[best[left] > self.near[left]]
+            left = left if number == 0 else left[:_LEFT]
             if not left.size:
                 break
             start = ndtri(qmc.Sobol(d, rng=np.random.default_rng(13 + number)).random(_STARTS << number))
@@ -194,7 +213,8 @@ class _Asked:
             better = away < best[left]
             best[left[better]], x[left[better]] = away[better], at[better]
         met = best <= self.near
-        return met, self._judged(met, np.arange(n), x, best)
+        lost = self._judged(met, np.arange(n), x, best)
+        return met, lost & np.isin(np.arange(n), left)
 
     def _judged(self, met: np.ndarray, which: np.ndarray, x: np.ndarray, best: np.ndarray) -> np.ndarray:
         """Fields not met whose gap is more than rounding makes of it: that is seen by moving what the chart is told."""
