@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.around import log_constant, spread_of, weak_beside
+from smisym.axes import canonical
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Unfolding
 from smisym.charts.coverage import read_coordinates
 from smisym.image import Image, Spot, solve_small
@@ -293,6 +294,7 @@ def _missed(measure: AroundImage, fields: OnFields, spot: Spot, modes: Modes, ma
     take = np.arange(S)[:, None]
     J = np.where(np.isfinite(modes.jacobian[take, chosen]), modes.jacobian[take, chosen], 0.0)
     _, size, right = np.linalg.svd(J, full_matrices=n > J.shape[2])
+    right = np.swapaxes(canonical(np.swapaxes(right, -1, -2)), -1, -2)
     step = right[..., :K, :] / np.sqrt(1 + size[..., :K, None] ** 2)  # (S, count, K, n)
     w = _REACH * normals(K, _LOOKS * K)
     x = modes.x[take, chosen][..., None] + np.einsum("skji,jm->skim", step, w)  # (S, count, n, m)

@@ -124,7 +124,7 @@ def _attention(u: np.ndarray, layer: Layer) -> np.ndarray:
 
 def _readable(y: np.ndarray, layer: Layer) -> np.ndarray:
     """The output in coordinates that keep small entries visible; any smooth coordinates serve."""
-    return y if layer.linear else np.log(y)
+    return y if layer.linear else np.log(np.maximum(y, 1e-300))
 
 
 def by_importance(

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "smisym"
 
 # Every module in the order in which data walks through them: each may import only what stands above it.
 ORDER = [
-    "errors", "edge", "derivation", "symbols", "expressions", "expression_text", "architecture", "smi", "program",
+    "errors", "axes", "edge", "derivation", "symbols", "expressions", "expression_text", "architecture", "smi", "program",
     "core", "unroll", "statistic", "files", "io", "solution", "large_depth", "network", "link", "rank", "symmetry",
     "charts.base",
     "charts.coverage", "charts.checking", "charts.matching", "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention",
