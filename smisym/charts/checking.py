@@ -58,7 +58,7 @@ class Effort:
         d = len(chart.latents)
         if not d:
             return max(32, min(self.direct, self.numbers // chart.branches))
-        return max(8, min(self.searched, self.numbers // (256 * chart.branches * (1 + d) ** 2)))
+        return max(2, min(self.searched, self.numbers // (256 * chart.branches * (1 + d) ** 2)))
 
 
 # A chart of a registered rule takes seconds (many sheets and latent coordinates: a minute); our own, which tests hold

@@ -13,6 +13,8 @@ from smisym.symbols import SCORE
 
 # Doublings of the bracket that scores are sought in, and halvings down to rounding.
 _DOUBLINGS, _BISECTIONS = 40, 100
+# Powers, and multiples of the score in exponents, up to which sympy is asked for an inverse.
+_DEGREE = 4
 _GRID = np.linspace(-30.0, 30.0, 2001)
 
 
@@ -33,6 +35,8 @@ def inverse_activation(expression: sp.Expr) -> Callable[[np.ndarray], np.ndarray
 def _solved(expression: sp.Expr, forward: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     """The inverse in closed form, where sympy finds it and it takes scores back to themselves."""
     value = sp.Symbol("y", real=True)
+    if _is_dear(expression):
+        return None
     try:
         solutions = sp.solve(expression - value, SCORE)
     except NotImplementedError:
@@ -47,6 +51,18 @@ def _solved(expression: sp.Expr, forward: Any) -> Callable[[np.ndarray], np.ndar
         if np.allclose(again, inside, rtol=1e-6, atol=1e-6):
             return _polished(forward, backward)
     return None
+
+
+def _is_dear(expression: sp.Expr) -> bool:
+    """Whether sympy would take minutes: exp(100 s) = y is to it a polynomial of degree 100 in exp(s), with all its roots.
+
+    Bisection needs no closed form.
+    """
+    powers = [e.exp for e in expression.atoms(sp.Pow, sp.exp) if e.has(SCORE)]
+    dear = any(abs(p) > _DEGREE for power in powers for p in sp.sympify(power).as_coefficients_dict().values())
+    hyperbolic = expression.atoms(sp.sinh, sp.cosh, sp.tanh, sp.coth)
+    inner = [f.args[0].as_coefficients_dict().values() for f in hyperbolic]
+    return dear or any(abs(p) > _DEGREE for values in inner for p in values)
 
 
 def _polished(forward: Any, backward: Any) -> Callable[[np.ndarray], np.ndarray]:
