@@ -19,6 +19,7 @@ from smisym.program import Program
 from smisym.rank import JacobianRanks, jacobian_rank
 from smisym.smi import SMI
 from smisym.symmetry import Symmetry, find_symmetry
+from smisym.symmetry_check import check_symmetry
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,6 +120,7 @@ def compile(architecture: Architecture | SMI | Program) -> Model:
     check_varies(link)
     declared = None if isinstance(architecture, Program) else architecture
     symmetry = find_symmetry(link, derivation)
+    check_symmetry(link, symmetry)
     through = isinstance(declared, Architecture) and declared.statistic == "gaussian"
     if through:
         record_statistic(link, derivation)

@@ -71,9 +71,10 @@ def attention_matrices(link: LinkFunction) -> LevelSet | Refusal:
     for head in heads:
         if program.depends_on(head.mixing, [field for h in heads for field in h.fields]):
             return Refusal("the mixing before the last layer depends on the fields of the last layer")
-        for factor in square_factors(head.mixing, program.definitions):
-            if generic_determinant(program, factor) < mpmath.mpf(10) ** -300:
-                return Refusal(f"the mixing matrix {factor} is singular: it cannot be inverted")
+    # Heads that share the embedding share their mixing: each factor once.
+    for factor in dict.fromkeys(f for head in heads for f in square_factors(head.mixing, program.definitions)):
+        if generic_determinant(program, factor) < mpmath.mpf(10) ** -300:
+            return Refusal(f"the mixing matrix {factor} is singular: it cannot be inverted")
     sheets = math.prod(head.inverse.branches for head in heads)
     if sheets > _SHEETS:
         raise InputError(

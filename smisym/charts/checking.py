@@ -40,31 +40,37 @@ class Effort:
     """How much is checked: outputs whose level sets are measured, and fields that must lie on a sheet.
 
     direct: fields where nothing has to be searched for; searched: where latent coordinates have to be.  numbers: a bound
-    on what is computed, over sheets and derivatives, to which these are cut for charts with many.  refused: share of the
-    outputs that coordinates may refuse.
+    on what is computed, over sheets and derivatives, to which these are cut for charts with many.  latents: no search for
+    more latent coordinates than these.  refused: share of the outputs that coordinates may refuse.
     """
 
     outputs: int
     direct: int
     searched: int
     numbers: int
+    latents: int
     refused: float
 
     def level_sets(self, link: LinkFunction, chart: LevelSet) -> int:
         entries = link.fields * link.tokens
-        return max(4, min(self.outputs, self.numbers // (chart.branches * _POINTS * entries**2)))
+        return max(2, min(self.outputs, self.numbers // (chart.branches * _POINTS * entries**2)))
+
+    def points(self, link: LinkFunction) -> int:
+        return int(max(16, self.numbers // (link.fields * link.tokens) ** 2))
 
     def fields(self, chart: LevelSet) -> int:
         d = len(chart.latents)
         if not d:
             return max(32, min(self.direct, self.numbers // chart.branches))
+        if d > self.latents:
+            return 0
         return max(2, min(self.searched, self.numbers // (256 * chart.branches * (1 + d) ** 2)))
 
 
 # A chart of a registered rule takes seconds (many sheets and latent coordinates: a minute); our own, which tests hold
 # against the link as thoroughly, a fraction of a second; they refuse outputs that saturated, saying so when asked.
-THOROUGH = Effort(outputs=256, direct=4096, searched=1024, numbers=1 << 22, refused=0.05)
-QUICK = Effort(outputs=16, direct=256, searched=32, numbers=1 << 17, refused=1.0)
+THOROUGH = Effort(outputs=256, direct=4096, searched=1024, numbers=1 << 22, latents=32, refused=0.05)
+QUICK = Effort(outputs=16, direct=256, searched=32, numbers=1 << 17, latents=8, refused=1.0)
 
 
 def check_chart(name: str, link: LinkFunction, chart: LevelSet, effort: Effort) -> tuple[tuple[str, str], ...]:
@@ -73,8 +79,9 @@ def check_chart(name: str, link: LinkFunction, chart: LevelSet, effort: Effort) 
     What rounding alone may have done (nearly singular mixing, saturated outputs) is no verdict: those points are left
     out, and where too few remain the statement is left out as well.
     """
-    held = _held(link, chart, effort.level_sets(link, chart))
-    return _verdict(name, held) + check_coverage(name, link, chart, effort.fields(chart), effort.refused)
+    held = _held(link, chart, effort.level_sets(link, chart), effort.points(link))
+    fields = effort.fields(chart)
+    return _verdict(name, held) + (check_coverage(name, link, chart, fields, effort.refused) if fields else ())
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ class _Held:
     spreads: np.ndarray
 
 
-def _held(link: LinkFunction, chart: LevelSet, outputs: int) -> _Held:
+def _held(link: LinkFunction, chart: LevelSet, outputs: int, most: int) -> _Held:
     rng = np.random.default_rng(7)
     P, T, d = link.fields, link.tokens, len(chart.latents)
     truth = rng.standard_normal((outputs, P, T))
@@ -108,6 +115,8 @@ def _held(link: LinkFunction, chart: LevelSet, outputs: int) -> _Held:
     log_weight = _log_weights(sheets, chart, x)
     there = np.isfinite(log_weight) & np.isfinite(Z).all(axis=(2, 3)) & (np.abs(Z).max(axis=(2, 3)) <= FAR)
     there &= _still(link, chart, x, u, error, Z, rng)
+    many = np.flatnonzero(there)
+    there.ravel()[rng.permutation(many)[most:]] = False
     normal = np.full(there.shape, np.nan)
     normal[there] = log_normal(link, chart, Z[there])
     there &= np.isfinite(normal)
