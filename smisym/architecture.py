@@ -241,7 +241,7 @@ def _integer(what: str, value: object, least: int, most: int | None = None) -> i
     allowed = f"an integer >= {least}" + ("" if most is None else f", at most {most}")
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InputError(what, value, allowed, f"give {what} as a whole number, unquoted")
-    if most is not None and value > most:
+    if most is not None and int(value) > most:
         raise InputError(what, value, allowed, f"give {what} of {most} or less: larger ones take hours to compile")
     return int(value)
 

@@ -1,7 +1,7 @@
 """Orthonormal bases that do not depend on the machine.
 
-An eigenvector has two signs, and which one linear algebra returns differs from processor to processor.  Where a basis is
-more than a way to a matrix (points are laid out along it), its signs are fixed here.
+An eigenvector has two signs, and which one linear algebra returns differs from processor to processor.  Where a basis
+is more than a way to a matrix (points are laid out along it), its signs are fixed here.
 """
 
 from __future__ import annotations

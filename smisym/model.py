@@ -135,8 +135,8 @@ def compile(architecture: Architecture | SMI | Program) -> Model:
 
 
 CALIBRATED = (
-    "The chart is of a registered rule: that its sheets hold all probability is seen in the posteriors themselves, which "
-    "must agree on average with the fields that the outputs were made from."
+    "The chart is of a registered rule: that its sheets hold all probability is seen in the posteriors themselves, "
+    "which must agree on average with the fields that the outputs were made from."
 )
 
 

@@ -42,7 +42,9 @@ def draw(omega: np.ndarray, V: np.ndarray, count: int, rng: np.random.Generator)
     """
     values, vectors = np.linalg.eigh(V)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    noise = rng.standard_normal((*omega.shape, count))
+    # Rows of noise go to the fields in the order of their variances.
+    rank = np.argsort(np.argsort(np.diag(V), kind="stable"), kind="stable")
+    noise = rng.standard_normal((*omega.shape, count))[rank]
     return omega[:, :, None] + np.einsum("pq,qts->pts", root, noise)
 
 

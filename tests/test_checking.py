@@ -214,7 +214,7 @@ def test_coordinates_that_refuse_outputs_are_refused(ruled: Callable[[Any], None
         return good.coordinates(observation)
 
     ruled(lambda _: dataclasses.replace(good, coordinates=coordinates))
-    with pytest.raises(InputError, match="coordinates that refuse .* outputs of random fields"):
+    with pytest.raises(InputError, match=r"coordinates that refuse .* outputs of random fields"):
         smisym.compile(BY_ITS_EXPONENTIAL)
 
 

@@ -33,7 +33,7 @@ def test_too_large_a_declaration_is_refused(name: str) -> None:
 
 
 def test_too_many_sheets_are_refused() -> None:
-    with pytest.raises(InputError, match="1048576 sheets.*at most 1024 sheets: 10 heads.*To fix: declare noise"):
+    with pytest.raises(InputError, match=r"1048576 sheets.*at most 1024 sheets: 10 heads.*To fix: declare noise"):
         smisym.compile(Architecture(2, (Attention(heads=20),)))
 
 

@@ -28,8 +28,8 @@ _SAME, _ROUNDED, _JITTERS, ULP = 1e-5, 1e3, 8, 4 * np.finfo(float).eps
 _COND, FAR, _USUAL = 1e4, 1e3, 64
 # Share of the fields that rounding may leave without a verdict.
 _MOST_UNJUDGED = 0.5
-# Starts of a search, those followed further, steps of each, gaps that count as infinite, step of differences; spreads of
-# the starts round by round, with twice as many for the fields (at most so many) that the last one did not meet.
+# Starts of a search, those followed further, steps of each, gaps that count as infinite, step of differences; spreads
+# of the starts round by round, with twice as many for the fields (at most so many) that the last one did not meet.
 _STARTS, _FOLLOWED, _STEPS, _HUGE, _DIFFERENCE = 128, 4, 40, 1e6, 1e-6
 _SPREADS, _LEFT = (1.0, 2.0, 0.5, 1.4, 2.0, 1.0), 8
 # Points that one call of ``solve`` is given.

@@ -54,7 +54,7 @@ def _solved(expression: sp.Expr, forward: Any) -> Callable[[np.ndarray], np.ndar
 
 
 def _is_dear(expression: sp.Expr) -> bool:
-    """Whether sympy would take minutes: exp(100 s) = y is to it a polynomial of degree 100 in exp(s), with all its roots.
+    """Whether sympy would take minutes: exp(100 s) = y is to it a polynomial of degree 100 in exp(s).
 
     Bisection needs no closed form.
     """
