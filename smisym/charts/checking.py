@@ -40,8 +40,8 @@ class Effort:
     """How much is checked: outputs whose level sets are measured, and fields that must lie on a sheet.
 
     direct: fields where nothing has to be searched for; searched: where latent coordinates have to be.  numbers: a
-    bound on what is computed, over sheets and derivatives, to which these are cut for charts with many.  latents: no search
-    for more latent coordinates than these.  refused: share of the outputs that coordinates may refuse.
+    bound on what is computed, over sheets and derivatives, to which these are cut for charts with many.  latents: no
+    search for more latent coordinates than these.  refused: share of the outputs that coordinates may refuse.
     """
 
     outputs: int
