@@ -124,7 +124,7 @@ def _held(link: LinkFunction, chart: LevelSet, outputs: int, most: int) -> _Held
     with np.errstate(all="ignore"):
         raw = link.raw(truth)[which // _POINTS]
         changes = np.abs(link.raw(Z[there]) - raw) / (1 + np.abs(raw)) if len(who) else np.empty(0)
-    if chart.shared:  # sheets that share points have weights that only add up to those of the surface
+    if chart.shared or chart.pieces:  # sheets that share points have weights that only add up to those of the surface
         return _Held(changes, np.empty(0))
     along = _along(link, chart, x, u, sheets, there)
     values = np.where(there & np.isfinite(along), log_weight - along + normal, np.nan).reshape(-1, N, _POINTS)
@@ -136,7 +136,7 @@ def _held(link: LinkFunction, chart: LevelSet, outputs: int, most: int) -> _Held
 
 def _check_count(link: LinkFunction, chart: LevelSet, coordinates: int) -> None:
     count = coordinates + chart.directions
-    if not chart.shared and count != link.fields * link.tokens - chart.dimension:
+    if not (chart.shared or chart.pieces) and count != link.fields * link.tokens - chart.dimension:
         raise InputError(
             "chart",
             f"{count} coordinates and {chart.dimension} numbers of the output",
