@@ -35,6 +35,10 @@ STATISTICS = ("exact", "gaussian")
 LEAST_NOISE = 1e-20
 # Largest positional score: scores of size one keep ten digits beside it.
 MOST_POSITION = 1e6
+# Largest declarations, by what compiles within a minute or so (2 cores of 2021): rank, heads, layers (many more where
+# they are one limit), tokens that a table of masks is made for, rows of Z and entries of Z, and inverse temperature.
+MAX_RANK, MAX_HEADS, MAX_LAYERS, MAX_LIMIT_LAYERS, MAX_SEQUENCE = 32, 48, 48, 100_000, 1024
+MAX_ROWS, MAX_FIELD_ENTRIES, MAX_BETA = 48, 128, 1e100
 # Scores at which an activation is tried, of either sign, and the size up to which it must not even overflow.
 _SCORES = np.geomspace(1e-6, 30.0, 200)
 _USUAL = 3.0
@@ -91,12 +95,12 @@ class Attention:
     position: Table | None = None
 
     def __post_init__(self) -> None:
-        _put(self, "rank", _integer("rank", self.rank, 1))
+        _put(self, "rank", _integer("rank", self.rank, 1, MAX_RANK))
         _put(self, "skip", _real("skip", self.skip, "a finite number >= 0", lower=0.0))
         _put(self, "activation", _activation(self.activation))
-        _put(self, "beta", _real("beta", self.beta, "a finite number > 0", above=0.0))
+        _put(self, "beta", _real("beta", self.beta, f"a number > 0, at most {MAX_BETA:g}", above=0.0, upper=MAX_BETA))
         _put(self, "tied", _flag("tied", self.tied))
-        _put(self, "heads", _integer("heads", self.heads, 1))
+        _put(self, "heads", _integer("heads", self.heads, 1, MAX_HEADS))
         _put(self, "readout", _readout(self.readout, self.heads))
         _put(self, "scale", _scale(self.scale, self.rank))
         _put(self, "mask", _mask(self.mask))
@@ -165,7 +169,7 @@ class Architecture:
     statistic: str = "exact"
 
     def __post_init__(self) -> None:
-        _put(self, "tokens", _integer("tokens", self.tokens, 2))
+        _put(self, "tokens", _integer("tokens", self.tokens, 2, MAX_SEQUENCE))
         _put(self, "layers", _layers(self.layers))
         _put(self, "output", _choice("output", self.output, OUTPUTS))
         _put(self, "noise", _noise(self.noise))
@@ -179,6 +183,7 @@ class Architecture:
         _check_heads(self)
         _check_combine(self)
         _check_limit(self)
+        _check_size(self)
 
     def __repr__(self) -> str:
         rest = "".join(f"    {text},\n" for text in _changed(self, skip=("tokens", "layers")))
@@ -231,14 +236,25 @@ def _changed(declaration: Any, skip: tuple[str, ...] = ()) -> list[str]:
     return [f"{f.name}={value!r}" for f, value in pairs if value != f.default]
 
 
-def _integer(what: str, value: object, least: int) -> int:
+def _integer(what: str, value: object, least: int, most: int | None = None) -> int:
     # bool is an Integral in Python; as a count it is a slip.
+    allowed = f"an integer >= {least}" + ("" if most is None else f", at most {most}")
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise InputError(what, value, f"an integer >= {least}", f"give {what} as a whole number, unquoted")
+        raise InputError(what, value, allowed, f"give {what} as a whole number, unquoted")
+    if most is not None and int(value) > most:
+        raise InputError(what, value, allowed, f"give {what} of {most} or less: larger ones take hours to compile")
     return int(value)
 
 
-def _real(what: str, value: object, allowed: str, *, lower: float = -math.inf, above: float = -math.inf) -> float:
+def _real(
+    what: str,
+    value: object,
+    allowed: str,
+    *,
+    lower: float = -math.inf,
+    above: float = -math.inf,
+    upper: float = math.inf,
+) -> float:
     fix = f"give {what} as a number in that range"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InputError(what, value, allowed, fix)
@@ -246,7 +262,7 @@ def _real(what: str, value: object, allowed: str, *, lower: float = -math.inf, a
         number = float(value)
     except OverflowError:
         raise InputError(what, value, allowed, fix) from None
-    if not (math.isfinite(number) and number >= lower and number > above):
+    if not (math.isfinite(number) and number >= lower and number > above and number <= upper):
         raise InputError(what, value, allowed, fix)
     return number + 0.0  # -0.0 becomes 0.0: equal declarations must have one digest
 
@@ -277,10 +293,12 @@ def _flag(what: str, value: object) -> bool:
 
 
 def _layers(value: object) -> tuple[Attention, ...]:
-    allowed = "a sequence of at least one Attention"
+    allowed = f"a sequence of at least one Attention, at most {MAX_LIMIT_LAYERS}"
     if isinstance(value, Attention) or not isinstance(value, Iterable):
         raise InputError("layers", value, allowed, "write layers=(Attention(), ...), first layer first")
-    layers = tuple(value)
+    layers = tuple(itertools.islice(value, MAX_LIMIT_LAYERS + 1))
+    if len(layers) > MAX_LIMIT_LAYERS:
+        raise InputError("layers", "more than that many", allowed, 'declare fewer, or limit="ode" with larger readouts')
     if not layers:
         raise InputError("layers", value, allowed, "declare at least one layer")
     for number, layer in enumerate(layers, start=1):
@@ -412,6 +430,26 @@ def _check_tables(layer: Attention, number: int, tokens: int) -> None:
                 "at least one True in every row",
                 f"let token {row} attend to some token, itself for example",
             )
+
+
+def _check_size(architecture: Architecture) -> None:
+    """Refuse at once what would take hours to compile, or more memory than there is."""
+    tokens, layers = architecture.tokens, architecture.layers
+    shown = layers[-1:] if architecture.limit == "ode" else layers
+    if len(shown) > MAX_LAYERS:
+        raise InputError(
+            "layers", f"{len(shown)} layers", f"at most {MAX_LAYERS}", 'declare fewer layers, or limit="ode"'
+        )
+    rows = sum(layer.rank * layer.heads * (1 if layer.tied else 2) for layer in shown)
+    most = min(MAX_ROWS, max(1, MAX_FIELD_ENTRIES // tokens))
+    if rows > most and tokens <= MAX_FIELD_ENTRIES:
+        raise InputError(
+            "layers",
+            f"{rows} rows of Z (rank times heads, twice where untied, over all layers) on {tokens} tokens",
+            f"at most {most} rows on so many tokens",
+            "declare fewer layers, heads or a lower rank"
+            + ("" if architecture.limit else ', or limit="ode" for many equal layers'),
+        )
 
 
 def _check_heads(architecture: Architecture) -> None:

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.around import log_constant, spread_of, weak_beside
+from smisym.axes import canonical
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Unfolding
-from smisym.errors import InputError
+from smisym.charts.coverage import read_coordinates
 from smisym.image import Image, Spot, solve_small
 from smisym.link import LinkFunction, Observation
 from smisym.measure import CavityOfFields, OnFields, Whitened, cavity_of_fields, entries_of, layout
@@ -130,7 +131,8 @@ class OnImage(Whitened):
         Z, there = self.image.lift(self.spot, owner, flat)
         Z[~there] = self.spot.Z[owner[~there]]
         observed = self.link.observe(Z.reshape(len(Z), self.link.fields, self.tokens))
-        u, read = read_coordinates(self.level_set, observed)
+        found, read = read_coordinates(self.level_set, observed)
+        u = found.values
         measure = log_measure(self.level_set, self.image, self.spot.frame[owner], Z, u)
         r, log_weight, along = self.on_sheets(index, x[: self.others], [column.reshape(shape) for column in u.T])
         misfit = observed.y.reshape(len(Z), -1) - self.y[owner]
@@ -142,20 +144,6 @@ class OnImage(Whitened):
 
 
 # ------------------------------------------------------------------------------------------------------- the measure
-
-
-def read_coordinates(level_set: LevelSet, observed: Observation) -> tuple[np.ndarray, np.ndarray]:
-    """The chart's coordinates (N, n) of outputs in the image, and where it could read them (rounding may forbid it)."""
-    try:
-        return level_set.coordinates(observed).values, np.ones(len(observed), dtype=bool)
-    except InputError:
-        if len(observed) == 1:
-            return np.full((1, 1), np.nan), np.zeros(1, dtype=bool)
-    half = len(observed) // 2
-    parts = [read_coordinates(level_set, observed[part]) for part in (slice(0, half), slice(half, None))]
-    width = max(values.shape[1] for values, _ in parts)
-    values = np.concatenate([np.broadcast_to(v, (len(v), width)) for v, _ in parts])
-    return values, np.concatenate([good for _, good in parts])
 
 
 def log_measure(level_set: LevelSet, image: Image, frame: np.ndarray, Z: np.ndarray, u: np.ndarray) -> np.ndarray:
@@ -179,7 +167,7 @@ def _log_slope(level_set: LevelSet, image: Image, frame: np.ndarray, Z: np.ndarr
         for step, weight in _DIFFERENCES:
             moved = np.nan_to_num(Z + step * _STEP * unit)
             observed = image.link.observe(moved.reshape(len(Z), image.link.fields, -1))
-            slope[:, :, k] += weight * read_coordinates(level_set, observed)[0]
+            slope[:, :, k] += weight * read_coordinates(level_set, observed)[0].values
     return log_abs_det(slope / _STEP) + np.log(size).sum(axis=1)
 
 
@@ -306,6 +294,7 @@ def _missed(measure: AroundImage, fields: OnFields, spot: Spot, modes: Modes, ma
     take = np.arange(S)[:, None]
     J = np.where(np.isfinite(modes.jacobian[take, chosen]), modes.jacobian[take, chosen], 0.0)
     _, size, right = np.linalg.svd(J, full_matrices=n > J.shape[2])
+    right = np.swapaxes(canonical(np.swapaxes(right, -1, -2)), -1, -2)
     step = right[..., :K, :] / np.sqrt(1 + size[..., :K, None] ** 2)  # (S, count, K, n)
     w = _REACH * normals(K, _LOOKS * K)
     x = modes.x[take, chosen][..., None] + np.einsum("skji,jm->skim", step, w)  # (S, count, n, m)
@@ -323,7 +312,8 @@ def _missed(measure: AroundImage, fields: OnFields, spot: Spot, modes: Modes, ma
     gap = image.link(np.nan_to_num(again).reshape(shape)) - image.link(Z.reshape(shape))
     found &= (gap.reshape(len(Z), -1) ** 2).sum(axis=1) <= _SAME**2 * image.link.noise
     # Nor is anything of use where the chart cannot read the output, or has no measure there.
-    u, read = read_coordinates(measure.level_set, image.link.observe(np.nan_to_num(again).reshape(shape)))
+    coordinates, read = read_coordinates(measure.level_set, image.link.observe(np.nan_to_num(again).reshape(shape)))
+    u = coordinates.values
     found &= read & np.isfinite(log_measure(measure.level_set, image, spot.frame[owner], again, u))
     share = np.exp(log_f - log_f.max(axis=0))[where, owner]
     total, lost = (np.bincount(owner, k, minlength=S) for k in (share, share * ~found))

@@ -31,6 +31,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from smisym.axes import canonical
 from smisym.charts import LevelSet
 from smisym.charts.base import Arrays, Coordinates
 from smisym.link import LinkFunction, Observation
@@ -196,6 +197,7 @@ class CavityOfSum:
         statistic, rest = measure.statistic, list(measure.rest)
         found = _cumulants(statistic, omega, V)
         values, vectors = np.linalg.eigh(found.cov)
+        vectors = canonical(vectors)
         varies = values > _RANK * values[:, -1:]
         size = np.sqrt(np.where(varies, values, 0.0))
         root = vectors * size[:, None, :]

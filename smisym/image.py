@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smisym.axes import canonical
 from smisym.errors import InputError
 from smisym.link import LinkFunction
 from smisym.numeric import Surface
@@ -76,7 +77,7 @@ class Image:
         value, J = self.jet(Z)
         good = np.isfinite(J).all(axis=(1, 2))
         left, size, _ = np.linalg.svd(np.where(good[:, None, None], J, 0.0), full_matrices=False)
-        frame = left[:, :, : self.rank]
+        frame = canonical(left[:, :, : self.rank])
         slope = np.swapaxes(frame, 1, 2) @ J
         good &= size[:, self.rank - 1] > 1e-12 * size[:, 0]
         back = np.full((len(Z), Z.shape[1], self.rank), np.nan)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.architecture import Architecture
+from smisym.calibration import check_calibration
 from smisym.channel import Channel
 from smisym.charts import LevelSet, find_level_set, record_refusals
-from smisym.derivation import Derivation
+from smisym.derivation import Derivation, Step
 from smisym.edge import check_generator, check_rows
 from smisym.errors import InputError, NoChartError
 from smisym.integration import choose_measure, record_channel, record_statistic
@@ -18,6 +19,7 @@ from smisym.program import Program
 from smisym.rank import JacobianRanks, jacobian_rank
 from smisym.smi import SMI
 from smisym.symmetry import Symmetry, find_symmetry
+from smisym.symmetry_check import check_symmetry
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,6 +120,7 @@ def compile(architecture: Architecture | SMI | Program) -> Model:
     check_varies(link)
     declared = None if isinstance(architecture, Program) else architecture
     symmetry = find_symmetry(link, derivation)
+    check_symmetry(link, symmetry)
     through = isinstance(declared, Architecture) and declared.statistic == "gaussian"
     if through:
         record_statistic(link, derivation)
@@ -125,7 +128,16 @@ def compile(architecture: Architecture | SMI | Program) -> Model:
     measure = choose_measure(link, level_set, symmetry, derivation, through=through)
     channel = Channel(link, measure)
     record_channel(channel, level_set, derivation)
+    if level_set is not None and level_set.registered:
+        checks = check_calibration(level_set.rule, channel)
+        derivation.add(Step("channel", "Posteriors on the chart", CALIBRATED, checks=checks))
     return Model(declared, link, symmetry, level_set, channel, derivation)
+
+
+CALIBRATED = (
+    "The chart is of a registered rule: that its sheets hold all probability is seen in the posteriors themselves, "
+    "which must agree on average with the fields that the outputs were made from."
+)
 
 
 def _level_set(link: LinkFunction, derivation: Derivation) -> LevelSet | None:

@@ -23,6 +23,8 @@ from smisym.large_depth import limiting_mixing
 from smisym.program import Assign, Elementwise, Program, RowHardmax, RowSoftmax
 from smisym.unroll import MAX_TOKENS
 
+# Rows of Z up to which the recursion is written entry by entry: beyond, nobody reads it and sympy takes minutes.
+_READABLE_ROWS = 24
 PAPER = "arXiv 2502.00901, eqs 2-7 and appendix A"
 
 
@@ -212,7 +214,8 @@ def record_architecture(architecture: Architecture, program: Program, derivation
             source=PAPER,
         )
     )
-    if tokens == 2 and not program.more_outputs and all(_readable(a.value) for a in program.assigns):
+    few = sum(int(symbol.shape[0]) for symbol in program.inputs) <= _READABLE_ROWS
+    if tokens == 2 and few and not program.more_outputs and all(_readable(a.value) for a in program.assigns):
         derivation.add(_explicit_step(program))
 
 

@@ -104,8 +104,10 @@ def weak_recovery(
         )
     omap = model if isinstance(model, OverlapMap) else None
     if omap is not None:
-        given = {"samples": (samples, None), "scrambles": (scrambles, SCRAMBLES), "seed": (seed, 0), "rtol": (rtol, None),
-                 "workers": (workers, None)}  # fmt: skip
+        given = {
+            "samples": (samples, None), "scrambles": (scrambles, SCRAMBLES), "seed": (seed, 0), "rtol": (rtol, None),
+            "workers": (workers, None),
+        }  # fmt: skip
         other = {name: value for name, (value, default) in given.items() if value != default}
         check_settings(other, tuple(given), given_map=True)
     if omap is None:

@@ -14,6 +14,7 @@ import numpy as np
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from smisym.axes import canonical
 from smisym.program import Assign, Program
 from smisym.unroll import Unroller
 
@@ -219,5 +220,5 @@ def _directions(kinds: tuple[Summands, ...], constant: np.ndarray, tokens: int) 
         varied.append(values[1:] - values[0])
         origin = origin + kind.factors.sum() * values[0]
     _, size, vectors = np.linalg.svd(np.concatenate(varied), full_matrices=False)
-    basis = vectors[size > _SAME * size[0]].T
+    basis = canonical(vectors[size > _SAME * size[0]].T)
     return origin - basis @ (basis.T @ origin), basis

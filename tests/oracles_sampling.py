@@ -35,10 +35,16 @@ class Estimate:
 
 
 def draw(omega: np.ndarray, V: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Fields (P, T, count) with law N(omega, V), independent over tokens; V positive semidefinite."""
+    """Fields (P, T, count) with law N(omega, V), independent over tokens; V positive semidefinite.
+
+    The root is the symmetric one: any other depends on the signs of eigenvectors, and on their choice where eigenvalues
+    coincide, which differ from processor to processor; and with them would all that is drawn here.
+    """
     values, vectors = np.linalg.eigh(V)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    noise = rng.standard_normal((*omega.shape, count))
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    # Rows of noise go to the fields in the order of their variances.
+    rank = np.argsort(np.argsort(np.diag(V), kind="stable"), kind="stable")
+    noise = rng.standard_normal((*omega.shape, count))[rank]
     return omega[:, :, None] + np.einsum("pq,qts->pts", root, noise)
 
 
@@ -120,7 +126,7 @@ def _attention(u: np.ndarray, layer: Layer) -> np.ndarray:
 
 def _readable(y: np.ndarray, layer: Layer) -> np.ndarray:
     """The output in coordinates that keep small entries visible; any smooth coordinates serve."""
-    return y if layer.linear else np.log(y)
+    return y if layer.linear else np.log(np.maximum(y, 1e-300))
 
 
 def by_importance(

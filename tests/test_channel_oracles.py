@@ -102,6 +102,25 @@ def test_two_layers_by_quadrature(case: Case, overlap: str) -> None:
     assert compared >= 2
 
 
+@pytest.mark.xfail(strict=True, reason="on thin curves the lattice states 1e-6 where its error is 4e-5")
+@pytest.mark.parametrize("name", ["L2-T2-beta3", "L2-T2-mixed"])
+def test_the_error_stated_on_thin_curves(name: str) -> None:
+    """Found when draws were made independent of the processor: other fields than those of the test above."""
+    case, model = CASES[name], compiled(name)
+    rng = np.random.default_rng([11, 2, 2])
+    variance = np.array([1.0, 1e-6])[:, None, None]
+    omega = np.sqrt(1 - variance) * rng.standard_normal((2, 2, 4))
+    Z = np.moveaxis(omega + np.sqrt(variance) * rng.standard_normal((2, 2, 4)), 2, 0)
+    omega, V = np.moveaxis(omega, 2, 0), np.diag(variance[:, 0, 0])
+    moments = model.channel.moments(model.observe(Z), omega, V, cov=True, rtol=1e-6, max_nodes=4_000_000)
+    for s in np.flatnonzero(moments.error <= 1e-6):
+        try:
+            exact = two_layers(scores_of_last_layer(Z[s], case.layers), omega[s], V, case.layers[0], tolerance=1e-11)
+        except ArithmeticError:
+            continue
+        assert distance(moments.g[s], exact.g, V) < 1e-5
+
+
 @pytest.mark.parametrize("overlap", ["last known", "first known", "nearly one"])
 def test_small_and_anisotropic_v_at_the_default_settings(overlap: str) -> None:
     case, model = CASES["L2-T2"], compiled("L2-T2")

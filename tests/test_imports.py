@@ -11,15 +11,18 @@ PACKAGE = Path(__file__).parent.parent / "smisym"
 
 # Every module in the order in which data walks through them: each may import only what stands above it.
 ORDER = [
-    "errors", "edge", "derivation", "symbols", "expressions", "expression_text", "architecture", "smi", "program",
+    "errors", "axes", "edge", "derivation", "symbols", "expressions", "expression_text", "architecture", "smi",
+    "program",
     "core", "unroll", "statistic", "files", "io", "solution", "large_depth", "network", "link", "rank", "symmetry",
+    "symmetry_check",
     "charts.base",
+    "charts.coverage",
     "charts.checking", "charts.matching", "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention",
     "charts.mixing", "charts.solving", "charts", "modes", "quadrature", "importance", "measure", "placing", "around",
-    "roots", "numeric", "image", "around_image", "central_limit", "channel", "integration", "model", "hermite",
-    "overlap_map", "sentinel", "fixed_point", "state_evolution", "growth", "curve", "over_outputs", "staircase", "stability",
-    "free_entropy", "prediction", "samples", "alignment", "gamp", "records", "progress", "cost",
-    "sweeping", "render.numbers", "render.outline",
+    "roots", "numeric", "image", "around_image", "central_limit", "channel", "calibration", "integration", "model",
+    "hermite", "overlap_map", "sentinel", "fixed_point", "state_evolution", "growth", "curve", "over_outputs",
+    "staircase", "stability", "free_entropy", "prediction", "samples", "alignment", "gamp", "records", "progress",
+    "cost", "sweeping", "render.numbers", "render.outline",
     "render.mathml", "render.markdown", "render.latex", "render.html", "render.files", "render.report", "render",
     "plot_parts", "plots", "shipped", "terminal", "wording", "analysis", "cli", "__main__", "",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ h^T = M^{-1} U, at the price of |det M|^{-1} for each row.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ from smisym.program import Elementwise, Program, RowSoftmax, generic_determinant
 from smisym.unroll import Unroller
 
 SOURCE = "arXiv 2502.00901, appendices A and E; the other entries of the catalogue are derived here"
+# Sheets of all heads together beyond which every posterior takes seconds.
+_SHEETS = 1024
 # (rank, tokens) at which tests hold an entry against the link, by (tied, softmax); linear scores and activations alike.
 TESTED = {
     (True, True): ((1, 2), (1, 3), (2, 2), (2, 3), (3, 2), (3, 4)),
@@ -68,9 +71,18 @@ def attention_matrices(link: LinkFunction) -> LevelSet | Refusal:
     for head in heads:
         if program.depends_on(head.mixing, [field for h in heads for field in h.fields]):
             return Refusal("the mixing before the last layer depends on the fields of the last layer")
-        for factor in square_factors(head.mixing, program.definitions):
-            if generic_determinant(program, factor) < mpmath.mpf(10) ** -300:
-                return Refusal(f"the mixing matrix {factor} is singular: it cannot be inverted")
+    # Heads that share the embedding share their mixing: each factor once.
+    for factor in dict.fromkeys(f for head in heads for f in square_factors(head.mixing, program.definitions)):
+        if generic_determinant(program, factor) < mpmath.mpf(10) ** -300:
+            return Refusal(f"the mixing matrix {factor} is singular: it cannot be inverted")
+    sheets = math.prod(head.inverse.branches for head in heads)
+    if sheets > _SHEETS:
+        raise InputError(
+            "heads",
+            f"{len(heads)} noiseless outputs, whose level set has {sheets} sheets",
+            f"at most {_SHEETS} sheets: {int(math.log2(_SHEETS))} heads of rank one",
+            'declare noise > 0, fewer heads, or combine="sum"',
+        )
     return _assemble(link, heads, unknown)
 
 

@@ -119,6 +119,11 @@ class LevelSet:
         rule does not say, and coordinates of the image are found numerically (:mod:`smisym.around_image`).  For these
         ``log_weight`` must be that of the whole level set where latent coordinates are small, on each sheet by itself,
         unless it is ``complete``.
+    pieces
+        Whether sheets differ in how many of their coordinates count (an output that is constant on some pieces): the
+        co-area formula, which is of one dimension, is then not asked for.
+    registered
+        Whether a rule of one's own found it (:func:`smisym.register_chart`); ``compile`` says so.
     steps
         The derivation, with what was verified.
     """
@@ -138,6 +143,8 @@ class LevelSet:
     shared: bool = False
     complete: bool = False
     unfolding: Unfolding | None = None
+    pieces: bool = False
+    registered: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import log_ndtr
 
+from smisym.axes import canonical, signed
 from smisym.charts.base import FLAT, Arrays, Coordinates, Unfolding
 from smisym.errors import InputError
 
@@ -163,8 +164,8 @@ class UntiedHead:
         if not self.orbit:
             return Coordinates(E.reshape(len(E), -1), rounding / np.abs(E).max(axis=(1, 2)))
         left, values, right = np.linalg.svd(E, full_matrices=False)
-        values = values[:, : self.rank]
-        A, C = left[:, :, : self.rank], np.swapaxes(right, 1, 2)[:, :, : self.rank] * values[:, None, :]
+        values, sign = values[:, : self.rank], signed(left)[:, None, : self.rank]
+        A, C = sign * left[:, :, : self.rank], np.swapaxes(right, 1, 2)[:, :, : self.rank] * sign * values[:, None, :]
         with np.errstate(divide="ignore", invalid="ignore"):
             error = np.where(values[:, -1] > 0, rounding / values[:, -1], np.inf)
         _check_rank(E, None, rounding, error, rebuilt=A @ np.swapaxes(C, 1, 2))
@@ -317,7 +318,7 @@ def _largest(gram: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The ``count`` largest eigenvalues (S, count), not below zero, and their vectors (S, T, count)."""
     values, vectors = np.linalg.eigh(gram)
     first = values.shape[1] - count
-    return np.maximum(values[:, first:], 0.0), vectors[:, :, first:]
+    return np.maximum(values[:, first:], 0.0), canonical(vectors[:, :, first:])
 
 
 def _check_symmetric(gram: np.ndarray, rounding: np.ndarray) -> None:

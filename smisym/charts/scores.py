@@ -13,6 +13,8 @@ from smisym.symbols import SCORE
 
 # Doublings of the bracket that scores are sought in, and halvings down to rounding.
 _DOUBLINGS, _BISECTIONS = 40, 100
+# Powers, and multiples of the score in exponents, up to which sympy is asked for an inverse.
+_DEGREE = 4
 _GRID = np.linspace(-30.0, 30.0, 2001)
 
 
@@ -33,6 +35,8 @@ def inverse_activation(expression: sp.Expr) -> Callable[[np.ndarray], np.ndarray
 def _solved(expression: sp.Expr, forward: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     """The inverse in closed form, where sympy finds it and it takes scores back to themselves."""
     value = sp.Symbol("y", real=True)
+    if _is_dear(expression):
+        return None
     try:
         solutions = sp.solve(expression - value, SCORE)
     except NotImplementedError:
@@ -45,8 +49,37 @@ def _solved(expression: sp.Expr, forward: Any) -> Callable[[np.ndarray], np.ndar
         with np.errstate(all="ignore"):
             again = np.broadcast_to(backward(forward(inside)), inside.shape)
         if np.allclose(again, inside, rtol=1e-6, atol=1e-6):
-            return lambda y: np.asarray(backward(y), dtype=float)
+            return _polished(forward, backward)
     return None
+
+
+def _is_dear(expression: sp.Expr) -> bool:
+    """Whether sympy would take minutes: exp(100 s) = y is to it a polynomial of degree 100 in exp(s).
+
+    Bisection needs no closed form.
+    """
+    powers = [e.exp for e in expression.atoms(sp.Pow, sp.exp) if e.has(SCORE)]
+    dear = any(abs(p) > _DEGREE for power in powers for p in sp.sympify(power).as_coefficients_dict().values())
+    hyperbolic = expression.atoms(sp.sinh, sp.cosh, sp.tanh, sp.coth)
+    inner = [f.args[0].as_coefficients_dict().values() for f in hyperbolic]
+    return dear or any(abs(p) > _DEGREE for values in inner for p in values)
+
+
+def _polished(forward: Any, backward: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """The closed inverse with the digits that it cancels given back: log((1 + y)/(1 - y)) has none where y is small."""
+
+    def undo(y: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            s = np.asarray(backward(y), dtype=float)
+            for _ in range(2):
+                step = 1e-5 * np.maximum(np.abs(s), np.abs(y))
+                slope = (forward(s + step) - forward(s - step)) / (2 * step)
+                new = s - (forward(s) - y) / slope
+                closer = np.abs(forward(new) - y) < np.abs(forward(s) - y)
+                s = np.where(closer, new, s)
+        return s
+
+    return undo
 
 
 def _bisected(forward: Any, y: np.ndarray, rising: bool) -> np.ndarray:

@@ -328,6 +328,7 @@ def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, s
         steps=_steps(sheets, outputs),
         latents=(FLAT,) * count,
         density=not discrete,
+        pieces=len({len(sheet.solved) for sheet in sheets}) > 1,
     )
 
 
