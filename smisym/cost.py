@@ -98,7 +98,5 @@ def _timed(omap: OverlapMap, q: float, count: int, nodes: int | None) -> tuple[f
     omega = q * Z + math.sqrt(q * (1 - q)) * other
     y = model.channel.sample(Z, rng)
     began = time.perf_counter()
-    found = model.channel.moments(
-        y, omega, (1 - q) * np.eye(model.fields), cov=True, rtol=omap.rtol, max_nodes=nodes
-    )
+    found = model.channel.moments(y, omega, (1 - q) * np.eye(model.fields), cov=True, rtol=omap.rtol, max_nodes=nodes)
     return time.perf_counter() - began, found.result

@@ -184,6 +184,41 @@ def solve(
     return _Solve(omap, r, alpha, lam, kicked, tol, correction).run(Q, known, max_steps)
 
 
+def put_back(omap: OverlapMap, r: int, point: Point, tol: float) -> np.ndarray:
+    """What is left of the equation at the overlap that a point reports: Newton's step there (P, P), in the unit of Q.
+
+    Solved or not, and however it was found.  Infinite where the map does not contract and something is left to learn.
+    """
+    eye = np.eye(len(point.Q))
+    values, vectors = np.linalg.eigh(point.Q)
+    if values[-1] > 1 + 1e-9 or values[0] < -1e-9:
+        return np.full_like(eye, math.inf)
+    perfect = vectors[:, values > 1 - 1e-13]
+    known = np.asarray(perfect @ perfect.T)
+    if perfect.shape[1] == len(eye):
+        # Where everything is perfect the equation is that of the last step: V must still have been shrinking.
+        last = point.at
+        shrinks = last is not None and _shrinks(omap, r, last.Q, point)
+        return np.zeros_like(eye) if shrinks else np.full_like(eye, math.inf)
+    here = local(omap, r, _placed(point.Q, known), point.alpha, point.side_information, known)
+    if not here.active.any():
+        return np.zeros_like(eye)
+    step, newton = _Solve(omap, r, point.alpha, point.side_information, False, tol, point.correction)._proposed(here)
+    if newton:
+        return np.abs(here.in_overlap(step))
+    rest = np.abs(eye - here.Q - KNOWN * known)
+    return rest if rest.max() <= tol else np.full_like(eye, math.inf)
+
+
+def _shrinks(omap: OverlapMap, r: int, Q: np.ndarray, point: Point) -> bool:
+    """Whether all of a small V = I - Q gets smaller, but for what is known already."""
+    values, vectors = np.linalg.eigh(np.eye(len(Q)) - Q)
+    open_ = vectors[:, values > 2 * KNOWN]
+    here = local(omap, r, Q, point.alpha, point.side_information, np.zeros_like(Q))
+    within = open_.T @ here.matrix @ open_
+    return bool(values[-1] < NEARLY and (not open_.shape[1] or np.linalg.eigvalsh(within)[0] > 0))
+
+
 class _Solve:
     """The iteration; what it remembers from step to step."""
 
@@ -318,8 +353,10 @@ class _Solve:
                 along = taken[here.active]
                 now = M + self.correction[on]
                 self.correction[on] += np.outer(seen - now @ along, along) / float(along @ along)
-        corrected = M + self.correction[on]
-        return corrected if np.isrealobj(np.linalg.eigvals(corrected)) else M
+        for slopes in (M + self.correction[on], M):
+            if np.isrealobj(np.linalg.eigvals(slopes)):
+                return slopes
+        return np.asarray(0.5 * (M + M.T))
 
     def _proposed(self, here: Local) -> tuple[np.ndarray, bool]:
         """A step (k,) mode by mode, and whether it is Newton's in all of them.

@@ -23,13 +23,14 @@ def free_entropy(model: Model | OverlapMap, Q: np.ndarray, alpha: float, **setti
     """Phi(Q) at ``alpha``; ``Solution.value`` is a float, +inf at perfect recovery when alpha K > P.
 
     Q (P, P), 0 <= Q <= I.  At Q = I the potential behaves like (P - alpha K)/2 log det V / P: +inf above P/K, -inf
-    below, and the value is reported as such.  ``settings`` are those of the overlap map when ``model`` is a Model.
+    below, and the value is reported as such; likewise where only some directions are
+    perfect.  ``settings`` are those of the overlap map when ``model`` is a Model.
     """
     omap = as_map(model, **settings)
     Q = check_overlap(Q, omap.model.fields)
     check_alpha(alpha)
     if np.linalg.eigvalsh(Q)[-1] >= 1:
-        return Solution(perfect_value(omap.model, alpha), Result.SUCCESS, settings={"alpha": alpha})
+        return Solution(perfect_value(omap.model, alpha, Q), Result.SUCCESS, settings={"alpha": alpha})
     prior = prior_terms(Q) / omap.model.slices
     estimates = omap.evaluate(Q)
     value, error = mean_and_error(np.array([prior + alpha * e.log_partition for e in estimates]))
@@ -48,9 +49,12 @@ def prior_terms(Q: np.ndarray) -> float:
     return 0.5 * float(np.trace(Q)) + 0.5 * float(np.linalg.slogdet(np.eye(len(Q)) - Q)[1])
 
 
-def perfect_value(model: Model, alpha: float) -> float:
-    """The limit of Phi as Q -> I: its sign is that of alpha K - P, K the rank of df/dZ; under noise the prior wins."""
+def perfect_value(model: Model, alpha: float, Q: np.ndarray) -> float:
+    """The limit of Phi as some directions S become perfect: its sign is that of alpha K_S - dim S, K_S the mean rank of
+    df/dZ on S; under noise the prior wins."""
     if model.link.noise:
         return -math.inf
-    K = model.jacobian_rank(tuple(range(model.fields)), np.random.default_rng(0))
-    return math.inf if alpha * K * model.slices > model.fields else -math.inf
+    values, vectors = np.linalg.eigh(Q)
+    S = vectors.T[values >= 1]
+    rank = model.jacobian_ranks(np.random.default_rng(0))(S)[0]
+    return math.inf if alpha * rank * model.slices > len(S) else -math.inf

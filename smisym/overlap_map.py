@@ -7,6 +7,7 @@ scramble, and the spread of their answers is the statistical error.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import io
@@ -39,6 +40,7 @@ from smisym.files import write_bytes
 from smisym.io import header
 from smisym.model import Model
 from smisym.solution import Result
+from smisym.symmetry_check import check_symmetry
 
 # Samples where none are asked for: of one evaluation of the map, and (see smisym.stability) of one threshold.
 SAMPLES = 8192
@@ -130,17 +132,10 @@ class OverlapMap:
         on_evaluation: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         check_model(model, "an OverlapMap")
-        samples = check_count("samples", affordable(model, SAMPLES) if samples is None else samples, 1)
-        scrambles = check_count("scrambles", scrambles, 2)
-        points, left = divmod(samples, scrambles)
-        if left or points < 2 or points & (points - 1):
-            raise InputError(
-                "samples, scrambles",
-                (samples, scrambles),
-                "scrambles >= 2 and samples / scrambles a power of two",
-                "use for example samples=8192, scrambles=8",
-            )
-        self.model, self.samples, self.scrambles, self.seed = model, samples, scrambles, check_seed(seed)
+        points = _check_points(affordable(model, SAMPLES) if samples is None else samples, scrambles)
+        check_symmetry(model.link, model.symmetry)
+        self.samples, self.scrambles = points
+        self.model, self.seed = model, check_seed(seed)
         self.rtol = _default_rtol(model) if rtol is None else _positive("rtol", rtol)
         check_workers(workers)
         self.workers = workers or os.cpu_count() or 1
@@ -156,16 +151,9 @@ class OverlapMap:
         """The same map with other numbers of points; asked for twice, it is the same object."""
         key = int(samples), int(scrambles or self.scrambles)
         if key not in self._family:
-            made = OverlapMap(
-                self.model,
-                samples=key[0],
-                scrambles=key[1],
-                seed=self.seed,
-                rtol=self.rtol,
-                workers=self.workers,
-                store=self.store,
-            )
-            made._family = self._family
+            made = copy.copy(self)
+            made.samples, made.scrambles = _check_points(*key)
+            made._points, made._known = {}, {}
             self._family[key] = made
         return self._family[key]
 
@@ -396,6 +384,20 @@ class OverlapMap:
                 raise InputError("overlap map", f"{path}, with a bad estimate {i}", allowed, "make the map anew")
             loaded._known[int(scramble), estimate.Q.tobytes()] = estimate
         return loaded
+
+
+def _check_points(samples: Any, scrambles: Any) -> tuple[int, int]:
+    """(samples, scrambles), or InputError unless each of at least two scrambles has a power of two of them."""
+    samples, scrambles = check_count("samples", samples, 1), check_count("scrambles", scrambles, 2)
+    points, left = divmod(samples, scrambles)
+    if left or points < 2 or points & (points - 1):
+        raise InputError(
+            "samples, scrambles",
+            (samples, scrambles),
+            "scrambles >= 2 and samples / scrambles a power of two",
+            "use for example samples=8192, scrambles=8",
+        )
+    return samples, scrambles
 
 
 def overlap_map(

@@ -130,7 +130,8 @@ def curve(
 ) -> list[Record]:
     """One record for each alpha, in increasing order, kept as soon as it is known.
 
-    A record has alpha, Q, Q_error, degrees_of_freedom, result and start; bayes_error and plug_in_error, with
+    A record has alpha, Q, Q_error, Q_deterministic_error (what is left of the equation, in the unit of Q), degrees of
+    freedom, nishimori (:class:`smisym.sentinel.Agreement`), result and start; bayes_error and plug_in_error, with
     ``_stderr`` that holds the error of Q as well; free_entropy with ``_stderr``, None with ``"unbounded": "+inf"``
     at perfect recovery.  ``progress`` is called with each record.
     """
@@ -170,6 +171,7 @@ def _point(omap: OverlapMap, solution: Solution) -> Record:
         "Q_error": found.Q_error,
         "Q_deterministic_error": solution.deterministic_error,
         "degrees_of_freedom": solution.degrees_of_freedom,
+        "nishimori": solution.checks["nishimori"],
         "result": solution.result,
         "start": found.start,
     }
@@ -193,7 +195,7 @@ def _errors(omap: OverlapMap, found: FixedPoint) -> Record:
 
 def _entropy(omap: OverlapMap, found: FixedPoint) -> Record:
     """Phi at the fixed point: of each scramble at its own, where none is perfect, else at the mean overlap."""
-    if np.isfinite(found.potential).all():
+    if np.isfinite(found.potential).all() and not np.isclose(found.overlaps, 1.0, rtol=0, atol=1e-13).any():
         prior = [prior_terms(omap.model.symmetry.matrix(q)) / omap.model.slices for q in found.overlaps]
         value, error = mean_and_error(np.array(prior) + found.alpha * found.potential)
     else:
@@ -269,9 +271,7 @@ def gamp_on_data(
     """
 
     def make() -> Record:
-        solution = gamp(
-            model, X, y, W=W, max_steps=iterations, damping=damping, tol=tol, seed=seed, callback=progress
-        )
+        solution = gamp(model, X, y, W=W, max_steps=iterations, damping=damping, tol=tol, seed=seed, callback=progress)
         shape = solution.settings
         head = {"alpha": shape["alpha"], "dim": shape["dim"], "seed": seed, "tol": tol}
         return head | _gamp_record(solution, estimate)
@@ -342,7 +342,8 @@ def _is_point(entry: Any, fields: int) -> bool:
     return (
         all(_is_number(value) for value in numbers)
         and _is_number(entry["alpha"], or_none=False)
-        and all(_is_matrix(entry[key], fields, fields) for key in ("Q", "Q_error"))
+        and all(_is_matrix(entry[key], fields, fields) for key in ("Q", "Q_error", "Q_deterministic_error"))
+        and all(_is_number(entry["nishimori"][key]) for key in ("z", "t", "degrees_of_freedom", "p"))
         and entry.get("unbounded") in (None, "+inf", "-inf")
     )
 

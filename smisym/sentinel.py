@@ -19,8 +19,9 @@ from smisym.solution import Result
 
 # Chance of a false alarm in one evaluation of a map, by either test.
 CHANCE = 1e-7
-# Share of E below which a difference is nobody's concern: the tolerance of the inner integrals may bias it so much.
-SMALL = 5e-3
+# Difference, in units of what is left to learn, below which it is nobody's concern: the tolerance of the inner
+# integrals may bias it so much.  The terms that cancel in E[dg] are of order one.
+SMALL = 3e-3
 # Multiple of the errors that posteriors state of their means, in whitened units, that their covariances may have.
 _COVARIANCES = 3.0
 
@@ -48,6 +49,8 @@ class Agreement:
                 "p": self.p, "holds": self.holds}  # fmt: skip
 
 
+# Multiple of the differences, and of their errors, that the best combination may take of them.
+_ROOM = 4.0
 # E in units of what is left below which nothing is learned, and there is nothing to compare with.
 _NOTHING = 1e-9
 NOTHING = Agreement(0.0, 0.0, 0, 0.0, 1.0, True)
@@ -68,7 +71,7 @@ def agreement(omap: OverlapMap, estimates: Sequence[Estimate]) -> Agreement:
         np.mean([np.abs(symmetry.coordinates(e.three[0]) * s).sum() for e, s in zip(estimates, scale, strict=True)])
     )
     R, comparisons = len(estimates), gaps[0].size
-    allowed = np.mean([e.inner_error for e in estimates]) * _COVARIANCES + SMALL * whole
+    allowed = np.mean([e.inner_error for e in estimates]) * _COVARIANCES + SMALL * max(whole, 1.0)
     mean = np.abs(gaps.mean(axis=0))
     excess = np.maximum(mean - allowed, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -82,12 +85,27 @@ def agreement(omap: OverlapMap, estimates: Sequence[Estimate]) -> Agreement:
     )
 
 
-def outlying(values: np.ndarray, floor: float = 0.0) -> bool:
-    """Whether one of several scrambles' values (R, ...) lies where the others, taken for normal, never would.
+def sound(omap: OverlapMap, estimate: Estimate) -> bool:
+    """Whether E is made of its three estimators: no farther from the first than a few of their differences.
 
-    Each is held against the spread of the others; differences below ``floor`` are no concern.
+    What is read from a file, or was changed after it was made, must hold together.
+    """
+    coordinates = omap.model.symmetry.coordinates
+    off = np.abs(coordinates(estimate.E) - coordinates(estimate.three[0]))
+    room = (np.abs(estimate.gap) + _ROOM * estimate.gap_error).sum(axis=0)
+    return bool((off <= _ROOM * room + 1e-9 * np.abs(coordinates(estimate.three[0]))).all())
+
+
+def outlying(values: np.ndarray, floor: float = 0.0) -> bool:
+    """Whether one of several scrambles' values (R, n) lies where the others, taken for normal, never would.
+
+    Each is held against the spread of the others; differences below ``floor`` are no concern.  Zeros and ones are
+    exact, and left alone: whether something is learned at all, or perfectly, is where scrambles may well differ.
     """
     values = np.asarray(values, dtype=float).reshape(len(values), -1)
+    values = values[:, ((values != 0) & (np.abs(values - 1) > 1e-9)).all(axis=0)]
+    if not values.size:
+        return False
     R = len(values)
     if R < 4:
         return False

@@ -15,10 +15,10 @@ import numpy as np
 
 from smisym.edge import check_alpha, check_count, check_number
 from smisym.errors import InputError
-from smisym.fixed_point import Point, solve
+from smisym.fixed_point import Point, put_back, solve
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
-from smisym.sentinel import agreement, judged, outlying
+from smisym.sentinel import agreement, judged, outlying, sound
 from smisym.solution import Solution, mean_and_error, worst
 
 STARTS = ("symmetry-broken", "uninformed", "informed")
@@ -126,13 +126,15 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
     """The solution that the scrambles' fixed points make, held against its equation and against Nishimori's."""
     stacked = np.array([point.Q for point in points])
     Q, error = mean_and_error(stacked)
-    left = np.abs([point.left for point in points]).mean(axis=0)
+    back = omap.each(lambda r: put_back(omap, r, points[r], tol))
+    left = np.maximum(np.abs([point.left for point in points]), back).mean(axis=0)
     estimates = [point.at.estimate for point in points if point.at is not None]
     found = agreement(omap, estimates)
     small = bool((left <= np.maximum(error, tol)).all())
     code = worst([point.result for point in points])
-    checks = {"residual": left, "nishimori": found.record()}
     overlaps = omap.model.symmetry.coordinates(stacked)
+    strays = outlying(overlaps, floor=10 * tol) or not all(sound(omap, estimate) for estimate in estimates)
+    checks = {"residual": left, "nishimori": found.record()}
     return Solution(
         FixedPoint(
             points[0].alpha,
@@ -145,7 +147,7 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
             np.array([point.stable for point in points]),
             np.array([point.potential for point in points]),
         ),
-        judged(code, found, left_is_small=small, strays=outlying(overlaps, floor=10 * tol)),
+        judged(code, found, left_is_small=small, strays=strays),
         statistical_error=error,
         deterministic_error=left,
         degrees_of_freedom=len(points) - 1,
