@@ -151,6 +151,7 @@ class _Path:
         V = np.eye(len(Q)) - _evaluated(points[0])
         # More is learned, but not all of a sudden.
         grows = np.linalg.eigvalsh(Q - _evaluated(points[0]) + _BELOW * V)[0] >= 0
+        grows = grows and np.linalg.eigvalsh(Q)[0] >= 0
         return Q if grows and np.linalg.eigvalsh(np.eye(len(Q)) - Q - 0.05 * V)[0] > 0 else None
 
     def _confirmed(self, found: Point, start: np.ndarray) -> bool:

@@ -28,18 +28,22 @@ from smisym.solution import Result
 NEARLY, KNOWN = 1e-6, 1e-12
 # First overlap along an unstable direction: the limit of vanishing side information is a start along it.
 KICK = 0.02
+# Residual above which an idle direction is being learned by itself.
+_SHOWN = 1e-7
 # Share of a kick below which it has died out.
 _GONE = 0.02
 # Growth above one that rounding does not explain.
 UNSTABLE = 1e-9
 # Largest factor by which one step may change what is left to learn, for Newton's and for lengthened plain steps.
-_NEWTON_STEP, _LONGEST = math.log(100.0), math.log(10.0)
+_NEWTON_STEP, _LONGEST = math.log(30.0), math.log(10.0)
 # The most that a plain step is lengthened, and with it the least that Newton's step divides by.
 _GAIN = 256.0
 # Steps within the tolerance of Q = I after which nobody will know whether it is reached.
 _CRAWL = 6
 # Longest step of which both ends tell one derivative.
 _NEAR = 0.7
+# Residual after a long step, beside that before it, of the other sign, that tells that it went too far.
+_TURNED = 0.1
 # Newton steps without halving what is left after which the last digits are noise of the inner integrals.
 _STALLED = 6
 
@@ -49,7 +53,8 @@ class Local:
     """State evolution linearised at one overlap, in unit matrices U_i along the basis of invariant ones.
 
     residual (k,): R.  jacobian (k, k): J, symmetric; of the directions that are not perfect yet.  scaled (k, k): the
-    derivative of R away from a fixed point, up to the -1 on its diagonal.  active (k,): whether something is learned.
+    derivative of R away from a fixed point, up to the -1 on its diagonal.  active (k,): whether something is learned or
+    is about to be.
     known (P, P): projector on the directions that are perfect.
     """
 
@@ -113,7 +118,9 @@ def local(omap: OverlapMap, r: int, Q: np.ndarray, alpha: float, lam: float, kno
     scaled = alpha * np.einsum("ipq,paqb,jab->ij", outward, estimate.slope, inward, optimize=True)
     R = rest @ R @ rest
     residual = np.einsum("kij,ij->k", units, R)
-    return Local(estimate, alpha, root, residual, R, jacobian, scaled, ~idle(symmetry.basis, estimate.Q), known, units)
+    # What the output shows of itself is learned from nothing; rounding and integrals leave less than this.
+    active = ~idle(symmetry.basis, estimate.Q) | (np.abs(residual) > _SHOWN)
+    return Local(estimate, alpha, root, residual, R, jacobian, scaled, active, known, units)
 
 
 def idle(basis: np.ndarray, Q: np.ndarray) -> np.ndarray:
@@ -379,9 +386,9 @@ class _Solve:
 
     def _taken(self, here: Local, step: np.ndarray) -> np.ndarray:
         """The step to take: back to a fixed point that was jumped over, or the one proposed, or a plain one."""
-        back = self._jumped(here)
-        if back is not None:
-            return back
+        for back in (self._passed(here), self._jumped(here)):
+            if back is not None:
+                return back
         step = step * min(1.0, _NEWTON_STEP / max(float(np.abs(step).max()), 1e-300))
         while not self._inside(here, step):
             if np.abs(step).max() < np.abs(here.residual).max():
@@ -397,6 +404,18 @@ class _Solve:
             return False
         active = self.omap.model.symmetry.coordinates(Q)[here.active]
         return bool(not self.omap.model.symmetry.projectors or (active > 0).all() or before[0] < 0)
+
+    def _passed(self, here: Local) -> np.ndarray | None:
+        """Back to where the residual along a long step changes its sign, as the secant has it."""
+        if self.before is None:
+            return None
+        old, taken = self.before
+        if np.abs(taken).max() < _NEAR or (old.active != here.active).any():
+            return None
+        began, ended = float(old.residual @ taken), float(here.residual @ taken)
+        if began <= 0 or ended >= -_TURNED * began:
+            return None
+        return np.asarray((np.clip(began / (began - ended), 0.1, 0.9) - 1) * taken)
 
     def _jumped(self, here: Local) -> np.ndarray | None:
         """Where a long step upwards may have passed a fixed point: the lowest point of the cubic along the step.

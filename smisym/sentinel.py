@@ -50,7 +50,7 @@ class Agreement:
 
 
 # Multiple of the differences, and of their errors, that the best combination may take of them.
-_ROOM = 4.0
+_ROOM = 2.0
 # E in units of what is left below which nothing is learned, and there is nothing to compare with.
 _NOTHING = 1e-9
 NOTHING = Agreement(0.0, 0.0, 0, 0.0, 1.0, True)
@@ -92,7 +92,7 @@ def sound(omap: OverlapMap, estimate: Estimate) -> bool:
     """
     coordinates = omap.model.symmetry.coordinates
     off = np.abs(coordinates(estimate.E) - coordinates(estimate.three[0]))
-    room = (np.abs(estimate.gap) + _ROOM * estimate.gap_error).sum(axis=0)
+    room = (np.abs(estimate.gap) + 2 * estimate.gap_error).sum(axis=0)
     return bool((off <= _ROOM * room + 1e-9 * np.abs(coordinates(estimate.three[0]))).all())
 
 
