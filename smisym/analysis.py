@@ -165,7 +165,7 @@ def write_all(
     write_derivation(model.derivation, folder / "derivation.html")
     with bar("thresholds", 2) as step:
         # A threshold is one number, which the curve's many points all lean on: it is worth more samples.
-        finer = omap.sibling(max(omap.samples, affordable(model, 32768)))
+        finer = omap.sibling(max(omap.samples, affordable(model, 16384)))
         with watching(finer, step):
             found = records.thresholds(finer, store=store, progress=step)
     write_json(folder / "thresholds.json", {**head, **found})

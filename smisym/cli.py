@@ -64,7 +64,7 @@ STAGE_EVALUATIONS = (1, 10)
 ANALYZE_EVALUATIONS = (20, 80)
 _COUNTABLE = 1e15
 # As many as fit two minutes on two cores.
-DEMO_SAMPLES = 32768
+DEMO_SAMPLES = 8192
 # Of the inner integrals; it leaves less than 1e-4 in the overlap map of two layers.
 DEMO_RTOL = 3e-2
 
@@ -469,7 +469,7 @@ def demo(
     """The shipped example, two layers on two tokens: everything at once, drawn over published data."""
     from smisym import analysis, records, shipped
 
-    plan = analysis.Plan(records.alpha_grid("0:1.6:49"), dim=250, runs=2, iterations=40)
+    plan = analysis.Plan(records.alpha_grid("0:1.575:36"), dim=250, runs=2, iterations=40)
     settings = {**plan.settings(), "rtol": DEMO_RTOL}
     task = _begin("demo", str(shipped.TWO_LAYERS), seed, state, as_json, settings, (DEMO_SAMPLES, None, None))
     task.analyze(output, plan, workers, shipped.published_two_layers())

@@ -14,8 +14,9 @@ from test_noise import around as around_closed
 import smisym
 from smisym import SMI, Architecture, Attention
 from smisym import around_image as module
-from smisym.around_image import AroundImage, log_measure, read_coordinates, refusal
+from smisym.around_image import AroundImage, log_measure, refusal
 from smisym.channel import Channel
+from smisym.charts.coverage import read_coordinates
 from smisym.derivation import Derivation
 from smisym.image import Image
 from smisym.link import link_function
@@ -70,7 +71,7 @@ def test_the_measure_is_that_of_the_fields(name: str) -> None:
     def at(x: np.ndarray) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
         Z, found = image.lift(spot, owner, x[None, others:])
         assert found.all()
-        u = read_coordinates(chart, link.observe(Z.reshape(1, link.fields, -1)))[0]
+        u = read_coordinates(chart, link.observe(Z.reshape(1, link.fields, -1)))[0].values
         given = [np.array([value]) for value in x[:others]]
         sheets = chart.solve(given[:free], given[free:], list(u.T))
         best = int(np.argmax([w[0] for w in sheets.log_weight])) if len(sheets.log_weight) > 1 else 0
