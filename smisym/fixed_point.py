@@ -44,6 +44,8 @@ _CRAWL = 6
 _NEAR = 0.7
 # Residual after a long step, beside that before it, of the other sign, that tells that it went too far.
 _TURNED = 0.1
+# Steps within the tolerance over this factor (what a slow contraction may leave) after which a point rests.
+_SLOWEST, _RESTED = 50.0, 3
 # Newton steps without halving what is left after which the last digits are noise of the inner integrals.
 _STALLED = 6
 
@@ -213,6 +215,8 @@ def put_back(omap: OverlapMap, r: int, point: Point, tol: float) -> np.ndarray:
     step, newton = _Solve(omap, r, point.alpha, point.side_information, False, tol, point.correction)._proposed(here)
     if newton:
         return np.abs(here.in_overlap(step))
+    if np.abs(here.residual).max() <= tol / _SLOWEST:
+        return _SLOWEST * np.abs(here.in_overlap(here.residual))
     rest = np.abs(eye - here.Q - KNOWN * known)
     return rest if rest.max() <= tol else np.full_like(eye, math.inf)
 
@@ -247,7 +251,7 @@ class _Solve:
         self.last: Local | None = None
         self.before: tuple[Local, np.ndarray] | None = None  # where the last step began, and the step
         self.best: tuple[float, Local, np.ndarray] | None = None
-        self.stalled = self.crawled = 0
+        self.stalled = self.crawled = self.resting = 0
         self.left: tuple[Local, np.ndarray] | None = None  # the last fixed point that a kick left, and its step
 
     def run(self, Q: np.ndarray | None, known: np.ndarray | None, max_steps: int) -> Point:
@@ -271,6 +275,7 @@ class _Solve:
                 # The map of this scramble rests here, whatever the estimate of its derivative says.
                 here, step = self.left
                 return self._end(here, known, here.in_overlap(step), _code(here))
+            newton = newton or self._rests(here)
             if newton and self._settled(here, step):
                 here, step = self._best(here, step)
                 growth, direction = here.growth(~here.active)
@@ -321,6 +326,12 @@ class _Solve:
         if np.linalg.eigvalsh(within)[0] <= 0:
             return None
         return np.asarray(nearly @ nearly.T)
+
+    def _rests(self, here: Local) -> bool:
+        """Whether plain steps stopped moving it, whatever the estimated derivative says of its stability."""
+        still = float(np.abs(here.residual).max()) <= self.tol / _SLOWEST
+        self.resting = self.resting + 1 if still and here.active.any() else 0
+        return self.resting > _RESTED
 
     def _settled(self, here: Local, step: np.ndarray) -> bool:
         """Whether Newton's step is below the tolerance, or the last digits stopped coming."""

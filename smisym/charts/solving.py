@@ -277,14 +277,37 @@ def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
         if degree % 2:
             # The real root: sympy's is the principal one, complex where the argument is negative.
             return [OddRoot(sp.together((output - power.coeff_monomial(1)) / power.LC()), degree)]
-    if len(_generators(expression, field)) > 1:
+    generators = _generators(expression, field)
+    if len(generators) > 1:
         # z + tanh(z) = y and the like: sympy has no inverse, and takes minutes to say so.
         return []
     try:
-        solutions = sp.solve(expression - output, field)
+        solutions = _through_exponential(expression, output, field, *generators)
+        if solutions is None:
+            solutions = sp.solve(expression - output, field)
     except (NotImplementedError, ValueError, TypeError):
         return []
     return [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
+
+
+def _through_exponential(
+    expression: sp.Expr, output: sp.Symbol, field: sp.Symbol, generator: sp.Expr | None = None
+) -> list[sp.Expr] | None:
+    """Solutions of what depends on a field through one exponential of a linear function; None where it does not.
+
+    To sympy exp(100 z) = y is a polynomial of degree 100 in exp(z), with as many roots, of which one is real.
+    """
+    if not isinstance(generator, sp.exp):
+        return None
+    inner = generator.args[0]
+    slope = sp.diff(inner, field)
+    if slope.has(field) or slope == 0:
+        return None
+    value = sp.Dummy("value", positive=True)
+    outer = expression.xreplace({generator: value})
+    if outer.has(field):
+        return None
+    return [(sp.log(v) - inner.subs(field, 0)) / slope for v in sp.solve(outer - output, value)]
 
 
 def _generators(expression: sp.Expr, field: sp.Symbol) -> set[sp.Expr]:
