@@ -147,8 +147,11 @@ def test_moments_against_plain_draws_of_the_fields(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["untied, T = 3", "untied linear", "untied, rank 2", "rank 2, T = 3", "rank 3"])
 def test_the_posterior_tends_to_the_noiseless_one(name: str) -> None:
-    """At y = f(Z), noise 1e-7: the moments of the noiseless channel."""
-    exact, channel = smisym.compile(MODELS[name]).channel, around(MODELS[name], 1e-7)
+    """At y = f(Z), noise 1e-9: the moments of the noiseless channel.
+
+    The gap falls in proportion to the noise; at 1e-7 it is still 0.04 for the fourth sample of rank 2, T = 3.
+    """
+    exact, channel = smisym.compile(MODELS[name]).channel, around(MODELS[name], 1e-9)
     _, omega, V, Z = drawn(channel, 0.4, 4, seed=4)
     observed = exact.link.observe(Z)
     a = channel.moments(observed.y, omega, V, cov=True, rtol=1e-2)
