@@ -98,7 +98,11 @@ class Attention:
         _put(self, "rank", _integer("rank", self.rank, 1, MAX_RANK))
         _put(self, "skip", _real("skip", self.skip, "a finite number >= 0", lower=0.0))
         _put(self, "activation", _activation(self.activation))
-        _put(self, "beta", _real("beta", self.beta, f"a number > 0, at most {MAX_BETA:g}", above=0.0, upper=MAX_BETA))
+        _put(
+            self,
+            "beta",
+            _real("beta", self.beta, f"a finite number > 0, at most {MAX_BETA:g}", above=0.0, upper=MAX_BETA),
+        )
         _put(self, "tied", _flag("tied", self.tied))
         _put(self, "heads", _integer("heads", self.heads, 1, MAX_HEADS))
         _put(self, "readout", _readout(self.readout, self.heads))

@@ -23,9 +23,11 @@ from smisym.solution import Solution
 from smisym.state_evolution import collect
 
 # Newton steps in which a start must settle, and how far from it (in units of what is left to learn).
-_STEPS, _FAR = 5, 0.7
+_STEPS, _FAR = 6, 0.35
 # Points that an extrapolation goes through at most.
 _THROUGH = 4
+# Weight of a point in an extrapolation above which that is none.
+_WILD = 30.0
 # Share of what is left by which an overlap may lie below that of a smaller alpha: more is another branch.
 _BELOW = 1e-3
 # Tolerances beside the statistical error of the point before: its share, and between which bounds.
@@ -144,6 +146,8 @@ class _Path:
             return None
         at = np.array([point.alpha for point in points])
         weights = [np.prod([(alpha - b) / (a - b) for b in at if b != a]) for a in at]
+        if max(map(abs, weights)) > _WILD:
+            return None  # far beyond points that lie close together
         logs = [_log(np.eye(len(p.Q)) - _evaluated(p)) for p in points]
         values, vectors = np.linalg.eigh(np.tensordot(weights, logs, axes=1))
         Q = np.eye(len(values)) - (vectors * np.exp(values)) @ vectors.T

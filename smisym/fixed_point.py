@@ -30,6 +30,8 @@ NEARLY, KNOWN = 1e-6, 1e-12
 KICK = 0.02
 # Residual above which an idle direction is being learned by itself.
 _SHOWN = 1e-7
+# Negative eigenvalues of Q that are rounding.
+_ROUNDING = 1e-7
 # Share of a kick below which it has died out.
 _GONE = 0.02
 # Growth above one that rounding does not explain.
@@ -37,9 +39,11 @@ UNSTABLE = 1e-9
 # Largest factor by which one step may change what is left to learn, for Newton's and for lengthened plain steps.
 _NEWTON_STEP, _LONGEST = math.log(30.0), math.log(10.0)
 # The most that a plain step is lengthened, and with it the least that Newton's step divides by.
-_GAIN = 256.0
+_GAIN = 2048.0
 # Steps within the tolerance of Q = I after which nobody will know whether it is reached.
 _CRAWL = 6
+# On the way up a step is at most so long, or 1.5 plain ones, but where all that is left is so little.
+_SHORT, _CLOSE_TO_ALL = 0.15, 1e-2
 # Longest step of which both ends tell one derivative.
 _NEAR = 0.7
 # Residual after a long step, beside that before it, of the other sign, that tells that it went too far.
@@ -92,7 +96,7 @@ class Local:
         """The overlap after a step (k,), 0 <= Q < I."""
         values, vectors = np.linalg.eigh(np.einsum("k,kij->ij", step, self.units))
         V = self.root @ ((vectors * np.exp(-values)) @ vectors.T) @ self.root
-        return np.eye(len(V)) - V
+        return _rounded(np.eye(len(V)) - V)
 
     def in_overlap(self, step: np.ndarray) -> np.ndarray:
         """The change of Q (P, P) that a small step (k,) makes."""
@@ -141,6 +145,7 @@ class Point:
     left (P, P): Newton's step that is still to make, in the unit of Q: the residual.  result: MAX_STEPS, DIVERGED,
     INTEGRATION, RESIDUAL (unstable) or SUCCESS; whether ``left`` is small is for those to say who know the spread.
     history: records of the iterations.  correction (k, k): what the derivative of R proved to be beside its estimate.
+    died (P, P): a kick along a direction that is unstable by its derivative, and came back; None where there was none.
     """
 
     Q: np.ndarray
@@ -152,6 +157,7 @@ class Point:
     alpha: float
     side_information: float = 0.0
     correction: np.ndarray | None = None
+    died: np.ndarray | None = None
 
     @property
     def perfect(self) -> bool:
@@ -273,8 +279,11 @@ class _Solve:
             self._record(here, step)
             if self.left is not None and self._came_back(here, self.left[0]):
                 # The map of this scramble rests here, whatever the estimate of its derivative says.
+                tried = here.Q - self.left[0].Q
                 here, step = self.left
-                return self._end(here, known, here.in_overlap(step), _code(here))
+                ended = self._end(here, known, here.in_overlap(step), _code(here))
+                ended.died = KICK * positive(tried)
+                return ended
             newton = newton or self._rests(here)
             if newton and self._settled(here, step):
                 here, step = self._best(here, step)
@@ -350,7 +359,7 @@ class _Solve:
 
     def _crawls(self, here: Local) -> bool:
         """Whether all that is left is below the tolerance and does not get settled: at the threshold of perfection."""
-        if float(np.linalg.eigvalsh(np.eye(len(here.Q)) - here.Q)[-1]) > self.tol:
+        if _left(here) > self.tol:
             return False
         self.crawled += 1
         return self.crawled > _CRAWL
@@ -400,12 +409,23 @@ class _Solve:
         for back in (self._passed(here), self._jumped(here)):
             if back is not None:
                 return back
-        step = step * min(1.0, _NEWTON_STEP / max(float(np.abs(step).max()), 1e-300))
+        step = step * min(1.0, self._longest(here, step) / max(float(np.abs(step).max()), 1e-300))
         while not self._inside(here, step):
             if np.abs(step).max() < np.abs(here.residual).max():
                 return here.residual
             step = 0.5 * step
         return step
+
+    def _longest(self, here: Local, step: np.ndarray) -> float:
+        """How far a step may go: on the way up, not so far that a fixed point between its ends goes unseen.
+
+        Plain iteration passes none, as E grows with Q.  Close to Q = I the map is homogeneous, and there is none.
+        """
+        plain = here.residual
+        climbs = float(step @ plain) > 0 and np.linalg.norm(step) > np.linalg.norm(plain)
+        if not climbs or _left(here) < _CLOSE_TO_ALL:
+            return _NEWTON_STEP
+        return max(_SHORT, 1.5 * float(np.abs(plain).max()))
 
     def _inside(self, here: Local, step: np.ndarray) -> bool:
         """Whether 0 <= Q after the step, and what is learned stays so."""
@@ -452,6 +472,20 @@ class _Solve:
         if cubic.min() >= 0:
             return None
         return np.asarray((s[int(cubic.argmin())] - 1) * taken)
+
+
+def _left(here: Local) -> float:
+    """The most that is left of any direction that is being learned; 1 where none is."""
+    values = np.linalg.eigvalsh(np.eye(len(here.Q)) - here.Q)
+    return float(values[values < 1 - _ROUNDING].max(initial=0.0)) or 1.0
+
+
+def _rounded(Q: np.ndarray) -> np.ndarray:
+    """Q without the negative eigenvalues that rounding leaves in directions that are not learned."""
+    values, vectors = np.linalg.eigh(Q)
+    if not -_ROUNDING < values[0] < 0:
+        return Q
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
 def _code(here: Local) -> Result:

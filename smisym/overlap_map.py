@@ -56,6 +56,8 @@ _RTOL = {0: 1e-3, 1: 1e-3, 2: 1e-2}
 _RTOL_ELSE = 3e-2
 # Multiple of its squared error above which what a posterior adds to a rate of growth is no error.
 _BEYOND = 10.0
+# Negative eigenvalue of E, beside its largest, that is rounding.
+_ROUNDING = 1e-10
 # Parts of the points of one scramble that take their control coefficients from each other.
 _FOLDS = 4
 
@@ -325,7 +327,8 @@ class OverlapMap:
                 corrected[mine] = first[mine, k] - controls[mine] @ coefficient
             best[k] = corrected.mean()
         combined = symmetry.matrix(best)
-        if np.linalg.eigvalsh(combined)[0] < 0:
+        values = np.linalg.eigvalsh(combined)
+        if values[0] < -_ROUNDING * values[-1]:
             # E is positive semi-definite, and so is its first estimate; the combination is only on average.
             return symmetry.matrix(first.mean(axis=0))
         return combined

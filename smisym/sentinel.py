@@ -49,6 +49,8 @@ class Agreement:
                 "p": self.p, "holds": self.holds}  # fmt: skip
 
 
+# Share of E that rounding of 1 - Q may change where Q is nearly I.
+_SAME = 1e-2
 # Multiple of the differences, and of their errors, that the best combination may take of them.
 _ROOM = 2.0
 # E in units of what is left below which nothing is learned, and there is nothing to compare with.
@@ -93,7 +95,7 @@ def sound(omap: OverlapMap, estimate: Estimate) -> bool:
     coordinates = omap.model.symmetry.coordinates
     off = np.abs(coordinates(estimate.E) - coordinates(estimate.three[0]))
     room = (np.abs(estimate.gap) + 2 * estimate.gap_error).sum(axis=0)
-    return bool((off <= _ROOM * room + 1e-9 * np.abs(coordinates(estimate.three[0]))).all())
+    return bool((off <= _ROOM * room + _SAME * np.abs(coordinates(estimate.three[0]))).all())
 
 
 def outlying(values: np.ndarray, floor: float = 0.0) -> bool:

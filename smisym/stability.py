@@ -28,7 +28,8 @@ from smisym.staircase import NO_RATE, Stage, idle_directions, staircase, trivial
 
 # Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
 # of one scramble of the one that looks where it is reached if not there.
-_LOOK_POINTS, _LOOK_SCRAMBLES, _ARRIVAL_POINTS = 512, 2, 256
+_LOOK_POINTS, _LOOK_SCRAMBLES = 512, 2
+_ARRIVAL_POINTS, _ARRIVAL_SCRAMBLES = 1024, 4
 # How far above and below, relative, that is looked at: what the answer is known to.
 _ABOVE, _BELOW = 5e-3, 3e-2
 # Multiples of the alpha where Q = I becomes stable at which it may be reached, and how closely that is bracketed.
@@ -184,7 +185,8 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
 
     perfect_stable: the largest dim S / K_S, K_S the mean rank of df/dZ on S (then V -> E(V)^{-1}/alpha contracts), over
     spans S of rows, of blocks that symmetries leave, and what the output never sees; infinite under noise and where
-    outputs are discrete; exact, but for links of several pieces, where K_S is a mean over 4096 fields.
+    outputs are discrete; over these spans exact, but for links of several pieces, where K_S is a mean over 4096 fields.
+    A subspace in general position is not tried: a face that is rotated away from these spans is missed.
     perfect_amp: where state evolution reaches Q = I, never below perfect_stable: there, to half a per cent, where it
     rests below Q = I just below and reaches it just above; else where every scramble's branch ends, bracketed to half a
     per cent; infinite where it does not reach Q = I.
@@ -224,9 +226,21 @@ def _arrival(omap: OverlapMap, stable: float, uncertain: float) -> tuple[Thresho
 
 
 def _later_arrival(omap: OverlapMap, stable: float) -> tuple[Threshold, Result]:
-    """Where a branch that rests below Q = I ends: bracketed scramble by scramble."""
+    """Where a branch that rests below Q = I ends: bracketed scramble by scramble, with two numbers of points.
+
+    The end of a branch is the largest alpha along it: few points put noise on top of it, always upwards.  What four
+    times as many change is part of the error.
+    """
+    few, _ = _end_of_branch(omap, stable, _ARRIVAL_POINTS // 4)
+    found, code = _end_of_branch(omap, stable, _ARRIVAL_POINTS)
+    if math.isinf(found.alpha) or math.isinf(few.alpha):
+        return found, code
+    return replace(found, error=math.hypot(found.error, found.alpha - few.alpha)), code
+
+
+def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Threshold, Result]:
     model, eye = omap.model, np.eye(omap.model.fields)
-    small = omap.sibling(_ARRIVAL_POINTS * omap.scrambles)
+    small = omap.sibling(points * _ARRIVAL_SCRAMBLES, _ARRIVAL_SCRAMBLES)
     low = _all_at(small, stable * (1 + _ABOVE))
     high: list[Point] = low
     for multiple in _MULTIPLES:

@@ -34,6 +34,8 @@ NO_RATE = 1e-5
 _LIMIT = 0.9
 # Steps in alpha of the search on the rough map, how closely it brackets, and its smallest step.
 _SEARCH, _CLOSE, _LEAP = 40, 1.12, 1.25
+# Multiple of the least alpha at which a direction can be unstable beyond which none is looked for.
+_FARTHEST = 100.0
 # Half-width of the bracket on the map itself, relative: a few errors of the rough one, within bounds; and its tries.
 _ERRORS, _NARROW, _WIDE, _TRIES = 2.0, 0.02, 0.08, 4
 # Tolerance of the fixed points, relative to what is left to learn.
@@ -81,12 +83,15 @@ def staircase(omap: OverlapMap) -> Iterator[Stage]:
 
 
 def idle_directions(omap: OverlapMap, active: np.ndarray) -> np.ndarray:
-    """(R, c, c) rates of idle blocks, by scramble, where the active ones are known perfectly: at alpha = 1."""
+    """(R, c, c) rates of idle blocks, by scramble, where the active ones are known perfectly: at alpha = 1, and less what
+    the errors of the integrals may be."""
     known = omap.model.symmetry.basis[active].sum(axis=0) if active.any() else np.zeros((omap.model.fields,) * 2)
     idle = np.flatnonzero(~active)
 
     def task(r: int) -> np.ndarray:
-        return local(omap, r, (1 - KNOWN) * known, 1.0, 0.0, known).jacobian[np.ix_(idle, idle)]
+        here = local(omap, r, (1 - KNOWN) * known, 1.0, 0.0, known)
+        # What may be nothing but errors of the integrals grows at no alpha.
+        return (here.jacobian - here.estimate.unclear)[np.ix_(idle, idle)]
 
     return np.array(omap.each(task))
 
@@ -300,6 +305,8 @@ class _Rung:
                 high = look, members
             else:
                 low = look
+            if high is None and alpha > _FARTHEST * max(least, floor):
+                return None  # what grows is not clear of the errors of the integrals
             if high is None:
                 alpha *= min(max(1.02 / growth, _LEAP), 2.0)
                 continue
@@ -391,4 +398,6 @@ def _roots(low: _Look, high: _Look, members: list[int]) -> np.ndarray:
     # A scramble whose rates happen not to rise is read off with the slope of all.
     mean = (math.log(high.mean(members)) - math.log(low.mean(members))) / (x1 - x0)
     slope = np.where(slope > 0.2 * mean, slope, mean)
+    if mean <= 0:
+        return np.full(len(f0), high.alpha)
     return np.exp(0.5 * (x0 + x1) - 0.5 * (f0 + f1) / slope)

@@ -19,9 +19,11 @@ from smisym.fixed_point import Point, put_back, solve
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
 from smisym.sentinel import agreement, judged, outlying, sound
-from smisym.solution import Solution, mean_and_error, worst
+from smisym.solution import Result, Solution, mean_and_error, worst
 
 STARTS = ("symmetry-broken", "uninformed", "informed")
+# What a scramble may leave of a direction that others know perfectly.
+_NEITHER = 0.01
 # What an informed start leaves to learn.
 INFORMED = 1e-3
 
@@ -84,7 +86,8 @@ def state_evolution(
 
     Result: SUCCESS, MAX_STEPS, DIVERGED or INTEGRATION; RESIDUAL where the overlap does not solve its equation to
     within the larger of its statistical error and ``tol``; NISHIMORI where the estimators of E disagree; INCONSISTENT
-    where one scramble is no draw from what the others show.  Raises InputError for bad arguments.
+    where one scramble is no draw from what the others show; NOISY where some scrambles know a direction perfectly and
+    others are on another branch.  Raises InputError for bad arguments.
     """
     _check(alpha, start, side_information, tol, max_steps)
     omap = as_map(model, **settings)
@@ -126,12 +129,17 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
     """The solution that the scrambles' fixed points make, held against its equation and against Nishimori's."""
     stacked = np.array([point.Q for point in points])
     Q, error = mean_and_error(stacked)
+    # Where a kick died though the derivative says that it grows, this scramble knows no more than the size of the kick.
+    died = [np.zeros_like(Q) if point.died is None else np.abs(point.died) for point in points]
+    error = np.hypot(error, np.mean(died, axis=0))
     back = omap.each(lambda r: put_back(omap, r, points[r], tol))
     left = np.maximum(np.abs([point.left for point in points]), back).mean(axis=0)
     estimates = [point.at.estimate for point in points if point.at is not None]
     found = agreement(omap, estimates)
     small = bool((left <= np.maximum(error, tol)).all())
     code = worst([point.result for point in points])
+    if code is Result.SUCCESS and _branches_differ(points):
+        code = Result.NOISY
     overlaps = omap.model.symmetry.coordinates(stacked)
     strays = outlying(overlaps, floor=10 * tol) or not all(sound(omap, estimate) for estimate in estimates)
     checks = {"residual": left, "nishimori": found.record()}
@@ -157,6 +165,15 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
         },
         checks=checks,
     )  # fmt: skip
+
+
+def _branches_differ(points: Sequence[Point]) -> bool:
+    """Whether some scrambles know a direction perfectly and others do not by far: a mean of the two is neither."""
+    known = [float(np.trace(point.known)) for point in points]
+    if max(known) - min(known) < 0.5:
+        return False
+    most = points[int(np.argmax(known))].known
+    return min(float(np.trace(most @ point.Q)) for point in points) < np.trace(most) - _NEITHER
 
 
 def _conjugate(points: Sequence[Point]) -> np.ndarray:
