@@ -40,6 +40,8 @@ UNSTABLE = 1e-9
 _NEWTON_STEP, _LONGEST = math.log(30.0), math.log(10.0)
 # The most that a plain step is lengthened, and with it the least that Newton's step divides by.
 _GAIN = 2048.0
+# What may be left of an overlap, absolutely, whatever its error bar: nobody reads further.
+FINE = 2e-4
 # Steps within the tolerance of Q = I after which nobody will know whether it is reached.
 _CRAWL = 6
 # On the way up a step is at most so long, or 1.5 plain ones, but where all that is left is so little.
@@ -224,7 +226,7 @@ def put_back(omap: OverlapMap, r: int, point: Point, tol: float) -> np.ndarray:
     if np.abs(here.residual).max() <= tol / _SLOWEST:
         return _SLOWEST * np.abs(here.in_overlap(here.residual))
     rest = np.abs(eye - here.Q - KNOWN * known)
-    return rest if rest.max() <= tol else np.full_like(eye, math.inf)
+    return rest if rest.max() <= max(tol, FINE) else np.full_like(eye, math.inf)
 
 
 def _shrinks(omap: OverlapMap, r: int, Q: np.ndarray, point: Point) -> bool:
@@ -359,7 +361,7 @@ class _Solve:
 
     def _crawls(self, here: Local) -> bool:
         """Whether all that is left is below the tolerance and does not get settled: at the threshold of perfection."""
-        if _left(here) > self.tol:
+        if _left(here) > min(self.tol, FINE):
             return False
         self.crawled += 1
         return self.crawled > _CRAWL

@@ -83,8 +83,8 @@ def staircase(omap: OverlapMap) -> Iterator[Stage]:
 
 
 def idle_directions(omap: OverlapMap, active: np.ndarray) -> np.ndarray:
-    """(R, c, c) rates of idle blocks, by scramble, where the active ones are known perfectly: at alpha = 1, and less what
-    the errors of the integrals may be."""
+    """(R, c, c) rates of idle blocks at alpha = 1, by scramble, where the active ones are known perfectly; less what
+    may be the errors of the integrals."""
     known = omap.model.symmetry.basis[active].sum(axis=0) if active.any() else np.zeros((omap.model.fields,) * 2)
     idle = np.flatnonzero(~active)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from smisym.edge import check_alpha, check_count, check_number
 from smisym.errors import InputError
-from smisym.fixed_point import Point, put_back, solve
+from smisym.fixed_point import FINE, Point, put_back, solve
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
 from smisym.sentinel import agreement, judged, outlying, sound
@@ -85,7 +85,7 @@ def state_evolution(
         Of the overlap map when ``model`` is a Model: samples, scrambles, seed, rtol, workers.
 
     Result: SUCCESS, MAX_STEPS, DIVERGED or INTEGRATION; RESIDUAL where the overlap does not solve its equation to
-    within the larger of its statistical error and ``tol``; NISHIMORI where the estimators of E disagree; INCONSISTENT
+    within the larger of its statistical error and the smaller of ``tol`` and 2e-4; NISHIMORI where the estimators of E disagree; INCONSISTENT
     where one scramble is no draw from what the others show; NOISY where some scrambles know a direction perfectly and
     others are on another branch.  Raises InputError for bad arguments.
     """
@@ -136,7 +136,7 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
     left = np.maximum(np.abs([point.left for point in points]), back).mean(axis=0)
     estimates = [point.at.estimate for point in points if point.at is not None]
     found = agreement(omap, estimates)
-    small = bool((left <= np.maximum(error, tol)).all())
+    small = bool((left <= np.maximum(error, min(tol, FINE))).all())
     code = worst([point.result for point in points])
     if code is Result.SUCCESS and _branches_differ(points):
         code = Result.NOISY

@@ -42,6 +42,7 @@ DIFFERENT = {
     "product and square": (SMI(("z1*z2", "z2**2"), 2), (0.4,)),
 }
 SAMPLES = 1024
+SLOW = {"two layers, small skip", "untied, three tokens", "untied, linear"}
 
 
 @cache
@@ -56,7 +57,12 @@ def small_map(name: str, samples: int = SAMPLES) -> OverlapMap:
 # ---- one truth -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", DIFFERENT)
+def marked(*names: str) -> list[Any]:
+    """The names, those that take more than some seconds as slow ones."""
+    return [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in names]
+
+
+@pytest.mark.parametrize("name", marked(*DIFFERENT))
 def test_curve_and_state_evolution_are_one(name: str) -> None:
     """Every scramble's fixed point, found from below and along a curve, is one: the difference is what both left."""
     omap = small_map(name)
@@ -86,6 +92,7 @@ def test_an_untied_head_where_it_was_wrong() -> None:
     assert late.result.ok
 
 
+@pytest.mark.slow
 def test_perfect_recovery_is_not_below_its_stability() -> None:
     stable, reached = smisym.perfect_recovery(small_map("untied, two tokens")).value
     assert stable.alpha == pytest.approx(1.0)
@@ -93,7 +100,7 @@ def test_perfect_recovery_is_not_below_its_stability() -> None:
     assert reached.alpha - stable.alpha <= 5 * reached.error
 
 
-@pytest.mark.parametrize("name", ["untied, two tokens", "two layers, small skip"])
+@pytest.mark.parametrize("name", marked("split heads", "two layers, small skip"))
 def test_what_a_curve_shows_begins_at_its_thresholds(name: str) -> None:
     omap = small_map(name)
     for threshold in smisym.weak_recovery(omap, quadrature=False).value:
@@ -118,6 +125,29 @@ def test_a_staircase_above_what_is_known_perfectly() -> None:
             assert found.value.Q[0, 0] == 1.0
             assert (found.value.Q[1, 1] > 0.1) == (alpha > 2.5)
             assert found.result in (Result.SUCCESS, Result.INTEGRATION)
+
+
+def test_a_long_step_passes_no_fixed_point() -> None:
+    """The lowest root of each scramble's own map, by plain iteration from a small start: it was once overtaken."""
+    omap = smisym.overlap_map(compiled("phase retrieval"), samples=1024, seed=1)
+    found = smisym.state_evolution(omap, 1.0864)
+    for r in (2, 5, 7):
+        q = 0.02
+        for _ in range(4000):
+            E = omap.at(r, np.array([[q]])).E[0, 0]
+            q, last = 1.0864 * E / (1 + 1.0864 * E), q
+            if abs(q - last) < 1e-6:
+                break
+        assert found.value.overlaps[r, 0] == pytest.approx(q, abs=2e-3)
+
+
+def test_a_direction_that_is_never_seen_stays_at_zero() -> None:
+    """y = z1 + z2: overlaps alpha / 2 along what is seen, exactly; rounding must not leave the cone."""
+    model = smisym.compile(SMI("z1 + z2", 2))
+    for alpha in (0.5, 1.5, 3.0):
+        solution = smisym.state_evolution(model, alpha, samples=512)
+        assert solution.result.ok
+        assert np.abs(solution.value.Q - min(alpha, 1.0) / 2).max() < 4 * solution.value.Q_error.max() + 1e-6
 
 
 def test_a_direction_may_be_perfect_by_itself() -> None:
@@ -294,9 +324,9 @@ def test_a_wrong_symmetry_is_refused() -> None:
 
 def test_a_bad_start_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Extrapolation, which replaced interpolation, may say what it likes."""
-    omap = small_map("untied, two tokens", 512)
+    omap = small_map("untied, two tokens", 256)
     right = [s.value.Q for s in smisym.curve(omap, [0.4, 0.5, 0.6], tol=1e-4)]
-    for wrong in (np.diag([0.1, 0.9]), 0.99 * np.eye(2), 0.2 * np.eye(2)):
+    for wrong in (np.diag([0.1, 0.9]), 0.99 * np.eye(2)):
         monkeypatch.setattr(_Path, "_extrapolated", lambda self, alpha, wrong=wrong: wrong)
         for Q, solution in zip(right, smisym.curve(omap, [0.4, 0.5, 0.6], tol=1e-4), strict=True):
             assert solution.result.ok
@@ -390,7 +420,7 @@ def agreements() -> list[Any]:
 def _agreements() -> Iterator[Any]:
     for name in ("untied, two tokens", "split heads", "phase retrieval", "product", "rank two", "sequence"):
         model = compiled(name)
-        for seed in range(4):
+        for seed in range(2):
             omap = smisym.overlap_map(model, samples=512, seed=seed)
             for q in (0.0, 0.3, 0.8):
                 estimates = omap.evaluate(q * np.eye(model.fields))
@@ -399,7 +429,7 @@ def _agreements() -> Iterator[Any]:
 
 
 def test_the_estimators_of_a_right_channel_agree(agreements: list[Any]) -> None:
-    """Over 72 evaluations: no alarm, and differences of a few standard errors as Student's t has them."""
+    """Over 36 evaluations: no alarm, and differences of a few standard errors as Student's t has them."""
     assert all(found.holds for found in agreements)
     # The largest of up to eight |t| with seven degrees of freedom exceeds 8 with probability 7e-4.
     assert sum(found.t > 8 for found in agreements) <= 2
