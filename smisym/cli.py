@@ -187,7 +187,8 @@ class _Task:
         if not result.ok:
             bad = sum(code != Result.SUCCESS.value for code in results)
             advice = wording.of_result(result, _options(self.header["command"]))
-            _fail(f"smisym: {bad} of {len(results)} results are no success: {advice}", NOT_CONVERGED)
+            which = f"{bad} of {len(results)} results are" if len(results) > 1 else "the result is"
+            _fail(f"smisym: {which} no success: {advice}", NOT_CONVERGED)
 
 
 def _announce(omap: OverlapMap, what: str, evaluations: tuple[int, int]) -> None:
@@ -346,7 +347,7 @@ def gamp(
     """GAMP on data drawn from the network (--alpha and --dim), or on your own (--data)."""
     from smisym import records, terminal, wording
     from smisym.edge import check_count
-    from smisym.errors import InputError
+    from smisym.errors import InputError, Words
     from smisym.io import read_data, write_npz
     from smisym.progress import progress_bar
 
@@ -367,7 +368,8 @@ def gamp(
         content = b"".join(a.tobytes() for a in (read.X, read.y, read.W) if a is not None)
         settings["data"] = {"file": data, "sha256": hashlib.sha256(content).hexdigest()}
     else:
-        given = {"--alpha": alpha, "--dim": dim, "--data": data}
+        options = {"--alpha": alpha, "--dim": dim, "--data": data}
+        given = Words(" and ".join(f"{name} {value}" for name, value in options.items() if value is not None) or "none")
         allowed = "either --alpha and --dim, or --data alone"
         raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
     settings["tol"] = records.gamp_tolerance(max(dim, 1)) if tol is None else tol

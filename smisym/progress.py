@@ -77,7 +77,9 @@ class _State:
     def text(self) -> str:
         """One line: what is solved, parts, evaluations, time so far and left."""
         parts = f"{self.done}" if self.total is None else f"{self.done}/{self.total}"
-        words = [f"{self.title}{': ' + self.what if self.what else ''} {parts}"]
+        # "curve at alpha = 1" says "curve" by itself.
+        named = "" if self.what.startswith(self.title) else self.title
+        words = [f"{': '.join(text for text in (named, self.what) if text)} {parts}"]
         if self.evaluations:
             words.append(f"{self.evaluations} evaluations")
         words.append(duration(self.elapsed))

@@ -191,7 +191,7 @@ def check_data(
     X = _real("X", X)
     if X.ndim != 3 or X.shape[1] != model.tokens or len(X) == 0:
         raise InputError(
-            "X", f"an array of shape {X.shape}", f"shape (N, {model.tokens}, D) with N >= 1",
+            "X", Words(f"an array of shape {X.shape}"), f"shape (N, {model.tokens}, D) with N >= 1",
             f"arrange it as N samples of {model.tokens} tokens (rows) in dimension D",
         )  # fmt: skip
     check_dimension(X.shape[2])
@@ -203,12 +203,12 @@ def check_data(
     output = np.shape(model.link(probe))[1:]
     if values.shape[1:] != output:
         raise InputError(
-            "y", f"an array of shape {values.shape}", f"shape {('N', *output)}".replace("'", ""),
+            "y", Words(f"an array of shape {values.shape}"), f"shape {('N', *output)}".replace("'", ""),
             "give one output of the link function per sample",
         )  # fmt: skip
     if len(values) != len(X):
         raise InputError(
-            "y", f"{len(values)} outputs for {len(X)} samples in X", "as many outputs as samples",
+            "y", Words(f"{len(values)} outputs for {len(X)} samples in X"), "as many outputs as samples",
             "pass the X and y of the same samples",
         )  # fmt: skip
     observed = y if hasattr(y, "y") else values
@@ -259,7 +259,10 @@ def check_array(name: str, value: object, shape: tuple[int, ...]) -> np.ndarray:
     array = _real(name, value)
     if array.shape != shape:
         raise InputError(
-            name, f"an array of shape {array.shape}", f"shape (P, D) = {shape}", "give one row per field of the model"
+            name,
+            Words(f"an array of shape {array.shape}"),
+            f"shape (P, D) = {shape}",
+            "give one row per field of the model",
         )
     return _floats(name, array)
 

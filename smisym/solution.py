@@ -38,7 +38,9 @@ class Result(enum.Enum):
 
 _MESSAGES = {
     Result.SUCCESS: "converged",
-    Result.MAX_STEPS: "stopped at the largest number of steps before converging: raise max_steps, or start closer",
+    Result.MAX_STEPS: (
+        "stopped at the largest number of steps before converging: raise max_steps; for GAMP also add damping"
+    ),
     Result.DIVERGED: "the iteration left the domain or became non-finite: add damping, or start closer",
     Result.INTEGRATION: "an inner integral missed its tolerance: raise max_nodes, or loosen rtol and read the error",
     Result.ILL_CONDITIONED: (
@@ -88,7 +90,8 @@ class Solution:
     statistical_error
         One standard error of ``value`` from independent scrambles; same shape; None if deterministic.
     deterministic_error
-        Bound from refinement of the quadrature; same shape or scalar; None if not applicable.
+        What is left of the equation when the reported value is put back into it, in the unit of the value; same
+        shape; None where there is no such equation.
     degrees_of_freedom
         Of the Student t that the statistical error follows (scrambles - 1), or None.
     result
@@ -124,7 +127,7 @@ class Solution:
             freedom = f", {self.degrees_of_freedom} degrees of freedom" if self.degrees_of_freedom else ""
             lines.append(f"error   {short(self.statistical_error)} (one standard error{freedom})")
         if self.deterministic_error is not None:
-            lines.append(f"        {short(self.deterministic_error)} (bound, of the quadrature)")
+            lines.append(f"        {short(self.deterministic_error)} (left of the equation with this value put back)")
         lines.append(f"result  {self.result.value}: {self.result.message}")
         if self.history:
             lines.append(f"history {len(self.history)} records")
@@ -162,7 +165,7 @@ def short(value: Any) -> str:
     elif isinstance(value, dict):
         text = "{" + ", ".join(f"{key}: {short(item)}" for key, item in value.items()) + "}"
     else:
-        return repr(value)
+        return " ".join(repr(value).split())  # one line, whatever is inside
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 

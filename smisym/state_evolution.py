@@ -85,9 +85,9 @@ def state_evolution(
         Of the overlap map when ``model`` is a Model: samples, scrambles, seed, rtol, workers.
 
     Result: SUCCESS, MAX_STEPS, DIVERGED or INTEGRATION; RESIDUAL where the overlap does not solve its equation to
-    within the larger of its statistical error and the smaller of ``tol`` and 2e-4; NISHIMORI where the estimators of E disagree; INCONSISTENT
-    where one scramble is no draw from what the others show; NOISY where some scrambles know a direction perfectly and
-    others are on another branch.  Raises InputError for bad arguments.
+    within the larger of its statistical error and the smaller of ``tol`` and 2e-4; NISHIMORI where the estimators of E
+    disagree; INCONSISTENT where one scramble is no draw from what the others show; NOISY where some scrambles know a
+    direction perfectly and others are on another branch.  Raises InputError for bad arguments.
     """
     _check(alpha, start, side_information, tol, max_steps)
     omap = as_map(model, **settings)

@@ -149,6 +149,6 @@ def _diagonal(matrix: Sequence[Sequence[float]] | None) -> str:
 
 
 def _number(point: Record, key: str) -> str:
-    if point.get("unbounded") == "+inf" and key == "free_entropy":
-        return "+∞"
+    if key == "free_entropy" and "unbounded" in point:
+        return "+∞" if point["unbounded"] == "+inf" else "−∞"
     return format_with_error(point[key], point[f"{key}_stderr"])
