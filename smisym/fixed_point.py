@@ -45,7 +45,7 @@ FINE = 2e-4
 # Steps within the tolerance of Q = I after which nobody will know whether it is reached.
 _CRAWL = 6
 # On the way up a step is at most so long, or 1.5 plain ones, but where all that is left is so little.
-_SHORT, _CLOSE_TO_ALL = 0.15, 1e-2
+_SHORT, _CLOSE_TO_ALL = 0.25, 1e-2
 # Longest step of which both ends tell one derivative.
 _NEAR = 0.7
 # Residual after a long step, beside that before it, of the other sign, that tells that it went too far.

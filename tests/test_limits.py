@@ -15,7 +15,7 @@ TOO_LARGE: dict[str, tuple[Callable[[], Any], str]] = {
     "rank": (lambda: Attention(rank=200), r"given 200; allowed: .*at most 32"),
     "rank beyond memory": (lambda: Attention(rank=10**9), "at most 32"),
     "heads": (lambda: Attention(heads=10**5), "at most 48"),
-    "beta": (lambda: Attention(beta=1e308), r"beta: given 1e\+308; allowed: a number > 0, at most 1e\+100"),
+    "beta": (lambda: Attention(beta=1e308), r"beta: given 1e\+308; allowed: a finite number > 0, at most 1e\+100"),
     "layers": (lambda: Architecture(2, (Attention(),) * 3000), "given '3000 layers'; allowed: at most 48"),
     "endless layers": (lambda: Architecture(2, iter(Attention, None)), "layers: given 'more than that many'"),
     "tokens": (lambda: Architecture(10**8, (Attention(),)), "at most 1024"),
