@@ -164,8 +164,8 @@ def write_all(
     model = omap.model
     write_derivation(model.derivation, folder / "derivation.html")
     with bar("thresholds", 2) as step:
-        # A threshold is one number, which the curve's many points all lean on: it is worth more samples.
-        finer = omap.sibling(max(omap.samples, affordable(model, 16384)))
+        # A threshold is one number, which the curve's many points all lean on: it is worth some samples.
+        finer = omap.sibling(max(omap.samples, affordable(model, 2048)))
         with watching(finer, step):
             found = records.thresholds(finer, store=store, progress=step)
     write_json(folder / "thresholds.json", {**head, **found})
