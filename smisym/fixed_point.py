@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from smisym.overlap_map import Estimate, OverlapMap
+from smisym.estimate import Estimate, units
+from smisym.overlap_map import OverlapMap
 from smisym.solution import Result
 
 # What is left of a direction when it counts as perfect, and what it is set to: far below, so that the others see the
@@ -30,6 +31,8 @@ NEARLY, KNOWN = 1e-6, 1e-12
 KICK = 0.02
 # Residual above which an idle direction is being learned by itself.
 _SHOWN = 1e-7
+# Eigenvalue of Q that is rounding, and how exactly a direction is within the span of such ones.
+_ZERO, _SAME_SPAN = 1e-13, 1e-6
 # Negative eigenvalues of Q that are rounding.
 _ROUNDING = 1e-7
 # Share of a kick below which it has died out.
@@ -109,33 +112,30 @@ def local(omap: OverlapMap, r: int, Q: np.ndarray, alpha: float, lam: float, kno
     """State evolution at one overlap (P, P), by one evaluation of scramble r."""
     symmetry, eye = omap.model.symmetry, np.eye(omap.model.fields)
     estimate = omap.at(r, Q)
-    values, vectors = np.linalg.eigh(eye - estimate.Q)
-    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    precision = eye * (1 + lam) + alpha * symmetry.project(estimate.E)
-    W = root @ precision @ root
-    w, X = np.linalg.eigh(0.5 * (W + W.T))
+    root, V = estimate.root, eye - estimate.Q
+    w, X = np.linalg.eigh(V * (1 + lam) + alpha * symmetry.project(estimate.white))
     R = (X * np.log(w)) @ X.T
-    rest = eye - known
-    free = root @ rest  # known directions neither move nor feed others
-    units = symmetry.basis / np.sqrt(np.einsum("kij,kij->k", symmetry.basis, symmetry.basis))[:, None, None]
-    inward = np.einsum("ab,kbc,dc->kad", free, units, free)
-    jacobian = alpha * np.einsum("ipq,paqb,jab->ij", inward, estimate.slope, inward, optimize=True)
+    free = eye - known  # known directions neither move nor feed others
+    unit = units(symmetry.basis)
+    inward = free @ unit @ free
+    fed = alpha * np.einsum("paqb,jab->jpq", estimate.slope, inward, optimize=True)
+    jacobian = np.einsum("ipq,jpq->ij", inward, fed)
     jacobian = 0.5 * (jacobian + jacobian.T)
-    half = (X / np.sqrt(w)) @ X.T
-    outward = np.einsum("ab,kbc,dc->kad", free @ half, units, free @ half)
-    scaled = alpha * np.einsum("ipq,paqb,jab->ij", outward, estimate.slope, inward, optimize=True)
-    R = rest @ R @ rest
-    residual = np.einsum("kij,ij->k", units, R)
+    half = free @ ((X / np.sqrt(w)) @ X.T)
+    scaled = np.einsum("ipq,jpq->ij", half @ unit @ half.T, fed)
+    R = free @ R @ free
+    residual = np.einsum("kij,ij->k", unit, R)
     # What the output shows of itself is learned from nothing; rounding and integrals leave less than this.
     active = ~idle(symmetry.basis, estimate.Q) | (np.abs(residual) > _SHOWN)
-    return Local(estimate, alpha, root, residual, R, jacobian, scaled, active, known, units)
+    return Local(estimate, alpha, root, residual, R, jacobian, scaled, active, known, unit)
 
 
 def idle(basis: np.ndarray, Q: np.ndarray) -> np.ndarray:
     """Which basis matrices (k,) live where nothing is learned yet."""
-    silent = ~(np.abs(Q) > 0).any(axis=1)
-    outside = ~np.outer(silent, silent)
-    return np.array([not np.abs(B[outside]).any() for B in basis])
+    values, vectors = np.linalg.eigh(Q)
+    silent = vectors[:, values <= _ZERO]
+    nothing = silent @ silent.T
+    return np.asarray(np.abs(nothing @ basis @ nothing - basis).max(axis=(1, 2)) < _SAME_SPAN)
 
 
 @dataclass
@@ -225,7 +225,7 @@ def put_back(omap: OverlapMap, r: int, point: Point, tol: float) -> np.ndarray:
         return np.abs(here.in_overlap(step))
     if np.abs(here.residual).max() <= tol / _SLOWEST:
         return _SLOWEST * np.abs(here.in_overlap(here.residual))
-    rest = np.abs(eye - here.Q - KNOWN * known)
+    rest = np.abs(_rest(here))
     return rest if rest.max() <= max(tol, FINE) else np.full_like(eye, math.inf)
 
 
@@ -298,8 +298,7 @@ class _Solve:
                     continue
                 return self._end(here, known, here.in_overlap(step), _code(here))
             if self._crawls(here):
-                rest = np.eye(P) - here.Q - KNOWN * known
-                return self._end(here, known, rest, _code(here))
+                return self._end(here, known, _rest(here), _code(here))
             taken = self._taken(here, step)
             self.before = here, taken
             Q = here.moved(taken)
@@ -382,10 +381,7 @@ class _Solve:
                 along = taken[here.active]
                 now = M + self.correction[on]
                 self.correction[on] += np.outer(seen - now @ along, along) / float(along @ along)
-        for slopes in (M + self.correction[on], M):
-            if np.isrealobj(np.linalg.eigvals(slopes)):
-                return slopes
-        return np.asarray(0.5 * (M + M.T))
+        return np.asarray(M + self.correction[on])
 
     def _proposed(self, here: Local) -> tuple[np.ndarray, bool]:
         """A step (k,) mode by mode, and whether it is Newton's in all of them.
@@ -395,15 +391,15 @@ class _Solve:
         on, step = here.active, np.zeros(len(here.active))
         if not on.any():
             return step, True
+        # Symmetric but for noise, which makes a pair of equal slopes complex: then it is one mode of two dimensions.
         slopes, modes = np.linalg.eig(self._slopes(here))
-        slopes, modes = slopes.real, modes.real
-        contracts = slopes >= 1 / _GAIN
+        contracts = slopes.real >= 1 / _GAIN
         plain = here.residual
         onward = self.before is not None and float(self.before[1] @ plain) > 0
         size = max(float(np.abs(plain).max()), 1e-300)
         self.gain = min(2 * self.gain, _GAIN, max(1.0, _LONGEST / size)) if onward and not contracts.all() else 1.0
         factor = np.where(contracts, 1 / np.where(contracts, slopes, 1.0), self.gain)
-        step[on] = modes @ (np.linalg.solve(modes, plain[on]) * factor)
+        step[on] = (modes @ (np.linalg.solve(modes, plain[on].astype(modes.dtype)) * factor)).real
         return step, bool(contracts.all())
 
     def _taken(self, here: Local, step: np.ndarray) -> np.ndarray:
@@ -478,8 +474,14 @@ class _Solve:
 
 def _left(here: Local) -> float:
     """The most that is left of any direction that is being learned; 1 where none is."""
-    values = np.linalg.eigvalsh(np.eye(len(here.Q)) - here.Q)
-    return float(values[values < 1 - _ROUNDING].max(initial=0.0)) or 1.0
+    return float(np.linalg.eigvalsh(_rest(here))[-1]) or 1.0
+
+
+def _rest(here: Local) -> np.ndarray:
+    """What is left of the directions that are being learned, and are not perfect: a part (P, P) of V."""
+    values, vectors = np.linalg.eigh(np.eye(len(here.Q)) - here.Q)
+    left = np.where((values > 2 * KNOWN) & (values < 1 - _ROUNDING), values, 0.0)
+    return np.asarray((vectors * left) @ vectors.T)
 
 
 def _rounded(Q: np.ndarray) -> np.ndarray:

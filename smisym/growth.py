@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from smisym.overlap_map import Estimate, OverlapMap
+from smisym.estimate import Estimate
+from smisym.overlap_map import OverlapMap
 
 # Share of the largest rate above which one block feeds another.
 _COUPLED = 1e-3

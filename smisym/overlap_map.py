@@ -17,7 +17,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,6 +36,7 @@ from smisym.edge import (
     overlap_matrix,
 )
 from smisym.errors import InputError
+from smisym.estimate import Estimate, estimate_from, square_root, units
 from smisym.files import write_bytes
 from smisym.io import header
 from smisym.model import Model
@@ -68,39 +69,6 @@ class Keeper(Protocol):
     def get(self, name: str, valid: Callable[[Any], object] | None = None) -> dict[str, Any] | None: ...
 
     def put(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """One scramble's estimates at one overlap.
-
-    E (P, P): E[g g^T], times the number of slices of the embedding (1 but for split heads), the combination of three
-    estimators of least variance.
-    three (3, P, P): the three, equal by Nishimori: E[g g^T], -E[dg] and E[g g*^T] with g* = V^{-1}(Z* - omega).
-    slope (P, P, P, P): dE[M]_pq = sum_ab slope[p,a,q,b] M_ab, from E[(dg) M (dg)^T] (theory: the Ito derivative of E).
-    unclear (k, k): how much of the rates at which overlaps along the basis of invariant ones (as unit matrices) grow,
-    tr(B_i slope[B_j]), may be nothing but errors of the inner integrals: of each sample at most its squared error.
-    log_partition: E log Zout.
-    inner_error: bound on the error of tr(V E) from the inner integration; tr(V E) is between 0 and the rank of df/dZ.
-    accurate: whether every inner integral met its tolerance.
-    gap, gap_error (2, k): what the first of the three has above the second and the third in the invariant coordinates,
-    and its standard error if the points were independent draws (Sobol points do better).
-    """
-
-    Q: np.ndarray
-    E: np.ndarray
-    three: np.ndarray
-    slope: np.ndarray
-    unclear: np.ndarray
-    log_partition: float
-    inner_error: float
-    accurate: bool
-    gap: np.ndarray
-    gap_error: np.ndarray
-
-    def derivative(self, M: np.ndarray) -> np.ndarray:
-        """dE(Q)[M] for a symmetric M (P, P)."""
-        return np.einsum("paqb,ab->pq", self.slope, M)
 
 
 class OverlapMap:
@@ -213,12 +181,12 @@ class OverlapMap:
             return self._estimate(scramble, Q)
         content = json.dumps([self.settings(), scramble, Q.tolist()])
         name = f"E {hashlib.sha256(content.encode()).hexdigest()[:24]}"
-        stored = self.store.get(name, lambda value: _estimate_from(value, self.model) is not None)
-        found = None if stored is None else _estimate_from(stored, self.model)
+        stored = self.store.get(name, lambda value: estimate_from(value, self.model) is not None)
+        found = None if stored is None else estimate_from(stored, self.model)
         if found is None or not np.array_equal(found.Q, Q):  # none, of an older version, or not ours
             made = self._estimate(scramble, Q)
             # What is used is what was stored: a resumed run sees the same bits.
-            found = _estimate_from(
+            found = estimate_from(
                 self.store.put(name, {f.name: getattr(made, f.name) for f in fields(Estimate)}), self.model
             )
         if found is None:
@@ -239,11 +207,11 @@ class OverlapMap:
         return self._points[scramble]
 
     def _estimate(self, scramble: int, Q: np.ndarray) -> Estimate:
-        root, V = _split(Q)
+        both, V, root = _split(Q)
         normals, noise = self._normals(scramble)
         Z = normals[:, 0]
         # omega given Z: mean Q Z, covariance Q V; the same joint law as omega = Q^{1/2} xi, Z = omega + V^{1/2} u.
-        omega = Q @ Z + root @ normals[:, 1]
+        omega = Q @ Z + both @ normals[:, 1]
         moments = self.model.channel.moments(
             self.model.channel.draw(Z, noise), omega, V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble
         )
@@ -258,7 +226,9 @@ class OverlapMap:
         g = np.where(np.asarray((still < 0).any(axis=0))[:, None], 0.0, g)
         alike = np.asarray(np.logical_and.reduce(still[:, :, None] == still[:, None, :], axis=0))
         dg = np.where(alike[:, None, :, None], dg, 0.0)
-        star = np.linalg.solve(V, Z - omega)
+        # In units of what is left to learn: of order one however small V is, and rounding stays where it is made.
+        star = root @ np.linalg.solve(V, Z - omega)
+        g, dg = root @ g, np.einsum("pi,nitjs,jq->nptqs", root, dg, root, optimize=True)
         products = np.stack(
             [
                 np.einsum("npt,nqt->npq", g, g),
@@ -271,11 +241,11 @@ class OverlapMap:
         # A slice of the embedding has as many times more samples per dimension as there are slices.
         slope = self.model.slices * (flat @ flat.T / n).reshape(P, P, P, P)
         products = self.model.slices * products
-        whitened = np.einsum("npt,pq,nqt->n", g, V, g)
+        size = np.einsum("npt,npt->n", g, g)
         error = np.where(absent, np.inf, moments.error)
         gaps = self.model.symmetry.coordinates(products[:1] - products[1:])
         with np.errstate(invalid="ignore"):
-            inner = np.where(absent, np.inf, 2 * np.sqrt(whitened) * error + error**2).mean()
+            inner = np.where(absent, np.inf, 2 * np.sqrt(size) * error + error**2).mean()
         return Estimate(
             Q,
             self._combine(products),
@@ -292,8 +262,7 @@ class OverlapMap:
     def _unclear(self, dg: np.ndarray, error: np.ndarray) -> np.ndarray:
         """:attr:`Estimate.unclear` from dg (n, P, T, P, T) and errors (n,) of posteriors; one without a bound is told
         by the infinite error of the estimate instead."""
-        basis = self.model.symmetry.basis
-        unit = basis / np.sqrt(np.einsum("kij,kij->k", basis, basis))[:, None, None]
+        unit = units(self.model.symmetry.basis)
         fed = np.einsum("nptas,kab,nqtbs->nkpq", dg, unit, dg, optimize=True)
         rates = np.einsum("jpq,nkpq->njk", unit, fed, optimize=True)
         most = np.where(np.isfinite(error), _BEYOND * error**2, 0.0)[:, None, None]
@@ -307,7 +276,8 @@ class OverlapMap:
         return np.asarray(signs[(signs[:, learned] > 0).all(axis=1)])
 
     def _combine(self, products: np.ndarray) -> np.ndarray:
-        """The mean of E[g g^T] with the two differences of Nishimori, which vanish on average, as control variates.
+        """V^{1/2} E V^{1/2}: the mean of E[g g^T], with the two differences of Nishimori, which vanish on average, as
+        control variates.
 
         Each fold of the points takes its coefficients from the others: fitted to the points that they are
         applied to, they would bias the mean (by 1e-3 near perfect recovery, where one estimator is almost exact).
@@ -381,7 +351,7 @@ class OverlapMap:
             )
         loaded = cls(model, workers=workers, **head["map"])
         for i, scramble in enumerate(arrays["scramble"]):
-            estimate = _estimate_from({f.name: arrays[f.name][i] for f in fields(Estimate)}, model)
+            estimate = estimate_from({f.name: arrays[f.name][i] for f in fields(Estimate)}, model)
             if estimate is None:
                 allowed = "estimates of this model"
                 raise InputError("overlap map", f"{path}, with a bad estimate {i}", allowed, "make the map anew")
@@ -466,38 +436,14 @@ def _positive(what: str, value: Any) -> float:
     return number
 
 
-def _estimate_from(values: Mapping[str, Any], model: Model) -> Estimate | None:
-    """The estimate that a file holds, or None where it is no estimate of this model: of an older version, or forged."""
-    P, k = model.fields, len(model.symmetry.basis)
-    shapes = {
-        "Q": (P, P), "E": (P, P), "three": (3, P, P), "slope": (P,) * 4, "unclear": (k, k), "gap": (2, k),
-        "gap_error": (2, k),
-    }  # fmt: skip
-    try:
-        arrays = {name: np.array(values[name], dtype=float) for name in shapes}
-        # Files hold what is not finite as null.
-        numbers = {n: math.nan if values[n] is None else float(values[n]) for n in ("log_partition", "inner_error")}
-        accurate = values["accurate"]
-    except (KeyError, TypeError, ValueError):
-        return None
-    if any(arrays[name].shape != shape for name, shape in shapes.items()) or not isinstance(accurate, bool | np.bool_):
-        return None
-    if not np.allclose(arrays["E"], arrays["E"].T, atol=0, rtol=1e-9, equal_nan=True):
-        return None
-    for array in arrays.values():
-        array.flags.writeable = False  # one estimate serves every solver
-    whole: dict[str, Any] = {**arrays, **numbers, "accurate": bool(accurate)}
-    return Estimate(**whole)
-
-
-def _split(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(Q V)^{1/2} and V = I - Q; InputError unless 0 <= Q < I."""
+def _split(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(Q V)^{1/2}, V = I - Q and V^{1/2}; InputError unless 0 <= Q < I."""
     values, vectors = np.linalg.eigh(Q)
     if values[0] < -1e-12 or values[-1] >= 1:
         raise InputError("overlap Q", Q.tolist(), "0 <= Q < I", "at Q = I nothing is left to learn")
     values = np.maximum(values, 0.0)
-    root = (vectors * np.sqrt(values * (1 - values))) @ vectors.T
-    return root, np.eye(len(Q)) - Q
+    both = (vectors * np.sqrt(values * (1 - values))) @ vectors.T
+    return both, np.eye(len(Q)) - Q, square_root(np.eye(len(Q)) - Q)
 
 
 def _symmetric(products: np.ndarray) -> np.ndarray:

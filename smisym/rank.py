@@ -20,6 +20,9 @@ _ZERO = 1e-9
 _UNSEEN = 1e-12
 # Random fields at which ranks are taken: of links that have one rank at almost all, and of others.
 _ANALYTIC, _PIECEWISE = 16, 4096
+# What is left to learn near Q = I: fields that it is followed at, steps, the share of the largest eigenvalue below
+# which the flag is plain, and the change at which there is none.
+_FLAG_FIELDS, _FLAG_STEPS, _FLAG_SHOWN, _FLAG_RESTS = 256, 1000, 1e-13, 1e-12
 # Nearer to zero by these factors an activation that has saturated is itself again.
 _NEARER = (1.0, 0.5, 0.25, 0.125)
 
@@ -95,6 +98,41 @@ class JacobianRanks:
         # Of a tall matrix the triangle has all that matters here.
         _, values, directions = np.linalg.svd(np.linalg.qr(moved, mode="r"), full_matrices=True)
         return np.asarray(directions[(values > _UNSEEN * values[0]).sum() :])
+
+    def flag(self) -> list[np.ndarray]:
+        """Subspaces (d, P), nested, of which one has the largest dim S / K_S of all subspaces whatever.
+
+        Near Q = I what is left to learn follows V -> E(V)^{-1}, with E(V) = E[J^T (J V J^T)^{-1} J] summed over tokens.
+        It grows fastest, by max dim S / K_S a step, on the largest S that attains this, and then on the rest of a flag
+        (of Harder and Narasimhan): its eigenvectors turn into that flag, however it lies in R^P.
+        """
+        rows = self._row_spaces()
+        P, V = self.fields, np.eye(self.fields)
+        vectors = V
+        for _ in range(_FLAG_STEPS if len(rows) else 0):
+            whole = np.kron(V, np.eye(self.tokens))
+            inner = np.linalg.pinv(rows @ whole @ rows.transpose(0, 2, 1), rcond=1e-15, hermitian=True)
+            seen = np.einsum("nki,nkl,nlj->ij", rows, inner, rows, optimize=True) / len(rows)
+            E = np.einsum("ptqt->pq", seen.reshape(P, self.tokens, P, self.tokens))
+            values, vectors = np.linalg.eigh(0.5 * (E + E.T))
+            if not np.isfinite(values).all() or values[0] <= 0:
+                break
+            last, V = V, (vectors / values) @ vectors.T
+            V /= np.linalg.norm(V, 2)
+            if values[0] < _FLAG_SHOWN * values[-1] or np.abs(V - last).max() < _FLAG_RESTS:
+                break
+        # The smallest of E come first: the largest of V.
+        return [vectors[:, :d].T for d in range(1, P)]
+
+    def _row_spaces(self) -> np.ndarray:
+        """(N, K, n): bases of what the output shows at some of the fields, padded with zeros."""
+        for J in self._found:
+            J = J[np.isfinite(J).all(axis=(1, 2))][:_FLAG_FIELDS]
+            if len(J):
+                _, values, right = np.linalg.svd(J, full_matrices=False)
+                kept = values > _ZERO * np.maximum(values[:, :1], 1e-300)
+                return np.asarray(right * kept[:, :, None])[:, : max(int(kept.sum(axis=1).max()), 1)]
+        return np.empty((0, 0, 0))
 
 
 def jacobian_rank(link: LinkFunction, rows: tuple[int, ...], rng: np.random.Generator) -> float:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from smisym.overlap_map import Estimate, OverlapMap
+from smisym.estimate import Estimate
+from smisym.overlap_map import OverlapMap
 from smisym.solution import Result
 
 # Chance of a false alarm in one evaluation of a map, by either test.
@@ -65,13 +66,8 @@ def agreement(omap: OverlapMap, estimates: Sequence[Estimate]) -> Agreement:
         return NOTHING
     symmetry = omap.model.symmetry
     # In units of what is left to learn, in which E is of order one.
-    left = np.array([symmetry.coordinates(np.eye(len(e.Q)) - e.Q) for e in estimates])
-    scale = np.where(np.abs(left) > 0, np.abs(left), 1.0)
-    gaps = np.array([e.gap for e in estimates]) * scale[:, None]
-    errors = np.array([e.gap_error for e in estimates]) * scale[:, None]
-    whole = float(
-        np.mean([np.abs(symmetry.coordinates(e.three[0]) * s).sum() for e, s in zip(estimates, scale, strict=True)])
-    )
+    gaps, errors = np.array([e.gap for e in estimates]), np.array([e.gap_error for e in estimates])
+    whole = float(np.mean([np.abs(symmetry.coordinates(e.three[0])).sum() for e in estimates]))
     R, comparisons = len(estimates), gaps[0].size
     allowed = np.mean([e.inner_error for e in estimates]) * _COVARIANCES + SMALL * max(whole, 1.0)
     mean = np.abs(gaps.mean(axis=0))
@@ -93,7 +89,7 @@ def sound(omap: OverlapMap, estimate: Estimate) -> bool:
     What is read from a file, or was changed after it was made, must hold together.
     """
     coordinates = omap.model.symmetry.coordinates
-    off = np.abs(coordinates(estimate.E) - coordinates(estimate.three[0]))
+    off = np.abs(coordinates(estimate.white) - coordinates(estimate.three[0]))
     room = (np.abs(estimate.gap) + 2 * estimate.gap_error).sum(axis=0)
     return bool((off <= _ROOM * room + _SAME * np.abs(coordinates(estimate.three[0]))).all())
 

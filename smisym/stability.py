@@ -24,7 +24,7 @@ from smisym.over_outputs import by_quadrature, can_be_integrated, first_threshol
 from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, affordable
 from smisym.sentinel import agreement
 from smisym.solution import Result, Solution, mean_and_error, worst
-from smisym.staircase import NO_RATE, Stage, idle_directions, staircase, trivial_coordinates
+from smisym.staircase import NO_RATE, Stage, idle_directions, staircase, trivial_coordinates, trivial_map
 
 # Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
 # of one scramble of the one that looks where it is reached if not there.
@@ -184,14 +184,15 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     """Perfect recovery: its local stability by counting, and where AMP arrives at it; a tuple of two Threshold.
 
     perfect_stable: the largest dim S / K_S, K_S the mean rank of df/dZ on S (then V -> E(V)^{-1}/alpha contracts), over
-    spans S of rows, of blocks that symmetries leave, and what the output never sees; infinite under noise and where
-    outputs are discrete; over these spans exact, but for links of several pieces, where K_S is a mean over 4096 fields.
-    A subspace in general position is not tried: a face that is rotated away from these spans is missed.
+    subspaces S: spans of rows, of blocks that symmetries leave, what the output never sees, and those in general
+    position into which V -> E(V)^{-1} falls apart (1000 steps: one whose alpha is within a few per cent of the others'
+    can be missed).  Infinite under noise and where outputs are discrete.  Exact, but for links of several pieces, where
+    K_S is a mean over 4096 fields.
     perfect_amp: where state evolution reaches Q = I, never below perfect_stable: there, to half a per cent, where it
     rests below Q = I just below and reaches it just above; else where every scramble's branch ends, bracketed to half a
     per cent; infinite where it does not reach Q = I.
     samples, workers: of the overlap map when ``model`` is a Model; a map keeps its own samples, scrambles and seed.
-    Few points a scramble decide (128, or 256 where a branch has to be followed), whatever ``samples``.
+    A few scrambles decide (two of 512 points, four of 1024 where a branch has to be followed), whatever ``samples``.
 
     Result: SUCCESS, NOISY where Q = I was not reached at any alpha that was tried, INCONSISTENT where state evolution
     rests at Q = I though counting says that it is not stable, NISHIMORI.  Raises InputError for samples that the
@@ -228,14 +229,16 @@ def _arrival(omap: OverlapMap, stable: float, uncertain: float) -> tuple[Thresho
 def _later_arrival(omap: OverlapMap, stable: float) -> tuple[Threshold, Result]:
     """Where a branch that rests below Q = I ends: bracketed scramble by scramble, with two numbers of points.
 
-    The end of a branch is the largest alpha along it: few points put noise on top of it, always upwards.  What four
-    times as many change is part of the error.
+    The end of a branch is the largest alpha along it: noise on top of it puts it too high, by as much as the variance
+    of its slope, one over the number of points.  Two numbers of points tell how much, and what both leave.
     """
     few, _ = _end_of_branch(omap, stable, _ARRIVAL_POINTS // 4)
     found, code = _end_of_branch(omap, stable, _ARRIVAL_POINTS)
     if math.isinf(found.alpha) or math.isinf(few.alpha):
         return found, code
-    return replace(found, error=math.hypot(found.error, found.alpha - few.alpha)), code
+    bias = (few.alpha - found.alpha) / 3
+    error = math.hypot(found.error, few.error / 3, bias)
+    return replace(found, alpha=max(stable, found.alpha - bias), error=error), code
 
 
 def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Threshold, Result]:
@@ -313,7 +316,8 @@ def _beside(model: Model, hard: np.ndarray, pivot: int) -> np.ndarray:
 def counting(model: Model) -> tuple[np.ndarray, float, float]:
     """(directions (d, P), alpha, its standard error) of the subspace S with the largest dim S / K_S.
 
-    Over spans of rows, of the blocks that symmetries leave, and the directions that the output never sees.
+    Over spans of rows, of the blocks that symmetries leave, the flag in which what is left near Q = I falls apart
+    (:meth:`smisym.rank.JacobianRanks.flag`), and the directions that the output never sees.
     """
     if model.link.noise:
         return np.eye(model.fields), math.inf, 0.0
@@ -322,7 +326,7 @@ def counting(model: Model) -> tuple[np.ndarray, float, float]:
     if len(unseen):
         return unseen, math.inf, 0.0
     best: tuple[np.ndarray, float, float] = (np.eye(model.fields), 0.0, 0.0)
-    for span in _spans(model):
+    for span in itertools.chain(ranks.flag(), _spans(model)):
         rank, error = (model.slices * x for x in ranks(span))
         ratio = len(span) / rank if rank > 0 else math.inf
         if ratio >= best[1]:
@@ -349,15 +353,13 @@ def _coupled(omap: OverlapMap) -> list[Threshold]:
     """
     symmetry, P = omap.model.symmetry, omap.model.fields
     nothing = np.zeros((P, P))
-    shown = trivial_coordinates(omap)
-    estimates = omap.evaluate(nothing)
-    if shown.any():
-        mean = np.mean([symmetry.project(e.three[0]) for e in estimates], axis=0)
+    if trivial_coordinates(omap).any():
+        mean = np.mean([symmetry.project(e.three[0]) for e in trivial_map(omap).evaluate(nothing)], axis=0)
         values, vectors = np.linalg.eigh(mean)
         subspace = vectors.T[values > 1e-3 * values[-1]]
         return [_along(omap.model, "trivial", subspace, 0.0, 0.0, nothing)]
     rates, direction = [], np.zeros((P, P))
-    for estimate in estimates:
+    for estimate in omap.evaluate(nothing):
         columns = [symmetry.coordinates(estimate.derivative(B)) for B in symmetry.basis]
         values, vectors = np.linalg.eig(np.array(columns).T)
         top = int(values.real.argmax())
@@ -365,7 +367,7 @@ def _coupled(omap: OverlapMap) -> list[Threshold]:
         matrix = symmetry.matrix(vectors[:, top].real)
         direction += matrix if np.trace(matrix) > 0 else -matrix
     alpha, error = _of_rates(rates)
-    values, vectors = np.linalg.eigh(direction / len(estimates))
+    values, vectors = np.linalg.eigh(direction / omap.scrambles)
     subspace = vectors.T[values > 1e-2 * values[-1]]
     return [_along(omap.model, "weak", subspace, float(alpha), float(error), nothing)]
 

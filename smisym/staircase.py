@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from smisym.edge import check_model
+from smisym.estimate import Estimate
 from smisym.fixed_point import KICK, KNOWN, Point, local, solve
 from smisym.growth import LEAST, clear_growth, coupled_classes, growth_rates
-from smisym.overlap_map import Estimate, OverlapMap, scout_points
+from smisym.overlap_map import OverlapMap, scout_points
 from smisym.sentinel import agreement
 from smisym.solution import Result, mean_and_error, worst
 
@@ -32,6 +33,8 @@ _ROUGH_SCRAMBLES, _ROUGH, _MOST = 2, 2, 256
 NO_RATE = 1e-5
 # Share of the limit at perfect overlaps that a rate can have on the way there, at least a little less than all.
 _LIMIT = 0.9
+# What is left of learned directions where the limit is looked for, and a rate that is plain.
+_LEFT, _PLAIN = (1e-2, 1e-4, KNOWN), 1e-2
 # Steps in alpha of the search on the rough map, how closely it brackets, and its smallest step.
 _SEARCH, _CLOSE, _LEAP = 40, 1.12, 1.25
 # Multiple of the least alpha at which a direction can be unstable beyond which none is looked for.
@@ -83,17 +86,27 @@ def staircase(omap: OverlapMap) -> Iterator[Stage]:
 
 
 def idle_directions(omap: OverlapMap, active: np.ndarray) -> np.ndarray:
-    """(R, c, c) rates of idle blocks at alpha = 1, by scramble, where the active ones are known perfectly; less what
-    may be the errors of the integrals."""
-    known = omap.model.symmetry.basis[active].sum(axis=0) if active.any() else np.zeros((omap.model.fields,) * 2)
+    """(R, c, c) rates of idle blocks at alpha = 1, by scramble, where the active ones are known almost perfectly; less
+    what may be the errors of the integrals.
+
+    Posteriors get dear as more is known, so that less is asked first: where something grows plainly that is enough.
+    """
+    projector = omap.model.symmetry.basis[active].sum(axis=0) if active.any() else np.zeros((omap.model.fields,) * 2)
     idle = np.flatnonzero(~active)
 
-    def task(r: int) -> np.ndarray:
-        here = local(omap, r, (1 - KNOWN) * known, 1.0, 0.0, known)
+    def task(r: int, left: float) -> np.ndarray:
+        known = projector if left == KNOWN else 0 * projector
+        here = local(omap, r, (1 - left) * projector, 1.0, 0.0, known)
         # What may be nothing but errors of the integrals grows at no alpha.
         return (here.jacobian - here.estimate.unclear)[np.ix_(idle, idle)]
 
-    return np.array(omap.each(task))
+    rates = np.zeros((omap.scrambles, len(idle), len(idle)))
+    for left in _LEFT if active.any() else (KNOWN,):
+        rates = np.array(omap.each(lambda r, left=left: task(r, left)))
+        mean = rates.mean(axis=0)
+        if max((_class_rate(mean, m) for m in coupled_classes(mean)), default=0.0) > _PLAIN:
+            break
+    return rates
 
 
 # ---- the first stage -------------------------------------------------------------------------------
@@ -163,15 +176,18 @@ def trivial_coordinates(omap: OverlapMap) -> np.ndarray:
     fixed = np.array([_fixed(symmetry, B) for B in symmetry.basis], dtype=bool)
     if not fixed.any():
         return found
-    estimates = omap.sibling(_TRIVIAL_POINTS * _TRIVIAL_SCRAMBLES, _TRIVIAL_SCRAMBLES).evaluate(
-        np.zeros((omap.model.fields,) * 2)
-    )
+    estimates = trivial_map(omap).evaluate(np.zeros((omap.model.fields,) * 2))
     shown = np.array([symmetry.coordinates(e.three[0]) for e in estimates])
     mean, error = mean_and_error(shown)
     bounded = [e.inner_error for e in estimates if np.isfinite(e.inner_error)]
     inner = float(np.mean(bounded)) if bounded else 0.0
     found[fixed] = (np.asarray(mean) > np.maximum(_SHOWN * np.asarray(error), max(inner, LEAST)))[fixed]
     return found
+
+
+def trivial_map(omap: OverlapMap) -> OverlapMap:
+    """The few points that tell trivial directions."""
+    return omap.sibling(_TRIVIAL_POINTS * _TRIVIAL_SCRAMBLES, _TRIVIAL_SCRAMBLES)
 
 
 def _excited(small: OverlapMap, pivot: int, active: np.ndarray, q: np.ndarray) -> np.ndarray:

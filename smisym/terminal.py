@@ -56,12 +56,14 @@ def print_curve(document: Record) -> None:
     columns |= {name: [_number(point, key) for point in points] for name, key in others.items()}
     columns["result"] = [point["result"] for point in points]
     _print_wide([overlaps, [*others, "result"]], columns, "alpha")
-    checked = [point["nishimori"] for point in points if point["nishimori"]["degrees_of_freedom"]]
+    # Files of earlier versions have none.
+    found = [point.get("nishimori", {"degrees_of_freedom": 0}) for point in points]
+    checked = [agreement for agreement in found if agreement["degrees_of_freedom"]]
     if checked:
-        least = min(checked, key=lambda found: found["p"])
+        least = min(checked, key=lambda agreement: agreement["p"])
         _say(
             f"Nishimori: over {len(checked)} points the three estimators of E differ by at most "
-            f"{max(found['t'] for found in checked):.2g} standard errors ({least['degrees_of_freedom']} degrees of "
+            f"{max(a['t'] for a in checked):.2g} standard errors ({least['degrees_of_freedom']} degrees of "
             f"freedom) beyond the errors of the integrals; smallest chance {least['p']:.2g}"
         )
 

@@ -28,12 +28,12 @@ def thresholds(declared: Any, samples: int) -> list[Any]:
 
 def test_a_committee_of_two_specialises() -> None:
     """The sum of the weights is trivial; the difference becomes unstable at 2.051, on the unspecialised fixed point."""
-    trivial, special = thresholds(SMI("sign(sign(z1) + sign(z2))", 2), 16384)
+    trivial, special = thresholds(SMI("sign(sign(z1) + sign(z2))", 2), 4096)
     assert (trivial.kind, trivial.alpha) == ("trivial", 0.0)
     np.testing.assert_allclose(trivial.subspace, [[math.sqrt(0.5)] * 2], atol=1e-12)
     assert special.kind == "weak"
     assert abs(special.alpha - 2.051) < 4 * special.error
-    assert special.error < 0.02
+    assert special.error < 0.04
     # Overlap along the sum there: 0.711.
     along = special.Q.sum() / 2
     assert abs(along - 0.711) < 0.01

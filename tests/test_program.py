@@ -82,7 +82,7 @@ def test_gram_matrices_are_recognised() -> None:
     assert gram_factor(M * h.T * h) is None
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("depth", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_unrolled_code_is_the_program(depth: int) -> None:
     """The explicit entries of sympy, evaluated with 30 digits, against the code."""
     architecture = declared(2, depth)

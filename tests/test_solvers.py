@@ -35,7 +35,7 @@ def test_the_derivative_of_the_overlap_map() -> None:
             (b.E[0, 0] - a.E[0, 0]) / (2 * h)
             for a, b in zip(omap.evaluate(np.array([[q - h]])), omap.evaluate(np.array([[q + h]])), strict=True)
         ]
-        slope = [e.slope[0, 0, 0, 0] for e in omap.evaluate(np.array([[q]]))]
+        slope = [e.derivative(np.eye(1))[0, 0] for e in omap.evaluate(np.array([[q]]))]
         gap = np.array(difference) - np.array(slope)
         # A third derivative of E of about 100 leaves h^2/6 * 100.
         assert abs(gap.mean()) < 4 * gap.std(ddof=1) / 2 + 0.05

@@ -82,7 +82,13 @@ def test_trivial_directions_by_both_ways(name: str) -> None:
 SAMPLED = {"ring-mask", "L2-T2-c0", "L3-T2-mixed"}
 
 
-@pytest.mark.parametrize("name", [*QUICK, *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW]])
+# Quick ones that take most of a minute all the same; test_multi_index.py holds them against Bessel functions.
+LONG = {"untied-T2-linear", "untied-T3-linear"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG or n in SLOW else ()) for n in (*QUICK, *SLOW)]
+)
 def test_first_thresholds_by_both_ways(name: str) -> None:
     oracle = second(name)
     assert oracle.slack < 0.05 * oracle.rate, "the bins are too wide"
