@@ -405,7 +405,8 @@ def test_forged_estimates_are_computed_again(tmp_path: Path) -> None:
     right = smisym.overlap_map(model, samples=128, store=store).at(0, np.eye(2) / 2)
     (name,) = (p for p in store.folder.glob("entry_E*"))
     key = __import__("json").loads(name.read_text())["name"]
-    for forged in ({"white": 3}, {"Q": [[1]], "white": "text"}, {**_as_lists(right), "white": [[1.0, 2.0], [3.0, 4.0]]}):
+    lopsided = {**_as_lists(right), "white": [[1.0, 2.0], [3.0, 4.0]]}
+    for forged in ({"white": 3}, {"Q": [[1]], "white": "text"}, lopsided):
         store.put(key, forged)
         again = smisym.overlap_map(model, samples=128, store=Store(tmp_path, {"task": 1})).at(0, np.eye(2) / 2)
         assert np.array_equal(again.E, right.E)
