@@ -364,11 +364,12 @@ def _check_points(samples: Any, scrambles: Any) -> tuple[int, int]:
     samples, scrambles = check_count("samples", samples, 1), check_count("scrambles", scrambles, 2)
     points, left = divmod(samples, scrambles)
     if left or points < 2 or points & (points - 1):
+        below = max(2, 1 << max(points, 1).bit_length() - 1)
         raise InputError(
             "samples, scrambles",
             (samples, scrambles),
-            "scrambles >= 2 and samples / scrambles a power of two",
-            "use for example samples=8192, scrambles=8",
+            "samples / scrambles a power of two, at least two",
+            f"use samples={below * scrambles} or samples={2 * below * scrambles} with scrambles={scrambles}",
         )
     return samples, scrambles
 

@@ -18,6 +18,8 @@ from scipy import stats
 
 from smisym.errors import InputError
 from smisym.render.numbers import format_with_error, number_latex
+from smisym.solution import Solution
+from smisym.stability import Threshold
 
 Record = Mapping[str, Any]
 
@@ -34,6 +36,22 @@ _THRESHOLD_NAMES = {
     "spinodal": r"\mathrm{sp}",
     "information": r"\mathrm{IT}",
 }
+
+
+def point_record(point: Record | Solution) -> Record:
+    """A point of a curve as a record: of a file, or of a Solution whose value is a fixed point."""
+    if not isinstance(point, Solution):
+        return point
+    found = point.value
+    return {"alpha": found.alpha, "Q": found.Q, "Q_error": found.Q_error, "result": point.result.value,
+            "degrees_of_freedom": point.degrees_of_freedom}  # fmt: skip
+
+
+def threshold_records(thresholds: Sequence[Record | Threshold] | Solution) -> list[Record]:
+    """Thresholds as records, in which one that is infinite is None."""
+    found = thresholds.value if isinstance(thresholds, Solution) else thresholds
+    records = [t if isinstance(t, Mapping) else vars(t) for t in found]
+    return [t if is_number(t["alpha"]) else {**t, "alpha": None} for t in records]
 
 
 def row_labels(labels: Sequence[str] | None, rows: int) -> list[str]:

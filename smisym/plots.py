@@ -42,13 +42,17 @@ from smisym.plot_parts import (
     layer_handle,
     marker_handle,
     paper_style,
+    point_record,
     quantiles,
     render,
     row_colour,
     row_labels,
     row_marker,
     threshold_colour,
+    threshold_records,
 )
+from smisym.solution import Solution
+from smisym.stability import Threshold
 
 _DOTTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": (0, (1, 1.6))}
 # Runs of GAMP at one alpha and dimension from which on their mean is drawn, with its interval.
@@ -63,8 +67,8 @@ _FORMATS: dict[str, dict[str, Any]] = {
 
 
 def curve_figure(
-    points: Sequence[Record],
-    thresholds: Sequence[Record] = (),
+    points: Sequence[Record | Solution],
+    thresholds: Sequence[Record | Threshold] | Solution = (),
     *,
     labels: Sequence[str] | None = None,
     gamp_points: Sequence[Record] | None = None,
@@ -78,10 +82,12 @@ def curve_figure(
     points
         Records with "alpha", "Q" (P, P) or its diagonal, "Q_error" (one standard error, same shape), "result"; and,
         where known, "bayes_error", "plug_in_error", "free_entropy", each with "..._stderr", and "degrees_of_freedom".
-        Bands are 95 % intervals (Student t, or normal without degrees of freedom).
+        Bands are 95 % intervals (Student t, or normal without degrees of freedom).  Solutions of :func:`smisym.curve`
+        are taken as they are.
     thresholds
         Records with "kind", "layers", "alpha" (None is infinite), "error", and "Q" just below: the curve of two
-        converged neighbours passes through it, so that kinks sit where they are.
+        converged neighbours passes through it, so that kinks sit where they are.  Or a Solution of
+        :func:`smisym.weak_recovery`, or its Thresholds.
     labels
         Names of the P rows; "layer 1", "layer 2", ... by default.
     gamp_points
@@ -96,7 +102,8 @@ def curve_figure(
 
     Raises InputError for no points, an unknown panel, or labels that do not fit.
     """
-    points = sorted(points, key=lambda point: point["alpha"])
+    points = sorted(map(point_record, points), key=lambda point: point["alpha"])
+    thresholds = threshold_records(thresholds)
     labels = _check(points, labels, panels)
     shown = [panel for panel in _PANELS if panel in panels and (panel == "overlap" or _has_data(points, panel))]
     with paper_style(width):

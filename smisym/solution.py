@@ -42,7 +42,7 @@ _MESSAGES = {
         "stopped at the largest number of steps before converging: raise max_steps; for GAMP also add damping"
     ),
     Result.DIVERGED: "the iteration left the domain or became non-finite: add damping, or start closer",
-    Result.INTEGRATION: "an inner integral missed its tolerance: raise max_nodes, or loosen rtol and read the error",
+    Result.INTEGRATION: "an inner integral missed its tolerance: loosen rtol and read the error; of single posteriors, raise max_nodes",
     Result.ILL_CONDITIONED: (
         "y determines the fields to few digits only (nearly equal scores): pass the Observation of model.observe, not y"
     ),
@@ -131,7 +131,8 @@ class Solution:
         lines.append(f"result  {self.result.value}: {self.result.message}")
         if self.history:
             lines.append(f"history {len(self.history)} records")
-        lines += [f"check   {name}: {short(value)}" for name, value in self.checks.items()]
+        told = {"residual"} if self.deterministic_error is not None else set()
+        lines += [f"check   {name}: {short(value)}" for name, value in self.checks.items() if name not in told]
         return "\n".join(lines)
 
     def raise_if_failed(self) -> Solution:

@@ -23,7 +23,7 @@ from smisym.model import Model
 from smisym.over_outputs import by_quadrature, can_be_integrated, first_threshold
 from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, affordable
 from smisym.sentinel import agreement
-from smisym.solution import Result, Solution, mean_and_error, worst
+from smisym.solution import Result, Solution, mean_and_error, short, worst
 from smisym.staircase import NO_RATE, Stage, idle_directions, staircase, trivial_coordinates, trivial_map
 
 # Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
@@ -64,6 +64,10 @@ class Threshold:
     Q: np.ndarray
     order: int | None = None
     names: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        alpha = short(self.alpha) if not self.error else f"{short(self.alpha)} +- {short(self.error)}"
+        return f"Threshold({self.kind}, {', '.join(self.names)}: alpha = {alpha})"
 
 
 def weak_recovery(

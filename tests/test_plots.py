@@ -20,7 +20,8 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from scipy import stats
 
-from smisym import plots
+import smisym
+from smisym import Architecture, Attention, plots
 from smisym.errors import InputError
 from smisym.plot_parts import PALETTE
 
@@ -110,6 +111,16 @@ def test_an_infinite_error_draws_no_band() -> None:
     figure = plots.curve_figure(points)
     assert "95 % interval" not in _legend(figure)
     assert plots.svg_text(figure).startswith("<svg")
+
+
+def test_solutions_are_drawn_as_they_are() -> None:
+    """What ``curve`` and ``weak_recovery`` return, without files in between."""
+    model = smisym.compile(Architecture(2, (Attention(),)))
+    solutions = smisym.curve(model, [0.2, 0.3], samples=128)
+    thresholds = smisym.weak_recovery(model, samples=128)
+    figure = plots.curve_figure(solutions, thresholds, labels=model.labels)
+    (line,) = [line for line in figure.axes[0].lines if len(line.get_xdata()) >= 2 and line.get_linestyle() == "-"][:1]
+    assert np.asarray(line.get_ydata(), dtype=float)[-1] == pytest.approx(solutions[-1].value.Q[0, 0])
 
 
 def test_the_curve_passes_through_the_states_just_below_weak_thresholds() -> None:
