@@ -46,11 +46,11 @@ def expression(rng: np.random.Generator) -> tuple[str, int]:
             return text, count
 
 
-def story(text: str, fields: int, out: Any) -> None:
+def story(text: str, fields: int, limit: float, out: Any) -> None:
     """What one model says, or why it refuses."""
     try:
         model = smisym.compile(smisym.SMI(text, fields))
-        omap = smisym.overlap_map(model, samples=SAMPLES, workers=1)
+        omap = smisym.overlap_map(model, samples=SAMPLES, workers=1, time_limit=limit)
         found = smisym.weak_recovery(omap, quadrature=False)
         weak = [t for t in found.value if t.kind == "weak"]
         along = smisym.curve(omap, ALPHAS)
@@ -82,7 +82,7 @@ def main(models: int = 30, limit: float = 60.0) -> None:
     for _ in range(models):
         text, fields = expression(rng)
         out = context.Queue()
-        process = context.Process(target=story, args=(text, fields, out), daemon=True)
+        process = context.Process(target=story, args=(text, fields, 0.8 * limit, out), daemon=True)
         began = time.perf_counter()
         process.start()
         try:

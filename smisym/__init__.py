@@ -12,7 +12,7 @@ from smisym.architecture import Architecture, Attention
 from smisym.charts import LevelSet, Refusal, Sheets, register_chart
 from smisym.cost import estimate
 from smisym.curve import curve
-from smisym.errors import InputError, NoChartError, NotConverged, SmisymError
+from smisym.errors import InputError, NoChartError, NotConverged, OutOfTime, SmisymError
 from smisym.free_entropy import free_entropy
 from smisym.gamp import Gamp, gamp
 from smisym.io import load, package_version, save
@@ -59,6 +59,7 @@ __all__ = [
     "NoChartError",
     "NotConverged",
     "Observation",
+    "OutOfTime",
     "OverlapMap",
     "Program",
     "Refusal",

@@ -38,6 +38,10 @@ class NotConverged(SmisymError, RuntimeError):
     """A solver stopped before it converged and the caller asked for an error rather than a code."""
 
 
+class OutOfTime(SmisymError, TimeoutError):
+    """The time that the caller gave a map is spent; says what was being solved and what an evaluation costs."""
+
+
 class Words(str):
     """What was given, in words: an error prints it without quotes."""
 

@@ -35,7 +35,7 @@ from smisym.edge import (
     check_workers,
     overlap_matrix,
 )
-from smisym.errors import InputError
+from smisym.errors import InputError, OutOfTime
 from smisym.estimate import Estimate, estimate_from, square_root, units
 from smisym.files import write_bytes
 from smisym.io import header
@@ -85,6 +85,8 @@ class OverlapMap:
     store: keeps every evaluation as soon as it is made, so that a run that was killed resumes with the same bits.
     on_evaluation: called after every evaluation of one scramble, from the thread that made it, with {"evaluations" (so
     far, of this map and its siblings), "seconds" (of this one), "samples", "what" (is being solved)}.
+    time_limit: seconds from the first evaluation after which no other one is begun, of this map or a sibling, but
+    OutOfTime is raised.  None: no limit.
 
     Raises InputError for samples / scrambles that is no power of two, fewer than two scrambles, and a bad seed.
     """
@@ -100,6 +102,7 @@ class OverlapMap:
         workers: int | None = None,
         store: Keeper | None = None,
         on_evaluation: Callable[[dict[str, Any]], object] | None = None,
+        time_limit: float | None = None,
     ) -> None:
         check_model(model, "an OverlapMap")
         points = _check_points(affordable(model, SAMPLES) if samples is None else samples, scrambles)
@@ -111,6 +114,8 @@ class OverlapMap:
         self.workers = workers or os.cpu_count() or 1
         self.store = store
         self.on_evaluation = on_evaluation
+        self.time_limit = None if time_limit is None else _positive("time_limit", time_limit)
+        self._clock: list[float] = []  # when the first evaluation began; shared
         self.what = ""
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
         self._family: dict[tuple[int, int], OverlapMap] = {(self.samples, self.scrambles): self}
@@ -163,9 +168,25 @@ class OverlapMap:
         found = self._known.get(key)
         if found is None:
             begun = time.perf_counter()
+            self._check_time(begun)
             found = self._known[key] = self._kept(scramble, Q)
             self._heard({"seconds": time.perf_counter() - begun, "samples": self.samples // self.scrambles})
         return found
+
+    def _check_time(self, now: float) -> None:
+        """Raise OutOfTime where the time that was given is spent."""
+        if not self._clock:
+            self._clock.append(now)
+        spent = now - self._clock[0]
+        if self.time_limit is None or spent <= self.time_limit:
+            return
+        made = sum(len(omap._known) for omap in list(self._family.values()))
+        first = next(iter(self._family.values()))
+        raise OutOfTime(
+            f"{spent:.0f} s spent on {made} evaluations, time_limit={self.time_limit:g}; was solving: "
+            f"{first.what or 'nothing in particular'}. To fix: lower samples, ask for fewer stages or alphas, or raise "
+            "time_limit."
+        )
 
     def _heard(self, record: dict[str, Any]) -> None:
         """Tell whoever listens to the first map of the family of one evaluation."""
@@ -383,14 +404,18 @@ def overlap_map(
     rtol: float | None = None,
     workers: int | None = None,
     store: Keeper | None = None,
+    time_limit: float | None = None,
 ) -> OverlapMap:
     """The overlap map of a model: E(Q) = E[g_out g_out^T], (P, P), summed over tokens, on demand.
 
     All parameters are those of :class:`OverlapMap`: samples (Sobol points of one evaluation), scrambles, seed, rtol (of
-    the inner integrals), workers (threads) and store.  Raises InputError as it does.
+    the inner integrals), workers (threads), store and time_limit (seconds).  Raises InputError as it does.
     Source: arXiv 2502.00901, eq. 14.
     """
-    return OverlapMap(model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers, store=store)
+    return OverlapMap(
+        model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers, store=store,
+        time_limit=time_limit,
+    )  # fmt: skip
 
 
 def affordable(model: Model, samples: int) -> int:

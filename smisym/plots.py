@@ -102,22 +102,22 @@ def curve_figure(
 
     Raises InputError for no points, an unknown panel, or labels that do not fit.
     """
-    points = sorted(map(point_record, points), key=lambda point: point["alpha"])
-    thresholds = threshold_records(thresholds)
-    labels = _check(points, labels, panels)
-    shown = [panel for panel in _PANELS if panel in panels and (panel == "overlap" or _has_data(points, panel))]
+    records = sorted(map(point_record, points), key=lambda point: point["alpha"])
+    found = threshold_records(thresholds)
+    labels = _check(records, labels, panels)
+    shown = [panel for panel in _PANELS if panel in panels and (panel == "overlap" or _has_data(records, panel))]
     with paper_style(width):
         figure, axes = _stack(shown, width)
         by_name = dict(zip(shown, axes, strict=True))
         if "overlap" in by_name:
-            _draw_overlaps(by_name["overlap"], points, thresholds, labels, gamp_points or (), published or {})
+            _draw_overlaps(by_name["overlap"], records, found, labels, gamp_points or (), published or {})
         if "errors" in by_name:
-            _draw_errors(by_name["errors"], points, published or {})
+            _draw_errors(by_name["errors"], records, published or {})
         if "free_entropy" in by_name:
-            _draw_free_entropy(by_name["free_entropy"], points)
-        _finish_curve(figure, axes, points, thresholds, gamp_points or (), published or {})
-        handles = _curve_legend(points, labels, gamp_points or (), published or {})
-        freeze(figure, axes, handles, thresholds, title)
+            _draw_free_entropy(by_name["free_entropy"], records)
+        _finish_curve(figure, axes, records, found, gamp_points or (), published or {})
+        handles = _curve_legend(records, labels, gamp_points or (), published or {})
+        freeze(figure, axes, handles, found, title)
     return figure
 
 

@@ -42,7 +42,9 @@ _MESSAGES = {
         "stopped at the largest number of steps before converging: raise max_steps; for GAMP also add damping"
     ),
     Result.DIVERGED: "the iteration left the domain or became non-finite: add damping, or start closer",
-    Result.INTEGRATION: "an inner integral missed its tolerance: loosen rtol and read the error; of single posteriors, raise max_nodes",
+    Result.INTEGRATION: (
+        "an inner integral missed its tolerance: loosen rtol and read the error; of single posteriors, raise max_nodes"
+    ),
     Result.ILL_CONDITIONED: (
         "y determines the fields to few digits only (nearly equal scores): pass the Observation of model.observe, not y"
     ),

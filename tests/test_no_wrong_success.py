@@ -253,6 +253,15 @@ def test_evaluations_are_told() -> None:
     assert all(record["seconds"] >= 0 for record in seen)
 
 
+def test_time_that_is_given_is_kept() -> None:
+    omap = smisym.overlap_map(compiled("split heads"), samples=1024, time_limit=0.05)
+    with pytest.raises(smisym.OutOfTime, match=r"evaluations, time_limit=0.05; was solving: state evolution at alpha"):
+        for alpha in np.linspace(0.1, 0.3, 50):
+            smisym.state_evolution(omap, float(alpha))
+    with pytest.raises(smisym.InputError, match="time_limit"):
+        smisym.state_evolution(compiled("split heads"), 0.1, time_limit=-1.0)
+
+
 def test_keywords_that_nothing_takes_are_refused() -> None:
     omap = small_map("split heads", 128)
     for call in (
