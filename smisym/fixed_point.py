@@ -20,25 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from smisym.estimate import Estimate, units
+from smisym.linearised import KNOWN, UNSTABLE, Local, local, placed, positive
 from smisym.overlap_map import OverlapMap
 from smisym.solution import Result
 
-# What is left of a direction when it counts as perfect, and what it is set to: far below, so that the others see the
-# limit, and far above the rounding of 1 - Q.
-NEARLY, KNOWN = 1e-6, 1e-12
+# What is left of a direction when it counts as perfect; it is then set to ``KNOWN``.
+NEARLY = 1e-6
 # First overlap along an unstable direction: the limit of vanishing side information is a start along it.
 KICK = 0.02
-# Residual above which an idle direction is being learned by itself.
-_SHOWN = 1e-7
-# Eigenvalue of Q that is rounding, and how exactly a direction is within the span of such ones.
-_ZERO, _SAME_SPAN = 1e-13, 1e-6
-# Negative eigenvalues of Q that are rounding.
-_ROUNDING = 1e-7
 # Share of a kick below which it has died out.
 _GONE = 0.02
-# Growth above one that rounding does not explain.
-UNSTABLE = 1e-9
 # Largest factor by which one step may change what is left to learn, for Newton's and for lengthened plain steps.
 _NEWTON_STEP, _LONGEST = math.log(30.0), math.log(10.0)
 # The most that a plain step is lengthened, and with it the least that Newton's step divides by.
@@ -57,85 +48,6 @@ _TURNED = 0.1
 _SLOWEST, _RESTED = 50.0, 3
 # Newton steps without halving what is left after which the last digits are noise of the inner integrals.
 _STALLED = 6
-
-
-@dataclass
-class Local:
-    """State evolution linearised at one overlap, in unit matrices U_i along the basis of invariant ones.
-
-    residual (k,): R.  jacobian (k, k): J, symmetric; of the directions that are not perfect yet.  scaled (k, k): the
-    derivative of R away from a fixed point, up to the -1 on its diagonal.  active (k,): whether something is learned or
-    is about to be.
-    known (P, P): projector on the directions that are perfect.
-    """
-
-    estimate: Estimate
-    alpha: float
-    root: np.ndarray
-    residual: np.ndarray
-    matrix: np.ndarray
-    jacobian: np.ndarray
-    scaled: np.ndarray
-    active: np.ndarray
-    known: np.ndarray
-    units: np.ndarray
-
-    @property
-    def Q(self) -> np.ndarray:
-        return self.estimate.Q
-
-    def growth(self, which: np.ndarray) -> tuple[float, np.ndarray]:
-        """Largest eigenvalue of J among some coordinates, and its eigenvector (k,); 0 where there are none."""
-        direction = np.zeros(len(which))
-        if not which.any():
-            return 0.0, direction
-        values, vectors = np.linalg.eigh(self.jacobian[np.ix_(which, which)])
-        direction[which] = vectors[:, -1]
-        return float(values[-1]), direction
-
-    @property
-    def stable(self) -> bool:
-        return self.growth(np.ones(len(self.active), dtype=bool))[0] <= 1 + UNSTABLE
-
-    def moved(self, step: np.ndarray) -> np.ndarray:
-        """The overlap after a step (k,), 0 <= Q < I."""
-        values, vectors = np.linalg.eigh(np.einsum("k,kij->ij", step, self.units))
-        V = self.root @ ((vectors * np.exp(-values)) @ vectors.T) @ self.root
-        return _rounded(np.eye(len(V)) - V)
-
-    def in_overlap(self, step: np.ndarray) -> np.ndarray:
-        """The change of Q (P, P) that a small step (k,) makes."""
-        return np.asarray(self.root @ np.einsum("k,kij->ij", step, self.units) @ self.root)
-
-
-def local(omap: OverlapMap, r: int, Q: np.ndarray, alpha: float, lam: float, known: np.ndarray) -> Local:
-    """State evolution at one overlap (P, P), by one evaluation of scramble r."""
-    symmetry, eye = omap.model.symmetry, np.eye(omap.model.fields)
-    estimate = omap.at(r, Q)
-    root, V = estimate.root, eye - estimate.Q
-    w, X = np.linalg.eigh(V * (1 + lam) + alpha * symmetry.project(estimate.white))
-    R = (X * np.log(w)) @ X.T
-    free = eye - known  # known directions neither move nor feed others
-    unit = units(symmetry.basis)
-    inward = free @ unit @ free
-    fed = alpha * np.einsum("paqb,jab->jpq", estimate.slope, inward, optimize=True)
-    jacobian = np.einsum("ipq,jpq->ij", inward, fed)
-    jacobian = 0.5 * (jacobian + jacobian.T)
-    half = free @ ((X / np.sqrt(w)) @ X.T)
-    scaled = np.einsum("ipq,jpq->ij", half @ unit @ half.T, fed)
-    R = free @ R @ free
-    residual = np.einsum("kij,ij->k", unit, R)
-    # What the output shows of itself is learned from nothing; rounding and integrals leave less than this.
-    active = ~idle(symmetry.basis, estimate.Q) | (np.abs(residual) > _SHOWN)
-    return Local(estimate, alpha, root, residual, R, jacobian, scaled, active, known, unit)
-
-
-def idle(basis: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """Which basis matrices (k,) live where nothing is learned yet."""
-    values, vectors = np.linalg.eigh(Q)
-    silent = vectors[:, values <= _ZERO]
-    nothing = silent @ silent.T
-    return np.asarray(np.abs(nothing @ basis @ nothing - basis).max(axis=(1, 2)) < _SAME_SPAN)
 
 
 @dataclass
@@ -217,7 +129,7 @@ def put_back(omap: OverlapMap, r: int, point: Point, tol: float) -> np.ndarray:
         last = point.at
         shrinks = last is not None and _shrinks(omap, r, last.Q, point)
         return np.zeros_like(eye) if shrinks else np.full_like(eye, math.inf)
-    here = local(omap, r, _placed(point.Q, known), point.alpha, point.side_information, known)
+    here = local(omap, r, placed(point.Q, known), point.alpha, point.side_information, known)
     if not here.active.any():
         return np.zeros_like(eye)
     step, newton = _Solve(omap, r, point.alpha, point.side_information, False, tol, point.correction)._proposed(here)
@@ -225,7 +137,7 @@ def put_back(omap: OverlapMap, r: int, point: Point, tol: float) -> np.ndarray:
         return np.abs(here.in_overlap(step))
     if np.abs(here.residual).max() <= tol / _SLOWEST:
         return _SLOWEST * np.abs(here.in_overlap(here.residual))
-    rest = np.abs(_rest(here))
+    rest = here.remainder
     return rest if rest.max() <= max(tol, FINE) else np.full_like(eye, math.inf)
 
 
@@ -269,7 +181,7 @@ class _Solve:
         for _ in range(max_steps):
             if np.trace(known) > P - 0.5:  # everything is perfect
                 return self._end(self.last, known, np.zeros((P, P)), Result.SUCCESS)
-            here = self.last = local(self.omap, self.r, _placed(Q, known), self.alpha, self.lam, known)
+            here = self.last = local(self.omap, self.r, placed(Q, known), self.alpha, self.lam, known)
             if not np.isfinite(here.estimate.E).all() or not np.isfinite(here.residual).all():
                 return self._end(here, known, np.full((P, P), math.inf), Result.DIVERGED)
             newly = self._perfect(here)
@@ -298,7 +210,7 @@ class _Solve:
                     continue
                 return self._end(here, known, here.in_overlap(step), _code(here))
             if self._crawls(here):
-                return self._end(here, known, _rest(here), _code(here))
+                return self._end(here, known, here.remainder, _code(here))
             taken = self._taken(here, step)
             self.before = here, taken
             Q = here.moved(taken)
@@ -307,7 +219,7 @@ class _Solve:
 
     def _end(self, here: Local | None, known: np.ndarray, left: np.ndarray, result: Result) -> Point:
         P = len(known)
-        Q = np.eye(P) if here is None or np.trace(known) > P - 0.5 else _placed(here.Q, known, exact=True)
+        Q = np.eye(P) if here is None or np.trace(known) > P - 0.5 else placed(here.Q, known, exact=True)
         return Point(Q, known, here, left, result, self.history, self.alpha, self.lam, self.correction)
 
     def _record(self, here: Local, step: np.ndarray) -> None:
@@ -360,7 +272,7 @@ class _Solve:
 
     def _crawls(self, here: Local) -> bool:
         """Whether all that is left is below the tolerance and does not get settled: at the threshold of perfection."""
-        if _left(here) > min(self.tol, FINE):
+        if here.most_left > min(self.tol, FINE):
             return False
         self.crawled += 1
         return self.crawled > _CRAWL
@@ -421,7 +333,7 @@ class _Solve:
         """
         plain = here.residual
         climbs = float(step @ plain) > 0 and np.linalg.norm(step) > np.linalg.norm(plain)
-        if not climbs or _left(here) < _CLOSE_TO_ALL:
+        if not climbs or here.most_left < _CLOSE_TO_ALL:
             return _NEWTON_STEP
         return max(_SHORT, 1.5 * float(np.abs(plain).max()))
 
@@ -472,42 +384,5 @@ class _Solve:
         return np.asarray((s[int(cubic.argmin())] - 1) * taken)
 
 
-def _left(here: Local) -> float:
-    """The most that is left of any direction that is being learned; 1 where none is."""
-    return float(np.linalg.eigvalsh(_rest(here))[-1]) or 1.0
-
-
-def _rest(here: Local) -> np.ndarray:
-    """What is left of the directions that are being learned, and are not perfect: a part (P, P) of V."""
-    values, vectors = np.linalg.eigh(np.eye(len(here.Q)) - here.Q)
-    left = np.where((values > 2 * KNOWN) & (values < 1 - _ROUNDING), values, 0.0)
-    return np.asarray((vectors * left) @ vectors.T)
-
-
-def _rounded(Q: np.ndarray) -> np.ndarray:
-    """Q without the negative eigenvalues that rounding leaves in directions that are not learned."""
-    values, vectors = np.linalg.eigh(Q)
-    if not -_ROUNDING < values[0] < 0:
-        return Q
-    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
-
-
 def _code(here: Local) -> Result:
     return Result.SUCCESS if here.estimate.accurate else Result.INTEGRATION
-
-
-def _placed(Q: np.ndarray, known: np.ndarray, *, exact: bool = False) -> np.ndarray:
-    """Q with the known directions at 1 - ``KNOWN``, or at one exactly, and no part between them and the others."""
-    if not known.any():
-        return Q
-    rest = np.eye(len(Q)) - known
-    return np.asarray(rest @ Q @ rest + known * (1.0 if exact else 1.0 - KNOWN))
-
-
-def positive(M: np.ndarray) -> np.ndarray:
-    """The sign and scale of an eigenvector that make it positive semi-definite with largest eigenvalue one."""
-    values = np.linalg.eigvalsh(M)
-    if abs(values[0]) > abs(values[-1]):
-        M, values = -M, -values[::-1]
-    lowest = min(float(values[0]), 0.0)
-    return np.asarray((M - lowest * np.eye(len(M)) * (np.abs(M).sum(axis=1) > 0)) / (values[-1] - lowest))

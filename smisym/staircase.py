@@ -17,8 +17,9 @@ import numpy as np
 
 from smisym.edge import check_model
 from smisym.estimate import Estimate
-from smisym.fixed_point import KICK, KNOWN, Point, local, solve
+from smisym.fixed_point import KICK, Point, solve
 from smisym.growth import LEAST, clear_growth, coupled_classes, growth_rates
+from smisym.linearised import KNOWN, local
 from smisym.overlap_map import OverlapMap, scout_points
 from smisym.sentinel import agreement
 from smisym.solution import Result, mean_and_error, worst
