@@ -20,9 +20,9 @@ ORDER = [
     "charts.checking", "charts.matching", "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention",
     "charts.mixing", "charts.solving", "charts", "modes", "quadrature", "importance", "measure", "placing", "around",
     "roots", "numeric", "image", "around_image", "central_limit", "channel", "calibration", "integration", "model",
-    "hermite", "estimate", "overlap_map", "sentinel", "linearised", "fixed_point", "state_evolution", "growth", "curve", "over_outputs",
-    "staircase", "stability", "free_entropy", "prediction", "samples", "alignment", "gamp", "records", "progress",
-    "cost", "sweeping", "render.numbers", "render.outline",
+    "hermite", "estimate", "overlap_map", "sentinel", "linearised", "fixed_point", "state_evolution", "growth", "curve",
+    "over_outputs", "staircase", "stability", "free_entropy", "prediction", "samples", "alignment", "gamp", "records",
+    "progress", "cost", "sweeping", "render.numbers", "render.outline",
     "render.mathml", "render.markdown", "render.latex", "render.html", "render.files", "render.report", "render",
     "plot_parts", "plots", "shipped", "terminal", "wording", "analysis", "cli", "__main__", "",
 ]  # fmt: skip
