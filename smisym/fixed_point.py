@@ -316,8 +316,11 @@ class _Solve:
 
     def _taken(self, here: Local, step: np.ndarray) -> np.ndarray:
         """The step to take: back to a fixed point that was jumped over, or the one proposed, or a plain one."""
+        left = np.linalg.eigvalsh(here.remainder)
+        if ((left > 0) & (left < NEARLY)).any():
+            return here.residual  # what vanishes has yet to find its shape, which long steps overshoot
         for back in (self._passed(here), self._jumped(here)):
-            if back is not None:
+            if back is not None and self._inside(here, back):
                 return back
         step = step * min(1.0, self._longest(here, step) / max(float(np.abs(step).max()), 1e-300))
         while not self._inside(here, step):

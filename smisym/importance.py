@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from smisym import patience
 from smisym.modes import Integrand, find_modes
 from smisym.quadrature import Posterior
 
@@ -218,6 +219,7 @@ def _draw(
     integrand: Integrand, part: _Mixture, index: np.ndarray, n: int, replicates: int, rng: np.random.Generator
 ) -> _Draw:
     """n points for each of ``replicates`` independent shifts, for each posterior."""
+    patience.check()
     S, d = len(index), integrand.dim
     shift = rng.random((d + 1, replicates, 1, S))
     uniform = (_sobol(d + 1, n)[:, None, :, None] + shift) % 1.0

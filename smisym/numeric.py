@@ -21,6 +21,7 @@ from scipy.linalg import qr
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from smisym import patience
 from smisym.charts.base import Coordinates
 from smisym.errors import InputError
 from smisym.link import LinkFunction, Observation
@@ -392,6 +393,7 @@ class SlicePosterior(Block):
         return np.where(some[..., None], zeta, 0.0), log_weight
 
     def _roots(self, choice: Choice, owner: np.ndarray, Z: np.ndarray, mean: np.ndarray, factor: np.ndarray) -> Roots:
+        patience.check()
         y = self.u[owner]
         if self.line:
             return along_line(self.surface, y, Z, int(choice.solved[0]), mean[:, 0], factor[:, 0, 0], self.slots)

@@ -26,6 +26,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 from threadpoolctl import threadpool_limits
 
+from smisym import patience
 from smisym.edge import (
     check_count,
     check_model,
@@ -85,8 +86,8 @@ class OverlapMap:
     store: keeps every evaluation as soon as it is made, so that a run that was killed resumes with the same bits.
     on_evaluation: called after every evaluation of one scramble, from the thread that made it, with {"evaluations" (so
     far, of this map and its siblings), "seconds" (of this one), "samples", "what" (is being solved)}.
-    time_limit: seconds from the first evaluation after which no other one is begun, of this map or a sibling, but
-    OutOfTime is raised.  None: no limit.
+    time_limit: seconds from the first evaluation, of this map or a sibling, after which OutOfTime is raised, also in
+    the middle of one.  None: no limit.
 
     Raises InputError for samples / scrambles that is no power of two, fewer than two scrambles, and a bad seed.
     """
@@ -168,13 +169,15 @@ class OverlapMap:
         found = self._known.get(key)
         if found is None:
             begun = time.perf_counter()
-            self._check_time(begun)
-            found = self._known[key] = self._kept(scramble, Q)
+            with patience.asking(None if self.time_limit is None else self._check_time):
+                patience.check()
+                found = self._known[key] = self._kept(scramble, Q)
             self._heard({"seconds": time.perf_counter() - begun, "samples": self.samples // self.scrambles})
         return found
 
-    def _check_time(self, now: float) -> None:
-        """Raise OutOfTime where the time that was given is spent."""
+    def _check_time(self) -> None:
+        """Raise OutOfTime where the time that was given is spent; counted from the first call."""
+        now = time.perf_counter()
         if not self._clock:
             self._clock.append(now)
         spent = now - self._clock[0]

@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 
+from smisym import patience
 from smisym.modes import CHUNK, Integrand, find_modes, log_density, probe, starts
 
 
@@ -241,6 +242,7 @@ class _LatticeState:
         return _Sums(**joined, second=second)
 
     def _chunk(self, owner: np.ndarray, corner: np.ndarray) -> _Sums:
+        patience.check()
         h = self.step(owner)
         centre = ((corner + 0.5) * (self.n * h)[:, None]).T  # (d, C)
         x = centre[:, None, :] + self.offsets[:, :, None] * h
