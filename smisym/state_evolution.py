@@ -15,7 +15,7 @@ import numpy as np
 
 from smisym.edge import check_alpha, check_count, check_number
 from smisym.errors import InputError
-from smisym.fixed_point import FINE, Point, put_back, solve
+from smisym.fixed_point import FINE, NEARLY, Point, put_back, solve
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
 from smisym.sentinel import agreement, judged, outlying, sound
@@ -134,6 +134,8 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
     error = np.hypot(error, np.mean(died, axis=0))
     back = omap.each(lambda r: put_back(omap, r, points[r], tol))
     left = np.maximum(np.abs([point.left for point in points]), back).mean(axis=0)
+    if any(point.known.any() and not point.perfect for point in points):
+        left = np.maximum(left, NEARLY)  # how well a direction that is perfect by itself is told from the others
     estimates = [point.at.estimate for point in points if point.at is not None]
     found = agreement(omap, estimates)
     small = bool((left <= np.maximum(error, min(tol, FINE))).all())
