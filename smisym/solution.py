@@ -133,8 +133,9 @@ class Solution:
         lines.append(f"result  {self.result.value}: {self.result.message}")
         if self.history:
             lines.append(f"history {len(self.history)} records")
-        told = {"residual"} if self.deterministic_error is not None else set()
-        lines += [f"check   {name}: {short(value)}" for name, value in self.checks.items() if name not in told]
+        # What is the deterministic error as well is told already.
+        new = {name: value for name, value in self.checks.items() if value is not self.deterministic_error}
+        lines += [f"check   {name}: {short(value)}" for name, value in new.items()]
         return "\n".join(lines)
 
     def raise_if_failed(self) -> Solution:
