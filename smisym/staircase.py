@@ -35,7 +35,7 @@ NO_RATE = 1e-5
 # Share of the limit at perfect overlaps that a rate can have on the way there, at least a little less than all.
 _LIMIT = 0.9
 # What is left of learned directions where the limit is looked for, and a rate that is plain.
-_LEFT, _PLAIN = (1e-2, 1e-4, KNOWN), 1e-2
+_LEFT, _PLAIN = (1e-2, 1e-4, 1e-6), 1e-2
 # Steps in alpha of the search on the rough map, how closely it brackets, and its smallest step.
 _SEARCH, _CLOSE, _LEAP = 40, 1.12, 1.25
 # Multiple of the least alpha at which a direction can be unstable beyond which none is looked for.
@@ -96,13 +96,12 @@ def idle_directions(omap: OverlapMap, active: np.ndarray) -> np.ndarray:
     idle = np.flatnonzero(~active)
 
     def task(r: int, left: float) -> np.ndarray:
-        known = projector if left == KNOWN else 0 * projector
-        here = local(omap, r, (1 - left) * projector, 1.0, 0.0, known)
+        here = local(omap, r, (1 - left) * projector, 1.0, 0.0, np.zeros_like(projector))
         # What may be nothing but errors of the integrals grows at no alpha.
         return (here.jacobian - here.estimate.unclear)[np.ix_(idle, idle)]
 
     rates = np.zeros((omap.scrambles, len(idle), len(idle)))
-    for left in _LEFT if active.any() else (KNOWN,):
+    for left in _LEFT if active.any() else _LEFT[:1]:
         rates = np.array(omap.each(lambda r, left=left: task(r, left)))
         mean = rates.mean(axis=0)
         if max((_class_rate(mean, m) for m in coupled_classes(mean)), default=0.0) > _PLAIN:
