@@ -64,7 +64,7 @@ STAGE_EVALUATIONS = (1, 10)
 ANALYZE_EVALUATIONS = (20, 80)
 _COUNTABLE = 1e15
 # Few enough that the demo is short; how long it takes on two quiet cores is still to be measured.
-DEMO_SAMPLES = 8192
+DEMO_SAMPLES = 2048
 # Of the inner integrals; it leaves less than 1e-4 in the overlap map of two layers.
 DEMO_RTOL = 3e-2
 
