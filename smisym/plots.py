@@ -263,7 +263,10 @@ def _draw_overlaps(
 
 
 def _with_kinks(points: Sequence[Record], thresholds: Sequence[Record]) -> list[Record]:
-    """The curve with the state just below each weak threshold put in between two converged neighbours."""
+    """The curve with the state just below each weak threshold put in between two converged neighbours.
+
+    But where some scrambles have begun before: the mean then leaves zero ahead of the mean threshold, without a kink.
+    """
     drawn = list(points)
     for threshold in thresholds:
         if threshold["kind"] != "weak" or threshold.get("Q") is None or not is_number(threshold["alpha"]):
@@ -271,6 +274,8 @@ def _with_kinks(points: Sequence[Record], thresholds: Sequence[Record]) -> list[
         place = int(np.searchsorted(column(drawn, "alpha"), threshold["alpha"]))
         if 0 < place < len(drawn) and converged(drawn[place - 1 : place + 1]).all():
             Q = np.asarray(threshold["Q"], dtype=float)
+            if (diagonals([drawn[place - 1]], "Q", len(Q))[0] > 0)[np.diag(Q) == 0].any():
+                continue
             drawn.insert(place, {"alpha": threshold["alpha"], "Q": Q, "Q_error": np.zeros_like(Q)})
     return drawn
 

@@ -113,6 +113,17 @@ def test_an_infinite_error_draws_no_band() -> None:
     assert plots.svg_text(figure).startswith("<svg")
 
 
+def test_a_curve_that_began_before_its_threshold_does_not_fall() -> None:
+    """Some scrambles are unstable below the mean threshold: the mean overlap is above zero there, and stays so."""
+    points = [
+        {"alpha": alpha, "Q": [[q]], "Q_error": [[0.03]], "result": "success"}
+        for alpha, q in ((0.6, 0.0), (0.7, 0.05), (0.8, 0.2))
+    ]
+    threshold = {"kind": "weak", "layers": [1], "alpha": 0.72, "error": 0.01, "Q": [[0.0]]}
+    assert len(plots._with_kinks(points, [threshold])) == 3
+    assert len(plots._with_kinks(points[::2], [threshold])) == 3
+
+
 def test_solutions_are_drawn_as_they_are() -> None:
     """What ``curve`` and ``weak_recovery`` return, without files in between."""
     model = smisym.compile(Architecture(2, (Attention(),)))
