@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smisym.estimate import Estimate
+from smisym.estimate import Estimate, units
 from smisym.overlap_map import OverlapMap
 
 # Share of the largest rate above which one block feeds another.
@@ -49,7 +49,7 @@ def growth_rates(omap: OverlapMap, estimate: Estimate, active: np.ndarray) -> tu
     idle = np.flatnonzero(~active)
     symmetry = omap.model.symmetry
     basis = symmetry.basis[idle]
-    unit = basis / np.sqrt(np.einsum("kij,kij->k", basis, basis))[:, None, None]
+    unit = units(basis)
     rates = np.array([[float(np.sum(A * estimate.derivative(B))) for B in unit] for A in unit])
     rates = rates.reshape(len(idle), len(idle))
     return idle, 0.5 * (rates + rates.T)

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from smisym.charts import LevelSet
+from smisym.estimate import units
 from smisym.model import Model
 
 # Lattice over the coordinates of y: points a side, raised until the first threshold moves less than the tolerance;
@@ -169,7 +170,7 @@ def _rates(
 def _block_rates(model: Model, blocks: tuple[int, ...], dg: np.ndarray) -> np.ndarray:
     """(n, c, c) rates between unit matrices of the blocks from dg (n, P, T, P, T)."""
     basis = model.symmetry.basis[list(blocks)]
-    unit = basis / np.sqrt(np.einsum("kij,kij->k", basis, basis))[:, None, None]
+    unit = units(basis)
     fed = np.einsum("nptas,kab,nqtbs->nkpq", dg, unit, dg, optimize=True)
     return np.asarray(model.slices * np.einsum("jpq,nkpq->njk", unit, fed))
 

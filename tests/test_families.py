@@ -248,6 +248,8 @@ ELSEWHERE = ("triple-product", "staircase")
 KNOWN = [f for f in EVERY if f.threshold is not None and f.name not in ELSEWHERE]
 # Samples of six outputs' coordinates in three free dimensions, which a lattice takes 0.1 s for.
 SLOW = {"heads-3-untied": 512}
+# One whose error bar would be above the bound with the samples of the others.
+NOISIER = {"tied-r3-T2": 8192}
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ SLOW = {"heads-3-untied": 512}
 )
 def test_first_thresholds_in_closed_form(family: Family) -> None:
     """The closed forms come from moments of Wishart and Gamma laws: no chart, no integrator."""
-    samples = SLOW.get(family.name, 512 if family.free > 2 else 2048)
+    samples = (SLOW | NOISIER).get(family.name, 512 if family.free > 2 else 2048)
     found = smisym.weak_recovery(compiled(family.name), samples=samples, stages=1).value[0]
     if family.threshold == 0.0:
         assert found.kind == "trivial"
@@ -265,4 +267,4 @@ def test_first_thresholds_in_closed_form(family: Family) -> None:
     else:
         assert found.kind == "weak"
         assert abs(found.alpha - family.threshold) < 5 * found.error + 1e-6 * family.threshold
-        assert found.error < 0.05 * family.threshold
+        assert found.error < 0.03 * family.threshold
