@@ -6,11 +6,13 @@ Each file is written as soon as what it holds is known, and says what reproduces
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import itertools
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from smisym import plots, records
+from smisym import patience, plots, processes, records
 from smisym.architecture import Architecture
 from smisym.edge import check_alpha, check_count, check_number, check_settings
 from smisym.errors import InputError
@@ -105,7 +107,7 @@ def analyze(
     progress
         True for a bar on stderr, or a callable that is given what is finished.
     settings
-        Of the overlap map: samples, scrambles, seed, rtol, workers.
+        Of the overlap map: samples, scrambles, seed, rtol (of GAMP's posteriors too), workers.
 
     Returns {"folder", "files", "thresholds", "points", "gamp", "results"}: the records that the files hold, the last
     the result codes of the thresholds and of the curve.
@@ -161,6 +163,7 @@ def write_all(
     if plan.runs:
         check_fits(omap.model, plan.dim, max(plan.alphas or (1.0,)), min(omap.workers, plan.runs))
     make_folder(folder, "folder for the files")
+    processes.pool(omap.workers).begin()
     model = omap.model
     write_derivation(model.derivation, folder / "derivation.html")
     with bar("thresholds", 2) as step:
@@ -203,14 +206,23 @@ def _gamp_runs(
     usable = [alpha for alpha in alphas if round(alpha * plan.dim) >= 1]
     chosen = np.linspace(0, len(usable) - 1, min(GAMP_POINTS, len(usable))).round().astype(int)
     interrupted = threading.Event()
+    pool = processes.pool(omap.workers)
+    sent = processes.Sent(records.Drawn(omap.model))
 
-    def step(record: Mapping[str, Any]) -> None:
-        # Ctrl-C reaches the main thread only; a run is left between two iterations, never waited for.
+    def stop(record: Mapping[str, Any] | None = None) -> None:
+        # Ctrl-C reaches the main thread only; a run is left in the middle, never waited for.
         if interrupted.is_set():
             raise KeyboardInterrupt
 
     def run(which: tuple[int, int]) -> Record:
-        index, number = which
+        began = time.perf_counter()
+        with patience.asking(stop):
+            record = one(*which)
+        if not pool.ready:
+            pool.worked(time.perf_counter() - began)
+        return record
+
+    def one(index: int, number: int) -> Record:
         # A seed of its own for every run, so that all runs are independent.
         own = int(np.random.SeedSequence(seed, spawn_key=(index, number)).generate_state(1)[0])
         return records.gamp_run(
@@ -221,21 +233,24 @@ def _gamp_runs(
             iterations=plan.iterations,
             damping=plan.damping,
             tol=GAMP_TOL,
+            rtol=omap.rtol,
             store=store,
-            progress=step,
+            progress=stop,
+            elsewhere=functools.partial(pool.call, sent),
         )
 
     tasks = list(itertools.product(chosen.tolist(), range(plan.runs)))
     runs: list[Record] = []
     if not tasks:
         return runs
-    with bar("GAMP", len(tasks)) as advance, threadpool_limits(1), ThreadPoolExecutor(omap.workers) as pool:
+    with bar("GAMP", len(tasks)) as advance, threadpool_limits(1), ThreadPoolExecutor(omap.workers) as threads:
         try:
-            for record in pool.map(run, tasks):
+            for record in threads.map(run, tasks):
                 runs.append(record)
                 advance(record)
         except KeyboardInterrupt:
             interrupted.set()
+            pool.end()
             raise
     return runs
 

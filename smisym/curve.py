@@ -16,14 +16,15 @@ import numpy as np
 
 from smisym.edge import check_alpha
 from smisym.errors import InputError
-from smisym.fixed_point import Point, solve
+from smisym.fixed_point import Point, passed_over, solve
+from smisym.linearised import local
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
 from smisym.solution import Solution
 from smisym.state_evolution import collect
 
 # Newton steps in which a start must settle, and how far from it (in units of what is left to learn).
-_STEPS, _FAR = 6, 0.35
+_STEPS, _FAR = 8, 0.35
 # Points that an extrapolation goes through at most.
 _THROUGH = 4
 # Weight of a point in an extrapolation above which that is none.
@@ -31,7 +32,9 @@ _WILD = 30.0
 # Share of what is left by which an overlap may lie below that of a smaller alpha: more is another branch.
 _BELOW = 1e-3
 # Tolerances beside the statistical error of the point before: its share, and between which bounds.
-_SHARE, _FINEST, _COARSEST = 0.1, 1e-4, 2e-3
+_SHARE, _FINEST, _COARSEST = 0.1, 1e-4, 5e-3
+# How many times coarser than that a point may have been solved.
+_COARSER = 2.0
 
 
 def curve(
@@ -49,8 +52,8 @@ def curve(
     is called with each as soon as it is known.
 
     tol
-        On Newton's step, relative to what is left to learn.  None: a tenth of the statistical error of the point
-        before, between 1e-4 and 2e-3.
+        On Newton's step, relative to what is left to learn.  None: about a tenth of the statistical error, between
+        1e-4 and 5e-3.
     settings
         Of the overlap map when ``model`` is a Model: samples, scrambles, seed, rtol, workers, store.
 
@@ -66,8 +69,13 @@ def curve(
     for alpha in alphas:
         omap.what = f"curve at alpha = {alpha:g}"
         points = omap.each(lambda r, alpha=alpha, near=near: paths[r].at(alpha, near))
-        done.append(collect(omap, points, "symmetry-broken", near))
-        near = _tolerance(omap, done[-1]) if tol is None else tol
+        found = collect(omap, points, "symmetry-broken", near)
+        wanted = _tolerance(omap, found) if tol is None else tol
+        if near > _COARSER * wanted:
+            points = omap.each(lambda r, wanted=wanted: paths[r].again(wanted))
+            found = collect(omap, points, "symmetry-broken", wanted)
+        done.append(found)
+        near = wanted
         if on_point is not None:
             on_point(done[-1])
     return done
@@ -107,16 +115,22 @@ class _Path:
             # More data never hurt: E grows with Q, and alpha E with alpha.
             found = replace(last, alpha=alpha, history=[])
         else:
-            found = self._ahead(alpha, tol) or solve(
-                self.omap,
-                self.r,
-                alpha,
-                Q=None if last is None else _evaluated(last),
-                known=None if last is None else last.known,
-                tol=tol,
-            )
+            ahead = self._ahead(alpha, tol)
+            # One that vanishing side information leaves is below what it leads to, as the last one is.
+            found = ahead if ahead is not None and ahead.stable else self._from(ahead or last, alpha, tol)
         self.found.append(found)
         return found
+
+    def again(self, tol: float) -> Point:
+        """The last point, to a finer tolerance."""
+        last = self.found.pop()
+        self.found.append(last if last.perfect or not last.result.ok else self._from(last, last.alpha, tol))
+        return self.found[-1]
+
+    def _from(self, start: Point | None, alpha: float, tol: float) -> Point:
+        """What vanishing side information reaches from a point, or from nothing."""
+        Q, known = (None, None) if start is None else (_evaluated(start), start.known)
+        return solve(self.omap, self.r, alpha, Q=Q, known=known, tol=tol)
 
     def _ahead(self, alpha: float, tol: float) -> Point | None:
         """The fixed point near where the last ones point to, or None where there is none that can be trusted."""
@@ -145,11 +159,13 @@ class _Path:
         if not active.any() or len(points) < 2:
             return None
         at = np.array([point.alpha for point in points])
-        weights = [np.prod([(alpha - b) / (a - b) for b in at if b != a]) for a in at]
-        if max(map(abs, weights)) > _WILD:
+        logs = np.array([_log(np.eye(len(p.Q)) - _evaluated(p)) for p in points])
+        # Through as many points as would have told the last one best.
+        missed = [np.abs(_onward(at[1:n], logs[1:n], at[0]) - logs[0]).max() for n in range(3, len(at) + 1)]
+        through = 2 + int(np.argmin(missed)) if missed else 2
+        if np.abs(_weights(at[:through], alpha)).max() > _WILD:
             return None  # far beyond points that lie close together
-        logs = [_log(np.eye(len(p.Q)) - _evaluated(p)) for p in points]
-        values, vectors = np.linalg.eigh(np.tensordot(weights, logs, axes=1))
+        values, vectors = np.linalg.eigh(_onward(at[:through], logs[:through], alpha))
         Q = np.eye(len(values)) - (vectors * np.exp(values)) @ vectors.T
         Q = self.omap.model.symmetry.project(np.where(np.abs(_evaluated(points[0])) > 0, Q, 0.0))
         V = np.eye(len(Q)) - _evaluated(points[0])
@@ -159,14 +175,29 @@ class _Path:
         return Q if grows and np.linalg.eigvalsh(np.eye(len(Q)) - Q - 0.05 * V)[0] > 0 else None
 
     def _confirmed(self, found: Point, start: np.ndarray) -> bool:
-        """Whether Newton's method settled near the start, at a stable fixed point above the last one."""
-        if not (found.result.ok and found.stable and found.at is not None) or found.perfect:
+        """Whether Newton's method settled near the start, at a fixed point above the last one."""
+        if not found.result.ok or found.at is None or found.perfect:
             return False
         eye = np.eye(len(start))
         before, after = (eye - _evaluated(point) for point in (self.found[-1], found))
         lost = np.linalg.eigvalsh(before * (1 + _BELOW) - after)[0]
         ratio = np.linalg.eigvals(np.linalg.solve(eye - start, after)).real
-        return bool(lost >= -1e-12 and np.abs(np.log(ratio)).max() <= _FAR)
+        if lost < -1e-12 or np.abs(np.log(ratio)).max() > _FAR:
+            return False
+        # The last point was evaluated: that it is no fixed point any more, and how steeply, costs nothing to know.
+        last = self.found[-1]
+        below = local(self.omap, self.r, _evaluated(last), found.alpha, 0.0, last.known)
+        return not passed_over(below, found.at)
+
+
+def _weights(at: np.ndarray, alpha: float) -> np.ndarray:
+    """What each of some points counts for in the polynomial through them."""
+    return np.array([np.prod([(alpha - b) / (a - b) for b in at if b != a]) for a in at])
+
+
+def _onward(at: np.ndarray, values: np.ndarray, alpha: float) -> np.ndarray:
+    """The polynomial through values (n, ...) at n points."""
+    return np.asarray(np.tensordot(_weights(at, alpha), values, axes=1))
 
 
 def _evaluated(point: Point) -> np.ndarray:

@@ -26,6 +26,8 @@ from smisym.solution import Result
 
 # What is left of a direction when it counts as perfect; it is then set to ``KNOWN``.
 NEARLY = 1e-6
+# The same while all others vanish with it: posteriors are dear where what is left differs much.
+_THIN = 1e-10
 # First overlap along an unstable direction: the limit of vanishing side information is a start along it.
 KICK = 0.02
 # Share of a kick below which it has died out.
@@ -40,14 +42,22 @@ FINE = 2e-4
 _CRAWL = 6
 # On the way up a step is at most so long, or 1.5 plain ones, but where all that is left is so little.
 _SHORT, _CLOSE_TO_ALL = 0.25, 1e-2
+# How well a residual must be foreseen for a step to be twice as long as the one before, and the longest such step.
+_FORESEEN, _LONG = 0.25, 1.0
+# Share of the way to a fixed point after which a residual of either sign is its own.
+_BEFORE = 0.9
 # Longest step of which both ends tell one derivative.
 _NEAR = 0.7
+# Factor by which one step may correct a slope: the residuals of a short one are noise of the inner integrals.
+_TRUSTED = 3.0
 # Residual after a long step, beside that before it, of the other sign, that tells that it went too far.
 _TURNED = 0.1
 # Steps within the tolerance over this factor (what a slow contraction may leave) after which a point rests.
 _SLOWEST, _RESTED = 50.0, 3
 # Newton steps without halving what is left after which the last digits are noise of the inner integrals.
 _STALLED = 6
+# The most that such noise explains, relative to what is left to learn.
+_NOISE = 2e-3
 
 
 @dataclass
@@ -247,7 +257,17 @@ class _Solve:
         within = nearly.T @ here.matrix @ nearly
         if np.linalg.eigvalsh(within)[0] <= 0:
             return None
+        if nearly.shape[1] < len(values) - round(float(np.trace(here.known))) and self._all_vanishes(here):
+            return None  # they get there together; the thinner one is beside the others, the dearer are posteriors
         return np.asarray(nearly @ nearly.T)
+
+    def _all_vanishes(self, here: Local) -> bool:
+        """Whether all that is left to learn is small and gets smaller, and none of it is at its limit yet."""
+        values, vectors = np.linalg.eigh(np.eye(len(here.Q)) - here.Q)
+        left = values > 2 * KNOWN
+        within = vectors[:, left].T @ here.matrix @ vectors[:, left]
+        small = bool(left.any() and values[-1] < _CLOSE_TO_ALL and values[left][0] > _THIN)
+        return small and bool(np.linalg.eigvalsh(within)[0] > 0)
 
     def _rests(self, here: Local) -> bool:
         """Whether plain steps stopped moving it, whatever the estimated derivative says of its stability."""
@@ -262,8 +282,9 @@ class _Solve:
             self.best, self.stalled = (size, here, step), 0
         else:
             self.stalled += 1
-        # Within ten tolerances the noise of the inner integrals can stop the iteration; farther out it must go on.
-        return size <= self.tol or (self.stalled >= _STALLED and self.best[0] <= 10 * self.tol)
+        # Close by, the noise of the inner integrals can stop the iteration; farther out it must go on.
+        noise = max(self.tol, min(10 * self.tol, _NOISE))
+        return size <= self.tol or (self.stalled >= _STALLED and self.best[0] <= noise)
 
     def _best(self, here: Local, step: np.ndarray) -> tuple[Local, np.ndarray]:
         if self.best is not None and self.best[0] < np.abs(step).max():
@@ -292,7 +313,8 @@ class _Solve:
                 seen = (old.residual - here.residual)[here.active]
                 along = taken[here.active]
                 now = M + self.correction[on]
-                self.correction[on] += np.outer(seen - now @ along, along) / float(along @ along)
+                wrong = _bounded(seen, now @ along, along) - now @ along
+                self.correction[on] += np.outer(wrong, along) / float(along @ along)
         return np.asarray(M + self.correction[on])
 
     def _proposed(self, here: Local) -> tuple[np.ndarray, bool]:
@@ -306,10 +328,15 @@ class _Solve:
         # Symmetric but for noise, which makes a pair of equal slopes complex: then it is one mode of two dimensions.
         slopes, modes = np.linalg.eig(self._slopes(here))
         contracts = slopes.real >= 1 / _GAIN
+        together = self._all_vanishes(here)
+        if together:
+            # E is homogeneous there: one mode is that of all of V in proportion, whose slope is nothing but noise.
+            contracts &= slopes.real > slopes.real.min()
         plain = here.residual
         onward = self.before is not None and float(self.before[1] @ plain) > 0
         size = max(float(np.abs(plain).max()), 1e-300)
-        self.gain = min(2 * self.gain, _GAIN, max(1.0, _LONGEST / size)) if onward and not contracts.all() else 1.0
+        most = min(_GAIN, max(1.0, _LONGEST / size))
+        self.gain = most if together else min(2 * self.gain, most) if onward and not contracts.all() else 1.0
         factor = np.where(contracts, 1 / np.where(contracts, slopes, 1.0), self.gain)
         step[on] = (modes @ (np.linalg.solve(modes, plain[on].astype(modes.dtype)) * factor)).real
         return step, bool(contracts.all())
@@ -317,7 +344,7 @@ class _Solve:
     def _taken(self, here: Local, step: np.ndarray) -> np.ndarray:
         """The step to take: back to a fixed point that was jumped over, or the one proposed, or a plain one."""
         left = np.linalg.eigvalsh(here.remainder)
-        if ((left > 0) & (left < NEARLY)).any():
+        if ((left > 0) & (left < NEARLY)).any() and not self._all_vanishes(here):
             return here.residual  # what vanishes has yet to find its shape, which long steps overshoot
         for back in (self._passed(here), self._jumped(here)):
             if back is not None and self._inside(here, back):
@@ -338,7 +365,19 @@ class _Solve:
         climbs = float(step @ plain) > 0 and np.linalg.norm(step) > np.linalg.norm(plain)
         if not climbs or here.most_left < _CLOSE_TO_ALL:
             return _NEWTON_STEP
-        return max(_SHORT, 1.5 * float(np.abs(plain).max()))
+        return max(self._foreseen(here), 1.5 * float(np.abs(plain).max()))
+
+    def _foreseen(self, here: Local) -> float:
+        """A short step; or, where the slopes before the last step told the residual after it, twice that step."""
+        if self.before is None:
+            return _SHORT
+        old, taken = self.before
+        if not taken.any() or (old.active != here.active).any():
+            return _SHORT
+        told = float((old.residual - taken + old.scaled @ taken) @ taken)
+        seen = float(here.residual @ taken)
+        foreseen = min(told, seen) > 0 and abs(seen - told) <= _FORESEEN * seen
+        return min(max(_SHORT, 2 * float(np.abs(taken).max())), _LONG) if foreseen else _SHORT
 
     def _inside(self, here: Local, step: np.ndarray) -> bool:
         """Whether 0 <= Q after the step, and what is learned stays so."""
@@ -377,14 +416,43 @@ class _Solve:
         f = float(old.residual @ along), float(here.residual @ along)
         if min(f) <= 0 or float(old.residual @ along) >= norm:  # a plain step cannot pass a fixed point
             return None
-        slopes = [norm * (float(along @ x.scaled @ along) - 1) for x in (old, here)]
-        s = np.linspace(0, 1, 41)[1:-1]
-        h00, h10 = 2 * s**3 - 3 * s**2 + 1, s**3 - 2 * s**2 + s
-        h01, h11 = -2 * s**3 + 3 * s**2, s**3 - s**2
-        cubic = h00 * f[0] + h10 * slopes[0] + h01 * f[1] + h11 * slopes[1]
+        s, cubic = _cubic(old, here, taken)
         if cubic.min() >= 0:
             return None
         return np.asarray((s[int(cubic.argmin())] - 1) * taken)
+
+
+def _cubic(old: Local, here: Local, taken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The residual along a step (k,), from its values and slopes at both ends: shares of the step, and values there."""
+    norm = float(np.linalg.norm(taken))
+    along = taken / norm
+    f = float(old.residual @ along), float(here.residual @ along)
+    slopes = [norm * (float(along @ x.scaled @ along) - 1) for x in (old, here)]
+    s = np.linspace(0, 1, 41)[1:-1]
+    h00, h10 = 2 * s**3 - 3 * s**2 + 1, s**3 - 2 * s**2 + s
+    h01, h11 = -2 * s**3 + 3 * s**2, s**3 - s**2
+    return s, h00 * f[0] + h10 * slopes[0] + h01 * f[1] + h11 * slopes[1]
+
+
+def passed_over(below: Local, found: Local) -> bool:
+    """Whether there seems to be another fixed point between an overlap and a fixed point above it."""
+    inverse = np.linalg.inv(below.root)
+    values, vectors = np.linalg.eigh(inverse @ (np.eye(len(found.Q)) - found.Q) @ inverse)
+    step = np.einsum("kij,ij->k", below.units, -(vectors * np.log(values)) @ vectors.T)
+    norm = float(np.linalg.norm(step))
+    if norm < _SHORT or float(below.residual @ step) >= norm**2:  # a plain step passes none
+        return False
+    s, cubic = _cubic(below, found, step)
+    return bool(cubic[s < _BEFORE].min() < 0)
+
+
+def _bounded(seen: np.ndarray, expected: np.ndarray, along: np.ndarray) -> np.ndarray:
+    """What was seen along a step, its slope at most ``_TRUSTED`` times what was expected, and at least that part."""
+    slope, before = float(seen @ along), float(expected @ along)
+    if min(slope, before) <= 0:
+        return seen
+    within = min(max(slope, before / _TRUSTED), before * _TRUSTED)
+    return np.asarray(seen + (within - slope) / float(along @ along) * along)
 
 
 def _code(here: Local) -> Result:

@@ -14,6 +14,7 @@ import io
 import json
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 from threadpoolctl import threadpool_limits
 
-from smisym import patience
+from smisym import patience, processes
 from smisym.edge import (
     check_count,
     check_model,
@@ -117,6 +118,10 @@ class OverlapMap:
         self.on_evaluation = on_evaluation
         self.time_limit = None if time_limit is None else _positive("time_limit", time_limit)
         self._clock: list[float] = []  # when the first evaluation began; shared
+        self._pool = processes.pool(self.workers)
+        # Threads that wait for other processes are many; those that work here are not.
+        self._here = threading.Semaphore(self.workers)
+        self._sent: processes.Sent | None = None
         self.what = ""
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
         self._family: dict[tuple[int, int], OverlapMap] = {(self.samples, self.scrambles): self}
@@ -129,7 +134,7 @@ class OverlapMap:
         if key not in self._family:
             made = copy.copy(self)
             made.samples, made.scrambles = _check_points(*key)
-            made._points, made._known = {}, {}
+            made._points, made._known, made._sent = {}, {}, None
             self._family[key] = made
         return self._family[key]
 
@@ -155,12 +160,31 @@ class OverlapMap:
         return self.each(lambda r: self.at(r, each[r]))
 
     def each(self, task: Any) -> list[Any]:
-        """``task(r)`` for every scramble r, in threads; order and results do not depend on their number."""
+        """``task(r)`` for every scramble r, in threads that share the workers; results do not depend on their number.
+
+        An exception, Ctrl-C among them, ends all of them within one piece of work.
+        """
         with threadpool_limits(1):
             if self.workers == 1:
                 return [task(r) for r in range(self.scrambles)]
-            with ThreadPoolExecutor(min(self.workers, self.scrambles)) as pool:
-                return list(pool.map(task, range(self.scrambles)))
+            ended = threading.Event()
+
+            def stop() -> None:
+                if ended.is_set():
+                    raise _Ended
+
+            def stoppable(r: int) -> Any:
+                with patience.asking(stop):
+                    return task(r)
+
+            with ThreadPoolExecutor(self.scrambles) as threads:
+                try:
+                    return list(threads.map(stoppable, range(self.scrambles)))
+                except BaseException as error:
+                    ended.set()
+                    if not isinstance(error, Exception):
+                        self._pool.end()
+                    raise
 
     def at(self, scramble: int, Q: np.ndarray) -> Estimate:
         """One scramble's estimates at Q (P, P), remembered."""
@@ -168,11 +192,9 @@ class OverlapMap:
         key = (scramble, Q.tobytes())
         found = self._known.get(key)
         if found is None:
-            begun = time.perf_counter()
             with patience.asking(None if self.time_limit is None else self._check_time):
                 patience.check()
                 found = self._known[key] = self._kept(scramble, Q)
-            self._heard({"seconds": time.perf_counter() - begun, "samples": self.samples // self.scrambles})
         return found
 
     def _check_time(self) -> None:
@@ -199,16 +221,39 @@ class OverlapMap:
             made = sum(len(omap._known) for omap in family)
             listening({"what": family[0].what, "evaluations": made} | record)
 
+    def _made(self, scramble: int, Q: np.ndarray) -> Estimate:
+        """One scramble's estimates, made here or in another process, and told to whoever listens."""
+        begun = time.perf_counter()
+        answer = self._elsewhere(scramble, Q)
+        if not answer:
+            with self._here:
+                # Others may have become ready while this thread waited for its turn.
+                begun = time.perf_counter()
+                answer = self._elsewhere(scramble, Q) or [self._estimate(scramble, Q)]
+                self._pool.worked(time.perf_counter() - begun)
+        self._heard({"seconds": time.perf_counter() - begun, "samples": self.samples // self.scrambles})
+        found: Estimate = answer[0]
+        return found
+
+    def _elsewhere(self, scramble: int, Q: np.ndarray) -> list[Estimate]:
+        """[estimates] from another process, or [] where none is ready or it failed."""
+        if not self._pool.ready:
+            return []
+        if self._sent is None:
+            self._sent = processes.Sent(_Elsewhere(self.model, self.settings()))
+        left = None if self.time_limit is None else self.time_limit - (time.perf_counter() - self._clock[0])
+        return self._pool.call(self._sent, scramble, Q, left)
+
     def _kept(self, scramble: int, Q: np.ndarray) -> Estimate:
         """From the store, or estimated and put there."""
         if self.store is None:
-            return self._estimate(scramble, Q)
+            return self._made(scramble, Q)
         content = json.dumps([self.settings(), scramble, Q.tolist()])
         name = f"E {hashlib.sha256(content.encode()).hexdigest()[:24]}"
         stored = self.store.get(name, lambda value: estimate_from(value, self.model) is not None)
         found = None if stored is None else estimate_from(stored, self.model)
         if found is None or not np.array_equal(found.Q, Q):  # none, of an older version, or not ours
-            made = self._estimate(scramble, Q)
+            made = self._made(scramble, Q)
             # What is used is what was stored: a resumed run sees the same bits.
             found = estimate_from(
                 self.store.put(name, {f.name: getattr(made, f.name) for f in fields(Estimate)}), self.model
@@ -381,6 +426,25 @@ class OverlapMap:
                 raise InputError("overlap map", f"{path}, with a bad estimate {i}", allowed, "make the map anew")
             loaded._known[int(scramble), estimate.Q.tobytes()] = estimate
         return loaded
+
+
+class _Ended(BaseException):
+    """Raised in a thread whose answer nobody waits for any more."""
+
+
+class _Elsewhere:
+    """The map as other processes have it: made there at the first call, with points of its own."""
+
+    def __init__(self, model: Model, settings: dict[str, Any]) -> None:
+        self.model, self.settings = model, settings
+        self.omap: OverlapMap | None = None
+
+    def __call__(self, scramble: int, Q: np.ndarray, seconds: float | None) -> Estimate:
+        if self.omap is None:
+            self.omap = OverlapMap(self.model, workers=1, **self.settings)
+        self.omap.time_limit, self.omap._clock = seconds, [time.perf_counter()]
+        with patience.asking(self.omap._check_time):
+            return self.omap._estimate(scramble, Q)
 
 
 def _check_points(samples: Any, scrambles: Any) -> tuple[int, int]:

@@ -18,9 +18,20 @@ def check() -> None:
 
 @contextmanager
 def asking(ask: Callable[[], None] | None) -> Iterator[None]:
-    """``check`` calls ``ask`` inside, in this thread."""
-    token = _ask.set(ask)
+    """``check`` calls ``ask`` inside, in this thread, after whatever it called outside."""
+    token = _ask.set(_both(_ask.get(), ask))
     try:
         yield
     finally:
         _ask.reset(token)
+
+
+def _both(outer: Callable[[], None] | None, inner: Callable[[], None] | None) -> Callable[[], None] | None:
+    if outer is None or inner is None:
+        return outer or inner
+
+    def ask() -> None:
+        outer()
+        inner()
+
+    return ask

@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).parent.parent / "smisym"
 
 # Every module in the order in which data walks through them: each may import only what stands above it.
 ORDER = [
-    "errors", "patience", "axes", "edge", "derivation", "symbols", "expressions", "expression_text", "architecture",
-    "smi", "program",
+    "errors", "patience", "processes", "axes", "edge", "derivation", "symbols", "expressions", "expression_text",
+    "architecture", "smi", "program",
     "core", "unroll", "statistic", "files", "io", "solution", "large_depth", "network", "link", "rank", "symmetry",
     "symmetry_check",
     "charts.base",
