@@ -47,6 +47,7 @@ PERFECT = 1e-13  # posterior variance below which W_hat holds W to the rounding 
 COLLAPSED = 1e-26  # posterior variance that no arithmetic on the data can support
 BLOW_UP = 100.0  # mean square of the entries of W_hat; that of W is 1
 OVERCONFIDENT = 100.0  # ratio of squared errors to what C_hat allows, beyond any fluctuation
+HOPELESS = 1e6  # the same beyond which no step brings C_hat back: it shrinks on, and posteriors get dearer with it
 SLACK = 100.0  # true error over the change of one step, at most, where convergence is believed
 
 _LATE = 10  # steps that tell how a run that stopped early was going
@@ -290,7 +291,7 @@ class _Judge:
         variances = np.linalg.eigvalsh(state.C_hat)
         if variances[-1] < PERFECT and state.hidden_error <= SLACK * math.sqrt(PERFECT):
             return PERFECT_RECOVERY
-        if variances[0] < COLLAPSED:
+        if variances[0] < COLLAPSED or (state.surprise is not None and state.surprise > HOPELESS):
             raise _Diverged("C_hat collapsed: the errors far exceed it" + _REMEDY)
         if change <= self.tol and state.hidden_error <= SLACK * self.tol:
             return "converged"

@@ -34,7 +34,7 @@ _ALONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THRE
 
 
 class Sent:
-    """A function as bytes; ``blob`` is None where it cannot be sent, as when it closes over an open file."""
+    """A function as bytes; ``blob`` is None where it cannot be sent, as when it closes over a lock."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.blob: bytes | None = None
@@ -77,9 +77,15 @@ class Pool:
         _ALL.add(self)
 
     @property
+    def begun(self) -> bool:
+        """Whether they were asked to begin."""
+        return self._executor is not None
+
+    @property
     def ready(self) -> bool:
-        begun = self._begun
-        return begun is not None and not self._lost and begun.done()
+        """Whether they can be called."""
+        first = self._begun
+        return first is not None and not self._lost and first.done()
 
     def call(self, sent: Sent, *args: Any) -> list[Any]:
         """[function(*args)], made elsewhere; [] where it must be made at home.
