@@ -163,7 +163,7 @@ def write_all(
     if plan.runs:
         check_fits(omap.model, plan.dim, max(plan.alphas or (1.0,)), min(omap.workers, plan.runs))
     make_folder(folder, "folder for the files")
-    processes.pool(omap.workers).begin()
+    omap.pool.begin()
     model = omap.model
     write_derivation(model.derivation, folder / "derivation.html")
     with bar("thresholds", 2) as step:
@@ -206,7 +206,7 @@ def _gamp_runs(
     usable = [alpha for alpha in alphas if round(alpha * plan.dim) >= 1]
     chosen = np.linspace(0, len(usable) - 1, min(GAMP_POINTS, len(usable))).round().astype(int)
     interrupted = threading.Event()
-    pool = processes.pool(omap.workers)
+    pool = omap.pool
     sent = processes.Sent(records.Drawn(omap.model))
 
     def stop(record: Mapping[str, Any] | None = None) -> None:
@@ -243,7 +243,7 @@ def _gamp_runs(
     runs: list[Record] = []
     if not tasks:
         return runs
-    with bar("GAMP", len(tasks)) as advance, threadpool_limits(1), ThreadPoolExecutor(omap.workers) as threads:
+    with bar("GAMP", len(tasks)) as advance, threadpool_limits(1), ThreadPoolExecutor(pool.workers) as threads:
         try:
             for record in threads.map(run, tasks):
                 runs.append(record)

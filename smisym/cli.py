@@ -51,7 +51,10 @@ Samples = Annotated[
     int | None, typer.Option(help="Integration points of one evaluation of the overlap map, over all scrambles.")
 ]
 Scrambles = Annotated[int | None, typer.Option(help="Independent scramblings, which give the error bars.")]
-Workers = Annotated[int | None, typer.Option(help="Threads; one for each core by default.", min=1)]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Evaluations at a time; one for each core by default.", min=1),
+]
 Iterations = Annotated[int, typer.Option(help="Largest number of GAMP iterations.", min=1)]
 Damping = Annotated[float, typer.Option(help="Share of the old state that GAMP keeps at each iteration, in [0, 1).")]
 Rtol = Annotated[float | None, typer.Option(help="Tolerance of the inner integrals, sample by sample.")]

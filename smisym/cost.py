@@ -29,7 +29,7 @@ _COUNTS = (4, 16, 64, 256, 1024)
 
 @dataclass(frozen=True)
 class Cost:
-    """seconds: of one evaluation of the map, all scrambles, with its threads.  at_least: whether the budget ended
+    """seconds: of one evaluation of the map, all scrambles, with its workers.  at_least: whether the budget ended
     before a posterior was found, so that it will be more.  spent: seconds that the estimate took."""
 
     seconds: float
@@ -59,8 +59,8 @@ def estimate(
         for q in _AT:
             one, found = _posterior(omap, q, samples, budget / len(_AT))
             single, whole = max(single, one), whole and found
-    threads = math.ceil(scrambles / min(omap.workers, scrambles)) / scrambles
-    return Cost(single * samples * threads, not whole, time.monotonic() - began)
+    share = math.ceil(scrambles / min(omap.workers, scrambles)) / scrambles
+    return Cost(single * samples * share, not whole, time.monotonic() - began)
 
 
 def _posterior(omap: OverlapMap, q: float, samples: int, budget: float) -> tuple[float, bool]:

@@ -13,7 +13,6 @@ import inspect
 import io
 import json
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -83,7 +82,9 @@ class OverlapMap:
     rtol: tolerance of the inner integrals, sample by sample; the estimated errors are far above the true ones and do
     not add up, so that 1e-2 leaves 1e-4 in E (measured for two layers).  None: 1e-3 in no or one free dimension, 1e-2
     in two, 3e-2 in more and where posteriors are sampled.
-    workers: threads, None for one a core; results do not depend on it.
+    workers: how many evaluations at a time, None for one a core.  Threads of one process share one core; after some
+    seconds of work others are begun (:mod:`smisym.processes`).  Results do not depend on it, nor on where they are
+    made.
     store: keeps every evaluation as soon as it is made, so that a run that was killed resumes with the same bits.
     on_evaluation: called after every evaluation of one scramble, from the thread that made it, with {"evaluations" (so
     far, of this map and its siblings), "seconds" (of this one), "samples", "what" (is being solved)}.
@@ -113,12 +114,12 @@ class OverlapMap:
         self.model, self.seed = model, check_seed(seed)
         self.rtol = _default_rtol(model) if rtol is None else _positive("rtol", rtol)
         check_workers(workers)
-        self.workers = workers or os.cpu_count() or 1
+        self.workers = workers or processes.cores()
         self.store = store
         self.on_evaluation = on_evaluation
         self.time_limit = None if time_limit is None else _positive("time_limit", time_limit)
         self._clock: list[float] = []  # when the first evaluation began; shared
-        self._pool = processes.pool(self.workers)
+        self.pool = processes.pool(min(self.workers, self.scrambles))
         # Threads that wait for other processes are many; those that work here are not.
         self._here = threading.Semaphore(self.workers)
         self._sent: processes.Sent | None = None
@@ -183,7 +184,7 @@ class OverlapMap:
                 except BaseException as error:
                     ended.set()
                     if not isinstance(error, Exception):
-                        self._pool.end()
+                        self.pool.end()
                     raise
 
     def at(self, scramble: int, Q: np.ndarray) -> Estimate:
@@ -230,19 +231,19 @@ class OverlapMap:
                 # Others may have become ready while this thread waited for its turn.
                 begun = time.perf_counter()
                 answer = self._elsewhere(scramble, Q) or [self._estimate(scramble, Q)]
-                self._pool.worked(time.perf_counter() - begun)
+                self.pool.worked(time.perf_counter() - begun)
         self._heard({"seconds": time.perf_counter() - begun, "samples": self.samples // self.scrambles})
         found: Estimate = answer[0]
         return found
 
     def _elsewhere(self, scramble: int, Q: np.ndarray) -> list[Estimate]:
         """[estimates] from another process, or [] where none is ready or it failed."""
-        if not self._pool.ready:
+        if not self.pool.ready:
             return []
         if self._sent is None:
             self._sent = processes.Sent(_Elsewhere(self.model, self.settings()))
         left = None if self.time_limit is None else self.time_limit - (time.perf_counter() - self._clock[0])
-        return self._pool.call(self._sent, scramble, Q, left)
+        return self.pool.call(self._sent, scramble, Q, left)
 
     def _kept(self, scramble: int, Q: np.ndarray) -> Estimate:
         """From the store, or estimated and put there."""
@@ -476,7 +477,7 @@ def overlap_map(
     """The overlap map of a model: E(Q) = E[g_out g_out^T], (P, P), summed over tokens, on demand.
 
     All parameters are those of :class:`OverlapMap`: samples (Sobol points of one evaluation), scrambles, seed, rtol (of
-    the inner integrals), workers (threads), store and time_limit (seconds).  Raises InputError as it does.
+    the inner integrals), workers (evaluations at a time), store, time_limit (seconds).  Raises InputError as it does.
     Source: arXiv 2502.00901, eq. 14.
     """
     return OverlapMap(

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import importlib
 import math
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -92,15 +93,13 @@ class Pool:
 
         Raises what :func:`smisym.patience.check` raises, in which case nobody waits for the answer any more.
         """
-        if not self.ready or sent.blob is None:
+        executor = self._executor
+        if executor is None or not self.ready or sent.blob is None:
             return []
-        try:
-            future = self._executor.submit(_call, sent.digest, sent.blob, args)
-        except Exception:
-            self._lost = True
-            return []
+        future: Any = None
         while True:
             try:
+                future = future or executor.submit(_call, sent.digest, sent.blob, args)
                 answer: list[Any] = future.result(timeout=_LOOK)
                 return answer
             except TimeoutError:
@@ -111,7 +110,8 @@ class Pool:
                     raise
             except Exception:
                 patience.check()  # they may have been ended because nobody waits
-                self._lost = True  # one was killed, or the answer could not be read
+                # Else one was killed, or the answer could not be read; or they were ended for others.
+                self._lost = self._lost or self._executor is executor
                 return []
 
     def end(self) -> None:
@@ -126,6 +126,11 @@ class Pool:
 
 _POOLS: dict[int, Pool] = {}
 _ALL: set[Pool] = set()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pool(workers: int) -> Pool:

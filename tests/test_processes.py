@@ -118,7 +118,7 @@ from smisym import Architecture, Attention, processes
 processes.WORTH = 0.0
 omap = smisym.overlap_map(smisym.compile(Architecture(2, (Attention(), Attention()))), samples=2**15, workers=2)
 def heard(record):
-    if omap._pool.ready:
+    if omap.pool.ready:
         print("ready", flush=True)
 omap.on_evaluation = heard
 smisym.curve(omap, [0.1 * k for k in range(1, 12)])
