@@ -9,14 +9,18 @@ curve is zero just below every weak threshold and above zero just past it.
 
 from __future__ import annotations
 
+import collections
 import multiprocessing
+import queue
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 import smisym
+from smisym.processes import cores
 
 ALPHAS = (0.4, 1.3, 2.8)
 SAMPLES = 256
@@ -77,32 +81,36 @@ def begins(omap: smisym.OverlapMap, threshold: smisym.Threshold) -> bool:
     return bool(v @ below.value.Q @ v <= 3 * v @ below.value.Q_error @ v + 1e-3 and v @ above.value.Q @ v > 1e-3)
 
 
+def told(text: str, fields: int, limit: float) -> tuple[str, float, Any]:
+    """How one model ended, in a process of its own, after how many seconds, and what it said."""
+    context = multiprocessing.get_context("spawn")
+    out = context.Queue()
+    process = context.Process(target=story, args=(text, fields, 0.8 * limit, out), daemon=True)
+    began = time.perf_counter()
+    process.start()
+    try:
+        said = out.get(timeout=limit)
+    except queue.Empty:
+        said = None
+    process.terminate()
+    process.join()
+    took = time.perf_counter() - began
+    if said is None:
+        return "out of time", took, said
+    if "refused" in said:
+        return "refused", took, said
+    return "agree" if said["apart"] <= 1 and said["onset"] else "apart", took, said
+
+
 def main(models: int = 30, limit: float = 60.0) -> None:
     rng = np.random.default_rng(11)
-    context = multiprocessing.get_context("spawn")
-    tally = {"agree": 0, "refused": 0, "apart": 0, "out of time": 0}
-    for _ in range(models):
-        text, fields = expression(rng)
-        out = context.Queue()
-        process = context.Process(target=story, args=(text, fields, 0.8 * limit, out), daemon=True)
-        began = time.perf_counter()
-        process.start()
-        try:
-            said = out.get(timeout=limit)
-        except Exception:
-            said = None
-        process.terminate()
-        process.join()
-        took = time.perf_counter() - began
-        if said is None:
-            kind = "out of time"
-        elif "refused" in said:
-            kind = "refused"
-        else:
-            kind = "agree" if said["apart"] <= 1 and said["onset"] else "apart"
-        tally[kind] += 1
-        print(f"{text:44s} {kind:12s} {took:5.1f} s  {said}", flush=True)
-    print(tally)
+    drawn = [expression(rng) for _ in range(models)]
+    tally: collections.Counter[str] = collections.Counter()
+    with ThreadPoolExecutor(cores()) as threads:
+        for (text, _), (kind, took, said) in zip(drawn, threads.map(lambda one: told(*one, limit), drawn), strict=True):
+            tally[kind] += 1
+            print(f"{text:44s} {kind:12s} {took:5.1f} s  {said}", flush=True)
+    print(dict(tally))
 
 
 if __name__ == "__main__":

@@ -26,11 +26,12 @@ from threadpoolctl import threadpool_limits
 from smisym import patience, plots, processes, records
 from smisym.architecture import Architecture
 from smisym.edge import check_alpha, check_count, check_number, check_settings
+from smisym.effort import affordable
 from smisym.errors import InputError
 from smisym.files import check_path, make_folder, write_text
 from smisym.io import Store, header, write_json
 from smisym.model import Model, compile
-from smisym.overlap_map import OverlapMap, affordable, overlap_map
+from smisym.overlap_map import OverlapMap, overlap_map
 from smisym.progress import Choice, Reporter, reporting, watching
 from smisym.render import report_page, write_derivation
 from smisym.samples import check_fits

@@ -225,9 +225,9 @@ def _begin(
     accuracy: tuple[int, int | None, int | None] | None = None,
 ) -> _Task:
     """``accuracy``: samples that one evaluation is worth, then --samples and --scrambles as given."""
+    from smisym.effort import SCRAMBLES, affordable
     from smisym.io import Store, header, load
     from smisym.model import compile
-    from smisym.overlap_map import SCRAMBLES, affordable
 
     architecture = load(file)
     model = compile(architecture)
@@ -277,7 +277,7 @@ def thresholds(
 ) -> None:
     """The thresholds of the network, in the order in which they are met."""
     from smisym import records, terminal
-    from smisym.overlap_map import THRESHOLD_SAMPLES
+    from smisym.effort import THRESHOLD_SAMPLES
     from smisym.progress import progress_bar, watching
 
     given = {"stages": stages, "quadrature": quadrature, "rtol": rtol}
@@ -306,7 +306,7 @@ def curve(
 ) -> None:
     """Overlaps, prediction errors and free entropy against alpha = N / D."""
     from smisym import records, terminal
-    from smisym.overlap_map import SAMPLES
+    from smisym.effort import SAMPLES
     from smisym.progress import progress_bar, watching
 
     alphas = records.alpha_grid(alpha)
@@ -454,7 +454,7 @@ def analyze(
 ) -> None:
     """Everything at once: derivation, thresholds, curve, GAMP, a figure and one self-contained report.html."""
     from smisym import analysis, records
-    from smisym.overlap_map import SAMPLES
+    from smisym.effort import SAMPLES
 
     plan = analysis.Plan(None if alpha is None else records.alpha_grid(alpha), dim, runs, iterations, damping)
     settings = {**plan.settings(), **({} if rtol is None else {"rtol": rtol})}

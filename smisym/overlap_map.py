@@ -36,6 +36,7 @@ from smisym.edge import (
     check_workers,
     overlap_matrix,
 )
+from smisym.effort import SAMPLES, SCRAMBLES, affordable, default_rtol
 from smisym.errors import InputError, OutOfTime
 from smisym.estimate import Estimate, estimate_from, square_root, units
 from smisym.files import write_bytes
@@ -44,18 +45,6 @@ from smisym.model import Model
 from smisym.solution import Result
 from smisym.symmetry_check import check_symmetry
 
-# Samples where none are asked for: of one evaluation of the map, and (see smisym.stability) of one threshold.
-SAMPLES = 8192
-THRESHOLD_SAMPLES = 65536
-SCRAMBLES = 8
-# The same are divided by this in more than two free dimensions, where posteriors cost 10 to 300 times as much.
-_DEARER = {3: 4, 4: 8}
-# The same where posteriors of few dimensions are sampled.
-_SAMPLED = 8
-_SCOUT_POINTS = 1024
-# Tolerance of the inner integrals by free dimensions: for two layers on two tokens, 1e-2 leaves 1e-4 in E.
-_RTOL = {0: 1e-3, 1: 1e-3, 2: 1e-2}
-_RTOL_ELSE = 3e-2
 # Multiple of its squared error above which what a posterior adds to a rate of growth is no error.
 _BEYOND = 10.0
 # Negative eigenvalue of E, beside its largest, that is rounding.
@@ -76,7 +65,7 @@ class OverlapMap:
     """E(Q) of one model, evaluated on demand and remembered.
 
     samples: Sobol points of one evaluation over all scrambles; samples / scrambles is a power of two.  None: 8192, and
-    less where there are more than two free dimensions or posteriors are sampled (:func:`affordable`).
+    less where there are more than two free dimensions or posteriors are sampled (:func:`smisym.effort.affordable`).
     scrambles: at least two, independent; their spread is the statistical error.
     seed: of the scrambles, and of posteriors that are sampled; a whole number >= 0.
     rtol: tolerance of the inner integrals, sample by sample; the estimated errors are far above the true ones and do
@@ -112,7 +101,7 @@ class OverlapMap:
         check_symmetry(model.link, model.symmetry)
         self.samples, self.scrambles = points
         self.model, self.seed = model, check_seed(seed)
-        self.rtol = _default_rtol(model) if rtol is None else _positive("rtol", rtol)
+        self.rtol = default_rtol(model) if rtol is None else _positive("rtol", rtol)
         check_workers(workers)
         self.workers = workers or processes.cores()
         self.store = store
@@ -484,36 +473,6 @@ def overlap_map(
         model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers, store=store,
         time_limit=time_limit,
     )  # fmt: skip
-
-
-def affordable(model: Model, samples: int) -> int:
-    """``samples``, or as many as cost about the same patience where posteriors cost more."""
-    return samples // _dearer(model)
-
-
-def _dearer(model: Model) -> int:
-    """How many times fewer samples are affordable: with more than two free dimensions, or where they are sampled."""
-    free = _free(model)
-    by_dimension = _DEARER.get(free, 1 if free < 3 else max(_DEARER.values()))
-    return by_dimension if _smooth(model) or not free else max(by_dimension, _SAMPLED)
-
-
-def scout_points(model: Model) -> int:
-    """Points of one scramble of a map that only finds the way."""
-    return _SCOUT_POINTS // min(_dearer(model), 4)
-
-
-def _default_rtol(model: Model) -> float:
-    """Sampled posteriors are given the tolerance of many dimensions whatever theirs."""
-    return _RTOL.get(_free(model), _RTOL_ELSE) if _smooth(model) else _RTOL_ELSE
-
-
-def _smooth(model: Model) -> bool:
-    return model.channel.measure.smooth
-
-
-def _free(model: Model) -> int:
-    return model.channel.free_dimensions
 
 
 def as_map(model: Model | OverlapMap, **settings: Any) -> OverlapMap:

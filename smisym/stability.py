@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smisym.edge import check_count, check_model, check_settings
+from smisym.effort import SCRAMBLES, THRESHOLD_SAMPLES, affordable
 from smisym.errors import InputError
 from smisym.fixed_point import Point, solve
 from smisym.growth import clear_growth, coupled_classes
 from smisym.hermite import first_order
 from smisym.model import Model
 from smisym.over_outputs import by_quadrature, can_be_integrated, first_threshold
-from smisym.overlap_map import SCRAMBLES, THRESHOLD_SAMPLES, OverlapMap, affordable
+from smisym.overlap_map import OverlapMap
 from smisym.sentinel import agreement
 from smisym.solution import Result, Solution, mean_and_error, short, worst
 from smisym.staircase import NO_RATE, Stage, idle_directions, staircase, trivial_coordinates, trivial_map
@@ -85,7 +86,7 @@ def weak_recovery(
 
     samples, scrambles, seed, rtol, workers: of the overlap map (:class:`~smisym.overlap_map.OverlapMap`) when ``model``
     is a Model; a map keeps its own.  samples None: 65536, less in more than two free dimensions and where posteriors
-    are sampled (:func:`~smisym.overlap_map.affordable`).
+    are sampled (:func:`~smisym.effort.affordable`).
     stages: how many of them to look for, at least one; what comes later is then not mentioned.  The first one takes two
     or three evaluations of the map, each later one some dozens.  None: all.
     quadrature: whether the first one is integrated over the output itself instead of sampled, which needs a chart with

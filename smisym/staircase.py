@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from smisym.edge import check_model
+from smisym.effort import scout_points
 from smisym.estimate import Estimate
 from smisym.fixed_point import KICK, Point, solve
 from smisym.growth import LEAST, clear_growth, coupled_classes, growth_rates
 from smisym.linearised import KNOWN, local
-from smisym.overlap_map import OverlapMap, scout_points
+from smisym.overlap_map import OverlapMap
 from smisym.sentinel import agreement
 from smisym.solution import Result, mean_and_error, worst
 

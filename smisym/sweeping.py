@@ -9,10 +9,11 @@ from typing import Any, Literal
 from smisym import records
 from smisym.architecture import Architecture
 from smisym.edge import check_alpha, check_settings
+from smisym.effort import SAMPLES, SCRAMBLES, THRESHOLD_SAMPLES, affordable
 from smisym.errors import InputError
 from smisym.io import Store, header, plain
 from smisym.model import Model, compile
-from smisym.overlap_map import SAMPLES, SCRAMBLES, THRESHOLD_SAMPLES, affordable, overlap_map
+from smisym.overlap_map import overlap_map
 from smisym.progress import Choice, Reporter, reporting, watching
 from smisym.smi import SMI
 
