@@ -42,8 +42,6 @@ FINE = 2e-4
 _CRAWL = 6
 # On the way up a step is at most so long, or 1.5 plain ones, but where all that is left is so little.
 _SHORT, _CLOSE_TO_ALL = 0.25, 1e-2
-# How well a residual must be foreseen for a step to be twice as long as the one before, and the longest such step.
-_FORESEEN, _LONG = 0.25, 1.0
 # Share of the way to a fixed point after which a residual of either sign is its own.
 _BEFORE = 0.9
 # Longest step of which both ends tell one derivative.
@@ -365,19 +363,7 @@ class _Solve:
         climbs = float(step @ plain) > 0 and np.linalg.norm(step) > np.linalg.norm(plain)
         if not climbs or here.most_left < _CLOSE_TO_ALL:
             return _NEWTON_STEP
-        return max(self._foreseen(here), 1.5 * float(np.abs(plain).max()))
-
-    def _foreseen(self, here: Local) -> float:
-        """A short step; or, where the slopes before the last step told the residual after it, twice that step."""
-        if self.before is None:
-            return _SHORT
-        old, taken = self.before
-        if not taken.any() or (old.active != here.active).any():
-            return _SHORT
-        told = float((old.residual - taken + old.scaled @ taken) @ taken)
-        seen = float(here.residual @ taken)
-        foreseen = min(told, seen) > 0 and abs(seen - told) <= _FORESEEN * seen
-        return min(max(_SHORT, 2 * float(np.abs(taken).max())), _LONG) if foreseen else _SHORT
+        return max(_SHORT, 1.5 * float(np.abs(plain).max()))
 
     def _inside(self, here: Local, step: np.ndarray) -> bool:
         """Whether 0 <= Q after the step, and what is learned stays so."""

@@ -184,7 +184,9 @@ class OverlapMap:
         if found is None:
             with patience.asking(None if self.time_limit is None else self._check_time):
                 patience.check()
-                found = self._known[key] = self._kept(scramble, Q)
+                seconds, found = self._kept(scramble, Q)
+                self._known[key] = found
+            self._heard({"seconds": seconds, "samples": self.samples // self.scrambles})
         return found
 
     def _check_time(self) -> None:
@@ -211,8 +213,8 @@ class OverlapMap:
             made = sum(len(omap._known) for omap in family)
             listening({"what": family[0].what, "evaluations": made} | record)
 
-    def _made(self, scramble: int, Q: np.ndarray) -> Estimate:
-        """One scramble's estimates, made here or in another process, and told to whoever listens."""
+    def _made(self, scramble: int, Q: np.ndarray) -> tuple[float, Estimate]:
+        """One scramble's estimates, made here or in another process, and the seconds that it took."""
         begun = time.perf_counter()
         answer = self._elsewhere(scramble, Q)
         if not answer:
@@ -221,9 +223,7 @@ class OverlapMap:
                 begun = time.perf_counter()
                 answer = self._elsewhere(scramble, Q) or [self._estimate(scramble, Q)]
                 self.pool.worked(time.perf_counter() - begun)
-        self._heard({"seconds": time.perf_counter() - begun, "samples": self.samples // self.scrambles})
-        found: Estimate = answer[0]
-        return found
+        return time.perf_counter() - begun, answer[0]
 
     def _elsewhere(self, scramble: int, Q: np.ndarray) -> list[Estimate]:
         """[estimates] from another process, or [] where none is ready or it failed."""
@@ -234,23 +234,24 @@ class OverlapMap:
         left = None if self.time_limit is None else self.time_limit - (time.perf_counter() - self._clock[0])
         return self.pool.call(self._sent, scramble, Q, left)
 
-    def _kept(self, scramble: int, Q: np.ndarray) -> Estimate:
-        """From the store, or estimated and put there."""
+    def _kept(self, scramble: int, Q: np.ndarray) -> tuple[float, Estimate]:
+        """From the store, or estimated and put there; with the seconds that this took."""
         if self.store is None:
             return self._made(scramble, Q)
         content = json.dumps([self.settings(), scramble, Q.tolist()])
         name = f"E {hashlib.sha256(content.encode()).hexdigest()[:24]}"
+        seconds = 0.0
         stored = self.store.get(name, lambda value: estimate_from(value, self.model) is not None)
         found = None if stored is None else estimate_from(stored, self.model)
         if found is None or not np.array_equal(found.Q, Q):  # none, of an older version, or not ours
-            made = self._made(scramble, Q)
+            seconds, made = self._made(scramble, Q)
             # What is used is what was stored: a resumed run sees the same bits.
             found = estimate_from(
                 self.store.put(name, {f.name: getattr(made, f.name) for f in fields(Estimate)}), self.model
             )
         if found is None:
             raise TypeError("the store does not give back what was put there")
-        return found
+        return seconds, found
 
     def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
         """Standard normals of one scramble: (n, 2, P, T) for the fields and the part of omega independent of them, then
