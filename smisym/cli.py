@@ -81,6 +81,9 @@ def main() -> None:
         try:
             app()
         finally:
+            from smisym import processes
+
+            processes.end_all()
             sys.stdout.flush()  # here a full disk can still be told, not while Python shuts down
     except KeyboardInterrupt:  # before a command began, or after it ended
         raise SystemExit(INTERRUPTED) from None
@@ -421,7 +424,7 @@ def derive(
     seed: Seed = 0,
     state: State = None,
 ) -> None:
-    """Write the derivation as a document; it takes seconds, so there is nothing to keep for resuming."""
+    """Write the derivation as a document, which takes seconds."""
     from smisym import terminal
     from smisym.files import check_path
     from smisym.render import write_derivation

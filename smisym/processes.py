@@ -139,7 +139,8 @@ def pool(workers: int) -> Pool:
 
 
 @atexit.register
-def _end_all() -> None:
+def end_all() -> None:
+    """End all of them at once; as this process ends they end by themselves, but for work that nobody waits for."""
     for one in list(_ALL):
         one.end()
 

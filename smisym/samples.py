@@ -202,9 +202,10 @@ def check_data(
     probe = np.linspace(0.1, 1.0, model.fields * model.tokens).reshape(1, model.fields, model.tokens)
     output = np.shape(model.link(probe))[1:]
     if values.shape[1:] != output:
+        flat = math.prod(values.shape[1:]) == math.prod(output) and len(values) == len(X)
         raise InputError(
             "y", Words(f"an array of shape {values.shape}"), f"shape {('N', *output)}".replace("'", ""),
-            "give one output of the link function per sample",
+            f"write y.reshape{(len(X), *output)}" if flat else "give one output of the link function per sample",
         )  # fmt: skip
     if len(values) != len(X):
         raise InputError(

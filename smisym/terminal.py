@@ -25,6 +25,8 @@ def print_thresholds(document: Record) -> None:
     # Layers alone do not name the fields where one has several rows.
     several = any(len(t["names"]) > len(t["layers"]) or len(t["subspace"][0]) > 1 for t in thresholds)
     shared = several and len({row["layers"][0] for row in thresholds}) < max(len(t["subspace"][0]) for t in thresholds)
+    # The fields of a model by expressions have names of their own, and no layers.
+    shared = shared or any(not name.startswith("layer") for t in thresholds for name in t["names"])
     lines = [
         [
             threshold["kind"],
@@ -62,7 +64,7 @@ def print_curve(document: Record) -> None:
     if checked:
         least = min(checked, key=lambda agreement: agreement["p"])
         _say(
-            f"Nishimori: over {len(checked)} points the three estimators of E differ by at most "
+            f"Nishimori: over {len(checked)} point{'s' * (len(checked) > 1)} the three estimators of E differ by at most "
             f"{max(a['t'] for a in checked):.2g} standard errors ({least['degrees_of_freedom']} degrees of "
             f"freedom) beyond the errors of the integrals; smallest chance {least['p']:.2g}"
         )
