@@ -64,8 +64,8 @@ def print_curve(document: Record) -> None:
     if checked:
         least = min(checked, key=lambda agreement: agreement["p"])
         _say(
-            f"Nishimori: over {len(checked)} point{'s' * (len(checked) > 1)} the three estimators of E differ by at most "
-            f"{max(a['t'] for a in checked):.2g} standard errors ({least['degrees_of_freedom']} degrees of "
+            f"Nishimori: over {len(checked)} point{'s' * (len(checked) > 1)} the three estimators of E differ by at "
+            f"most {max(a['t'] for a in checked):.2g} standard errors ({least['degrees_of_freedom']} degrees of "
             f"freedom) beyond the errors of the integrals; smallest chance {least['p']:.2g}"
         )
 
