@@ -477,7 +477,7 @@ def demo(
     """The shipped example, two layers on two tokens: everything at once, drawn over published data."""
     from smisym import analysis, records, shipped
 
-    plan = analysis.Plan(records.alpha_grid("0:1.56:27"), dim=200, runs=1, iterations=100)
+    plan = analysis.Plan(records.alpha_grid("0:1.56:27"), dim=200, runs=1, iterations=80, damping=0.3)
     settings = {**plan.settings(), "rtol": DEMO_RTOL}
     task = _begin("demo", str(shipped.TWO_LAYERS), seed, state, as_json, settings, (DEMO_SAMPLES, None, None))
     task.analyze(output, plan, workers, shipped.published_two_layers())
