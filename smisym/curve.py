@@ -16,7 +16,7 @@ import numpy as np
 
 from smisym.edge import check_alpha
 from smisym.errors import InputError
-from smisym.fixed_point import Point, passed_over, solve
+from smisym.fixed_point import KICK, Point, passed_over, solve
 from smisym.linearised import local
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
@@ -35,6 +35,8 @@ _BELOW = 1e-3
 _SHARE, _FINEST, _COARSEST = 0.1, 1e-4, 5e-3
 # How many times coarser than that a point may have been solved.
 _COARSER = 2.0
+# Overlaps that are rounding.
+_ROUNDING = 1e-15
 
 
 def curve(
@@ -129,8 +131,22 @@ class _Path:
 
     def _from(self, start: Point | None, alpha: float, tol: float) -> Point:
         """What vanishing side information reaches from a point, or from nothing."""
-        Q, known = (None, None) if start is None else (_evaluated(start), start.known)
+        Q, known = (None, None) if start is None else (self._begun(start, alpha), start.known)
         return solve(self.omap, self.r, alpha, Q=Q, known=known, tol=tol)
+
+    def _begun(self, point: Point, alpha: float) -> np.ndarray:
+        """Where to start from: the point's overlap, but nothing where less is learned than a kick gives and grows.
+
+        So close to nothing the residual is below any tolerance, whether or not the direction is unstable.
+        """
+        Q, at = _evaluated(point), point.at
+        if at is None or not point.alpha or at.growth(at.active)[0] * alpha / point.alpha <= 1:
+            return Q
+        values, vectors = np.linalg.eigh(Q)
+        if not ((values > 0) & (values < KICK)).any():
+            return Q
+        Q = self.omap.model.symmetry.project((vectors * np.where(values < KICK, 0.0, values)) @ vectors.T)
+        return np.asarray(np.where(np.abs(Q) < _ROUNDING, 0.0, Q))
 
     def _ahead(self, alpha: float, tol: float) -> Point | None:
         """The fixed point near where the last ones point to, or None where there is none that can be trusted."""

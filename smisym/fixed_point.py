@@ -9,7 +9,8 @@ plain iteration is S = R, and the derivative of the map, J = alpha V^{1/2} dE[V^
 its largest eigenvalue tells whether a fixed point is stable, in learned and in idle directions alike.
 
 A direction in which V falls below ``NEARLY`` and still shrinks is learned perfectly: E is homogeneous in V there, so
-that nothing stops it, and what is known of the others can only help (E grows with Q).  It is set to ``KNOWN`` and left.
+that nothing stops it, and what is known of the others can only help (E grows with Q).  It is set to ``KNOWN`` and left
+there, but for being turned to where the map has it (:mod:`smisym.turning`).
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from smisym.linearised import KNOWN, UNSTABLE, Local, local, placed, positive
+from smisym.linearised import KNOWN, NEARLY, UNSTABLE, Local, local, placed, positive
 from smisym.overlap_map import OverlapMap
 from smisym.solution import Result
+from smisym.turning import ASKEW, Turning, askew, tilt
 
-# What is left of a direction when it counts as perfect; it is then set to ``KNOWN``.
-NEARLY = 1e-6
 # The same while all others vanish with it: posteriors are dear where what is left differs much.
 _THIN = 1e-10
 # First overlap along an unstable direction: the limit of vanishing side information is a start along it.
@@ -138,6 +138,8 @@ def put_back(omap: OverlapMap, r: int, point: Point, tol: float) -> np.ndarray:
         shrinks = last is not None and _shrinks(omap, r, last.Q, point)
         return np.zeros_like(eye) if shrinks else np.full_like(eye, math.inf)
     here = local(omap, r, placed(point.Q, known), point.alpha, point.side_information, known)
+    if askew(here, ASKEW):
+        return np.full_like(eye, math.inf)
     if not here.active.any():
         return np.zeros_like(eye)
     step, newton = _Solve(omap, r, point.alpha, point.side_information, False, tol, point.correction)._proposed(here)
@@ -180,6 +182,7 @@ class _Solve:
         self.before: tuple[Local, np.ndarray] | None = None  # where the last step began, and the step
         self.best: tuple[float, Local, np.ndarray] | None = None
         self.stalled = self.crawled = self.resting = 0
+        self.turning: Turning | None = None
         self.left: tuple[Local, np.ndarray] | None = None  # the last fixed point that a kick left, and its step
 
     def run(self, Q: np.ndarray | None, known: np.ndarray | None, max_steps: int) -> Point:
@@ -189,12 +192,20 @@ class _Solve:
         for _ in range(max_steps):
             if np.trace(known) > P - 0.5:  # everything is perfect
                 return self._end(self.last, known, np.zeros((P, P)), Result.SUCCESS)
-            here = self.last = local(self.omap, self.r, placed(Q, known), self.alpha, self.lam, known)
+            placed_at = placed(Q, known, KNOWN if self.turning is None else self.turning.left)
+            here = self.last = local(self.omap, self.r, placed_at, self.alpha, self.lam, known)
             if not np.isfinite(here.estimate.E).all() or not np.isfinite(here.residual).all():
                 return self._end(here, known, np.full((P, P), math.inf), Result.DIVERGED)
+            turned = self._turned(here)
+            if turned is not None:
+                if self.turning is None or not self.turning.failed:
+                    known = turned
+                    continue
+                return self._end(here, known, np.full((P, P), math.inf), Result.MAX_STEPS)
             newly = self._perfect(here)
             if newly is not None:
                 known = known + newly
+                self.turning = Turning(known, tilt(here, known))
                 self._forget()
                 continue
             step, newton = self._proposed(here)
@@ -227,7 +238,7 @@ class _Solve:
 
     def _end(self, here: Local | None, known: np.ndarray, left: np.ndarray, result: Result) -> Point:
         P = len(known)
-        Q = np.eye(P) if here is None or np.trace(known) > P - 0.5 else placed(here.Q, known, exact=True)
+        Q = np.eye(P) if here is None or np.trace(known) > P - 0.5 else placed(here.Q, known, 0.0)
         return Point(Q, known, here, left, result, self.history, self.alpha, self.lam, self.correction)
 
     def _record(self, here: Local, step: np.ndarray) -> None:
@@ -245,6 +256,17 @@ class _Solve:
         return bool(new.any() and size < _GONE * KICK)
 
     # ---- ends ----------------------------------------------------------------------------------
+
+    def _turned(self, here: Local) -> np.ndarray | None:
+        """Projector on what is perfect, where that is askew in this evaluation; None where it is not."""
+        if self.turning is None and askew(here):
+            self.turning = Turning(here.known, tilt(here))
+        turned = None if self.turning is None else self.turning.next(here)
+        if turned is None:
+            self.turning = None
+        else:
+            self._forget()
+        return turned
 
     def _perfect(self, here: Local) -> np.ndarray | None:
         """Projector on directions that are learned perfectly from here on, or None."""

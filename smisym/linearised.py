@@ -16,6 +16,8 @@ from smisym.overlap_map import OverlapMap
 # What is left of a direction that counts as perfect: far below all else, so that the others see the limit, and far
 # above the rounding of 1 - Q.
 KNOWN = 1e-12
+# What is left of a direction when it counts as perfect; it is then set to ``KNOWN``.
+NEARLY = 1e-6
 # Residual above which an idle direction is being learned by itself.
 _SHOWN = 1e-7
 # Eigenvalue of Q that is rounding, and how exactly a direction is within the span of such ones.
@@ -33,7 +35,7 @@ class Local:
     residual (k,): R.  jacobian (k, k): J, symmetric; of the directions that are not perfect yet.  scaled (k, k): the
     derivative of R away from a fixed point, up to the -1 on its diagonal.  active (k,): whether something is learned or
     is about to be.
-    known (P, P): projector on the directions that are perfect.
+    known (P, P): projector on the directions that are perfect.  image (P, P): what the map makes of V.
     """
 
     estimate: Estimate
@@ -46,6 +48,7 @@ class Local:
     active: np.ndarray
     known: np.ndarray
     units: np.ndarray
+    image: np.ndarray
 
     @property
     def Q(self) -> np.ndarray:
@@ -106,7 +109,8 @@ def local(omap: OverlapMap, r: int, Q: np.ndarray, alpha: float, lam: float, kno
     residual = np.einsum("kij,ij->k", unit, R)
     # What the output shows of itself is learned from nothing; rounding and integrals leave less than this.
     active = ~idle(symmetry.basis, estimate.Q) | (np.abs(residual) > _SHOWN)
-    return Local(estimate, alpha, root, residual, R, jacobian, scaled, active, known, unit)
+    image = root @ ((X / w) @ X.T) @ root
+    return Local(estimate, alpha, root, residual, R, jacobian, scaled, active, known, unit, image)
 
 
 def idle(basis: np.ndarray, Q: np.ndarray) -> np.ndarray:
@@ -125,12 +129,12 @@ def _rounded(Q: np.ndarray) -> np.ndarray:
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
-def placed(Q: np.ndarray, known: np.ndarray, *, exact: bool = False) -> np.ndarray:
-    """Q with the known directions at 1 - ``KNOWN``, or at one exactly, and no part between them and the others."""
+def placed(Q: np.ndarray, known: np.ndarray, left: float = KNOWN) -> np.ndarray:
+    """Q with all but ``left`` of the known directions, and no part between them and the others."""
     if not known.any():
         return Q
     others = np.eye(len(Q)) - known
-    return np.asarray(others @ Q @ others + known * (1.0 if exact else 1.0 - KNOWN))
+    return np.asarray(others @ Q @ others + known * (1.0 - left))
 
 
 def positive(M: np.ndarray) -> np.ndarray:

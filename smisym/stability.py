@@ -41,6 +41,8 @@ _ROWS = 12
 _TOO_GOOD = 1e-9
 # Change under refinement, relative, above which a quadrature over y is compared with sampling.
 _ROUGH = 1e-3
+# Standard errors above which a direction is said to grow where overlaps are coupled.
+_CLEAR = 4.0
 KINDS = ("trivial", "weak", "hard", "perfect_stable", "perfect_amp")
 
 
@@ -363,18 +365,25 @@ def _coupled(omap: OverlapMap) -> list[Threshold]:
         values, vectors = np.linalg.eigh(mean)
         subspace = vectors.T[values > 1e-3 * values[-1]]
         return [_along(omap.model, "trivial", subspace, 0.0, 0.0, nothing)]
-    rates, direction = [], np.zeros((P, P))
+    rates, growing = [], []
     for estimate in omap.evaluate(nothing):
         columns = [symmetry.coordinates(estimate.derivative(B)) for B in symmetry.basis]
         values, vectors = np.linalg.eig(np.array(columns).T)
         top = int(values.real.argmax())
         rates.append(float(values[top].real))
         matrix = symmetry.matrix(vectors[:, top].real)
-        direction += matrix if np.trace(matrix) > 0 else -matrix
+        growing.append(matrix if np.trace(matrix) > 0 else -matrix)
     alpha, error = _of_rates(rates)
-    values, vectors = np.linalg.eigh(direction / omap.scrambles)
-    subspace = vectors.T[values > 1e-2 * values[-1]]
-    return [_along(omap.model, "weak", subspace, float(alpha), float(error), nothing)]
+    return [_along(omap.model, "weak", _clear_directions(np.array(growing)), float(alpha), float(error), nothing)]
+
+
+def _clear_directions(growing: np.ndarray) -> np.ndarray:
+    """(d, P) what the overlaps (R, P, P) of all scrambles grow along, fastest first; not what only their noise does."""
+    values, vectors = np.linalg.eigh(growing.mean(axis=0))
+    error = np.asarray(mean_and_error(np.einsum("ik,rij,jk->rk", vectors, growing, vectors))[1])
+    clear = values > np.maximum(1e-2 * values[-1], _CLEAR * error)
+    clear[-1] = True
+    return np.ascontiguousarray(vectors.T[clear][::-1])
 
 
 def _threshold(model: Model, kind: str, blocks: list[int], alpha: float, error: float, Q: np.ndarray) -> Threshold:
