@@ -205,7 +205,7 @@ class _Solve:
             newly = self._perfect(here)
             if newly is not None:
                 known = known + newly
-                self.turning = Turning(known, tilt(here, known))
+                self.turning = Turning(here, known)
                 self._forget()
                 continue
             step, newton = self._proposed(here)
@@ -260,7 +260,7 @@ class _Solve:
     def _turned(self, here: Local) -> np.ndarray | None:
         """Projector on what is perfect, where that is askew in this evaluation; None where it is not."""
         if self.turning is None and askew(here):
-            self.turning = Turning(here.known, tilt(here))
+            self.turning = Turning(here, here.known)
         turned = None if self.turning is None else self.turning.next(here)
         if turned is None:
             self.turning = None
@@ -277,17 +277,23 @@ class _Solve:
         within = nearly.T @ here.matrix @ nearly
         if np.linalg.eigvalsh(within)[0] <= 0:
             return None
-        if nearly.shape[1] < len(values) - round(float(np.trace(here.known))) and self._all_vanishes(here):
+        if nearly.shape[1] < len(values) - round(float(np.trace(here.known))) and self._all_small(here):
             return None  # they get there together; the thinner one is beside the others, the dearer are posteriors
         return np.asarray(nearly @ nearly.T)
 
+    def _all_small(self, here: Local) -> bool:
+        """Whether all that is left to learn is small, and none of it is at its limit yet."""
+        values = np.linalg.eigvalsh(np.eye(len(here.Q)) - here.Q)
+        left = values[values > 2 * KNOWN]
+        return bool(len(left) and values[-1] < _CLOSE_TO_ALL and left[0] > _THIN)
+
     def _all_vanishes(self, here: Local) -> bool:
-        """Whether all that is left to learn is small and gets smaller, and none of it is at its limit yet."""
+        """Whether moreover all of it gets smaller."""
+        if not self._all_small(here):
+            return False
         values, vectors = np.linalg.eigh(np.eye(len(here.Q)) - here.Q)
-        left = values > 2 * KNOWN
-        within = vectors[:, left].T @ here.matrix @ vectors[:, left]
-        small = bool(left.any() and values[-1] < _CLOSE_TO_ALL and values[left][0] > _THIN)
-        return small and bool(np.linalg.eigvalsh(within)[0] > 0)
+        open_ = vectors[:, values > 2 * KNOWN]
+        return bool(np.linalg.eigvalsh(open_.T @ here.matrix @ open_)[0] > 0)
 
     def _rests(self, here: Local) -> bool:
         """Whether plain steps stopped moving it, whatever the estimated derivative says of its stability."""

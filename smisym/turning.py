@@ -21,7 +21,7 @@ TILT, ASKEW, _STEADY = 0.01, 0.05, 0.1
 # Factor by which what is left may change at once.
 _STEP = 30.0
 # Images after which a direction is not going to be found, and how many of them the next guess goes through.
-_MOST, _MEMORY = 60, 3
+_MOST, _MEMORY = 40, 3
 
 
 def tilt(here: Local, known: np.ndarray | None = None) -> float:
@@ -49,13 +49,15 @@ class Turning:
     left: what is left of what is known meanwhile.
     """
 
-    def __init__(self, known: np.ndarray, away: float) -> None:
+    def __init__(self, here: Local, known: np.ndarray) -> None:
         self.count = round(float(np.trace(known)))
         vectors = np.linalg.eigh(known)[1]
         self.others, self.frame = vectors[:, : -self.count], vectors[:, -self.count :]
         self.slopes: list[np.ndarray] = []
         self.images: list[np.ndarray] = []
-        self.left = float(np.clip((away / _STEADY) ** 2, KNOWN, NEARLY))
+        most = float(np.linalg.eigvalsh(self.frame.T @ (np.eye(len(known)) - here.Q) @ self.frame)[-1])
+        self.most = float(np.clip(most, KNOWN, NEARLY)) if most > 2 * KNOWN else NEARLY
+        self.left = float(np.clip((tilt(here, known) / _STEADY) ** 2, KNOWN, self.most))
 
     @property
     def failed(self) -> bool:
@@ -65,7 +67,7 @@ class Turning:
         """The projector (P, P) to go on with, or None where what is known is where it belongs."""
         if self.left <= KNOWN and not askew(here):
             return None
-        least, most = max(self.left / _STEP, KNOWN), min(self.left * _STEP, NEARLY)
+        least, most = max(self.left / _STEP, KNOWN), min(self.left * _STEP, self.most)
         self.left = float(np.clip((tilt(here) / _STEADY) ** 2, least, most))
         self.slopes.append(self._slope(np.linalg.eigh(here.known)[1][:, -self.count :]))
         self.images.append(self._slope(_smallest(here.image, self.count)))

@@ -235,6 +235,16 @@ def test_a_curve_does_not_begin_at_next_to_nothing() -> None:
     np.testing.assert_allclose(along.value.overlaps, alone.value.overlaps, atol=5e-3)
 
 
+def test_rotated_directions_are_perfect_together() -> None:
+    """What is left of one reaches its limit while a little of the other is: neither is frozen before the other."""
+    omap = smisym.overlap_map(smisym.compile(SMI("z1*z2 + z1**2", 2)), samples=256)
+    for r in (4, 5):
+        path = _Path(omap, r)
+        point = [path.at(alpha, 5e-3) for alpha in (0.4, 1.3, 2.8)][-1]
+        assert point.result.ok
+        assert point.perfect
+
+
 @pytest.mark.parametrize("text", ["z1*z2 + z1**2", "(z1 + z2)*z2"])
 def test_noise_is_no_direction_that_is_learned(text: str) -> None:
     """A quadratic form a^2 - b^2 / 6 of two rotated rows: a is learned, and nothing of b with it."""
