@@ -24,7 +24,7 @@ import numpy as np
 from smisym.linearised import KNOWN, NEARLY, UNSTABLE, Local, local, placed, positive
 from smisym.overlap_map import OverlapMap
 from smisym.solution import Result
-from smisym.turning import ASKEW, Turning, askew, tilt
+from smisym.turning import ASKEW, Turning, askew
 
 # The same while all others vanish with it: posteriors are dear where what is left differs much.
 _THIN = 1e-10
