@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from smisym import io, records
+from smisym import effort, io, records
 from smisym.architecture import Architecture, Attention
 from smisym.cli import app
 from smisym.errors import InputError
@@ -110,6 +110,15 @@ def test_help_names_every_command_and_option() -> None:
         assert options.exit_code == 0
         for option in ("--json", "--seed", "--state"):
             assert option in options.stdout
+
+
+def test_help_tells_the_defaults() -> None:
+    shown = " ".join(run("thresholds", "--help").stdout.split())
+    assert f"By default {effort.SAMPLES}, for thresholds {effort.THRESHOLD_SAMPLES};" in shown
+    assert f"the error bars; by default {effort.SCRAMBLES}." in shown
+    tolerances = [*effort._RTOL.values(), effort._RTOL_ELSE]
+    low, high = (f"{x:.0e}".replace("e-0", "e-") for x in (min(tolerances), max(tolerances)))
+    assert f"by default {low} to {high}" in shown
 
 
 def refused(*arguments: object) -> str:
