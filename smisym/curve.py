@@ -20,7 +20,7 @@ from smisym.fixed_point import KICK, Point, passed_over, solve
 from smisym.linearised import local
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
-from smisym.solution import Solution
+from smisym.solution import Solution, mean_and_error
 from smisym.state_evolution import collect
 
 # Newton steps in which a start must settle, and how far from it (in units of what is left to learn).
@@ -71,11 +71,11 @@ def curve(
     for alpha in alphas:
         omap.what = f"curve at alpha = {alpha:g}"
         points = omap.each(lambda r, alpha=alpha, near=near: paths[r].at(alpha, near))
-        found = collect(omap, points, "symmetry-broken", near)
-        wanted = _tolerance(omap, found) if tol is None else tol
+        wanted = _tolerance(omap, points) if tol is None else tol
         if near > _COARSER * wanted:
             points = omap.each(lambda r, wanted=wanted: paths[r].again(wanted))
-            found = collect(omap, points, "symmetry-broken", wanted)
+            near = wanted
+        found = collect(omap, points, "symmetry-broken", near)
         done.append(found)
         near = wanted
         if on_point is not None:
@@ -93,10 +93,10 @@ def _listed(alphas: Sequence[float]) -> list[float]:
     return [float(alpha) for alpha in listed]
 
 
-def _tolerance(omap: OverlapMap, point: Solution) -> float:
+def _tolerance(omap: OverlapMap, points: Sequence[Point]) -> float:
     """What to solve the next point to: a share of the statistical error of this one, beside what is left."""
-    coordinates = omap.model.symmetry.coordinates
-    q, error = coordinates(point.value.Q), np.abs(coordinates(point.statistical_error))
+    mean, spread = mean_and_error(np.array([point.Q for point in points]))
+    q, error = omap.model.symmetry.coordinates(mean), np.abs(omap.model.symmetry.coordinates(spread))
     open_ = (q > 0) & (q < 1) & (error > 0)
     if not open_.any():
         return _COARSEST

@@ -23,13 +23,25 @@ _NEGLIGIBLE = 1e-12
 # The lattice reaches so far that its outer half carries less than this share of the rate, up to a largest reach.
 _TAIL, _FARTHEST = 1e-6, 100.0
 _INNER = {0: 1e-12, 1: 1e-7, 2: 1e-6}
+# Outputs whose posteriors tell whether that is within reach.
+_PROBED = 4
 
 
 def by_quadrature(model: Model) -> bool:
     """Whether the first threshold is better integrated over y than sampled."""
     # With latent coordinates an output costs milliseconds, and a lattice has thousands: sampling is as good.
     chart = model.level_set
-    return can_be_integrated(model) and chart is not None and (chart.dimension == 1 or not chart.latents)
+    cheap = can_be_integrated(model) and chart is not None and (chart.dimension == 1 or not chart.latents)
+    return cheap and _resolved(model)
+
+
+def _resolved(model: Model) -> bool:
+    """Whether the posteriors of a few random outputs reach their tolerance: sheets with edges do not, slowly."""
+    y = model.observe(_random_fields(model)[:_PROBED])
+    still = np.zeros((_PROBED, model.fields, model.tokens))
+    rtol = _tolerance(model)
+    u = _chart(model).coordinates(y).values
+    return model.channel.moments_at(u, still, np.eye(model.fields), rtol=rtol).result.ok
 
 
 def can_be_integrated(model: Model) -> bool:
@@ -49,6 +61,10 @@ def _chart(model: Model) -> LevelSet:
     return model.level_set
 
 
+def _tolerance(model: Model) -> float:
+    return _INNER.get(model.channel.free_dimensions, 1e-2)
+
+
 def first_threshold(model: Model, blocks: tuple[int, ...]) -> tuple[float, float]:
     """(alpha, error) of the first threshold of a class of blocks that grow together, by quadrature over y itself.
 
@@ -56,7 +72,7 @@ def first_threshold(model: Model, blocks: tuple[int, ...]) -> tuple[float, float
     on axes stretched by a sinh because the law may have a narrow ridge and wide tails, converges fast.  The error is
     twice the last change under refinement.  No random numbers enter the value.
     """
-    rtol = _INNER.get(model.channel.free_dimensions, 1e-2)
+    rtol = _tolerance(model)
     if _chart(model).dimension == 1:
         return _on_a_line(model, blocks, rtol)
     reach, tail, values = 1.8, 0.0, list[float]()

@@ -239,19 +239,23 @@ def _later_arrival(omap: OverlapMap, stable: float) -> tuple[Threshold, Result]:
     The end of a branch is the largest alpha along it: noise on top of it puts it too high, by as much as the variance
     of its slope, one over the number of points.  Two numbers of points tell how much, and what both leave.
     """
-    few, _ = _end_of_branch(omap, stable, _ARRIVAL_POINTS // 4)
-    found, code = _end_of_branch(omap, stable, _ARRIVAL_POINTS)
+    few, _, _ = _end_of_branch(omap, stable, _ARRIVAL_POINTS // 4)
+    found, code, at_once = _end_of_branch(omap, stable, _ARRIVAL_POINTS)
     if math.isinf(found.alpha) or math.isinf(few.alpha):
         return found, code
     bias = (few.alpha - found.alpha) / 3
-    error = math.hypot(found.error, few.error / 3, bias)
-    return replace(found, alpha=max(stable, found.alpha - bias), error=error), code
+    alpha = max(stable, found.alpha - bias)
+    # Where some scrambles have no branch at all, those that have one, by their noise, tell nothing of its end.
+    error = math.hypot(found.error, few.error / 3, bias, alpha - stable if at_once else 0.0)
+    return replace(found, alpha=alpha, error=error), code
 
 
-def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Threshold, Result]:
+def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Threshold, Result, bool]:
+    """The largest alpha along it, a code, and whether some scramble is perfect as soon as that is stable."""
     model, eye = omap.model, np.eye(omap.model.fields)
     small = omap.sibling(points * _ARRIVAL_SCRAMBLES, _ARRIVAL_SCRAMBLES)
     low = _all_at(small, stable * (1 + _ABOVE))
+    at_once = any(point.perfect for point in low)
     high: list[Point] = low
     for multiple in _MULTIPLES:
         high = _all_at(small, stable * multiple, high)
@@ -263,7 +267,7 @@ def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Thresh
         learned = np.asarray(np.any(seen, axis=0))
         hard = not learned.all() and model.symmetry.projectors and _no_growth(small, learned)
         never = _along(model, "perfect_amp", eye, math.inf, 0.0, 0 * eye)
-        return never, Result.SUCCESS if hard else Result.NOISY
+        return never, Result.SUCCESS if hard else Result.NOISY, at_once
 
     def narrow(r: int) -> tuple[float, Point]:
         below, top = low[r], high[r].alpha
@@ -278,7 +282,7 @@ def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Thresh
     # A bracket is a uniform law: its standard error is its width / sqrt(12).
     error = math.hypot(spread, (_CLOSE - 1) * value / math.sqrt(12))
     Q = np.mean([point.Q for _, point in ends], axis=0)
-    return _along(model, "perfect_amp", eye, value, error, Q), _met(small, [point for _, point in ends])
+    return _along(model, "perfect_amp", eye, value, error, Q), _met(small, [point for _, point in ends]), at_once
 
 
 def _no_growth(omap: OverlapMap, active: np.ndarray) -> bool:

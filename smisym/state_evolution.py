@@ -16,6 +16,7 @@ import numpy as np
 from smisym.edge import check_alpha, check_count, check_number
 from smisym.errors import InputError
 from smisym.fixed_point import FINE, NEARLY, Point, put_back, solve
+from smisym.linearised import local, placed
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
 from smisym.sentinel import agreement, judged, outlying, sound
@@ -24,6 +25,8 @@ from smisym.solution import Result, Solution, mean_and_error, worst
 STARTS = ("symmetry-broken", "uninformed", "informed")
 # What a scramble may leave of a direction that others know perfectly.
 _NEITHER = 0.01
+# How far apart projectors on what is known may be that are the same.
+_SAME = 1e-6
 # What an informed start leaves to learn.
 INFORMED = 1e-3
 
@@ -87,7 +90,9 @@ def state_evolution(
     Result: SUCCESS, MAX_STEPS, DIVERGED or INTEGRATION; RESIDUAL where the overlap does not solve its equation to
     within the larger of its statistical error and the smaller of ``tol`` and 2e-4; NISHIMORI where the estimators of E
     disagree; INCONSISTENT where one scramble is no draw from what the others show; NOISY where some scrambles know a
-    direction perfectly and others are on another branch.  Raises InputError for bad arguments.
+    direction perfectly and others are on another branch, and where the mean of all maps has its fixed point farther
+    from the mean of their fixed points than the statistical error (``checks["bias"]``: near a fold every scramble
+    rests too early).  Raises InputError for bad arguments.
     """
     _check(alpha, start, side_information, tol, max_steps)
     omap = as_map(model, **settings)
@@ -144,7 +149,12 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
         code = Result.NOISY
     overlaps = omap.model.symmetry.coordinates(stacked)
     strays = outlying(overlaps, floor=10 * tol) or not all(sound(omap, estimate) for estimate in estimates)
+    result = judged(code, found, left_is_small=small, strays=strays)
     checks = {"residual": left, "nishimori": found.record()}
+    if result is Result.SUCCESS:
+        bias = checks["bias"] = _bias(omap, points, Q)
+        if not (bias <= np.maximum(error, min(tol, FINE))).all():
+            result = Result.NOISY
     return Solution(
         FixedPoint(
             points[0].alpha,
@@ -157,7 +167,7 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
             np.array([point.stable for point in points]),
             np.array([point.potential for point in points]),
         ),
-        judged(code, found, left_is_small=small, strays=strays),
+        result,
         statistical_error=error,
         deterministic_error=left,
         degrees_of_freedom=len(points) - 1,
@@ -176,6 +186,31 @@ def _branches_differ(points: Sequence[Point]) -> bool:
         return False
     most = points[int(np.argmax(known))].known
     return min(float(np.trace(most @ point.Q)) for point in points) < np.trace(most) - _NEITHER
+
+
+def _bias(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> np.ndarray:
+    """How far the mean of the scrambles' fixed points is from the fixed point of their mean map: Newton's step (P, P).
+
+    To first order in the noise there is none.  Near a fold, where a fixed point is about to vanish, that fails: every
+    scramble rests a little early, and they agree with one another on what is wrong.  Infinite where the mean map does
+    not contract.
+    """
+    known = points[0].known
+    nothing = np.zeros_like(Q)
+    if any(np.abs(point.known - known).max() > _SAME for point in points) or points[0].perfect:
+        return nothing
+    alpha, lam = points[0].alpha, points[0].side_information
+    found = omap.each(lambda r: local(omap, r, placed(Q, known), alpha, lam, known))
+    active = np.any([here.active for here in found], axis=0)
+    if not active.any():
+        return nothing
+    residual = np.mean([here.residual for here in found], axis=0)
+    slopes = np.eye(int(active.sum())) - np.mean([here.scaled for here in found], axis=0)[np.ix_(active, active)]
+    if np.linalg.eigvals(slopes).real.min() <= 0:
+        return np.full_like(Q, np.inf)
+    step = np.zeros(len(active))
+    step[active] = np.linalg.solve(slopes, residual[active])
+    return np.abs(found[0].in_overlap(step))
 
 
 def _conjugate(points: Sequence[Point]) -> np.ndarray:
