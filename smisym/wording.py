@@ -31,7 +31,7 @@ _ADVICE: dict[Result, tuple[tuple[tuple[str, ...], str], ...]] = {
     Result.ILL_CONDITIONED: (
         (("data",), "write y to the .npz in float64, not rounded; nearly equal scores lose their digits all the same"),
     ),
-    Result.NOISY: ((("samples", "scrambles"), "raise --samples or --scrambles"),),
+    Result.NOISY: ((("samples",), "raise --samples"),),
     Result.RESIDUAL: ((("samples",), "raise --samples"),),
     Result.NISHIMORI: ((("samples",), "raise --samples; if it stays, do not trust the numbers"),),
     Result.INCONSISTENT: ((("samples",), "raise --samples, and begin with an empty folder for --state"),),
@@ -41,7 +41,7 @@ _WHAT_HAPPENED = {
     Result.DIVERGED: "the iteration left the domain or became non-finite",
     Result.INTEGRATION: "an inner integral missed its tolerance",
     Result.ILL_CONDITIONED: "y determines the fields to few digits only (nearly equal scores)",
-    Result.NOISY: "the statistical error exceeds the one asked for",
+    Result.NOISY: "the statistical error exceeds the one asked for, or the noise biases the value by as much",
     Result.RESIDUAL: "put back into the equation that it solves, the value does not solve it to within its error",
     Result.NISHIMORI: "estimators that agree under the posterior of this model disagree beyond chance",
     Result.INCONSISTENT: "two ways to the same number disagree beyond their errors",
