@@ -48,7 +48,9 @@ _MESSAGES = {
     Result.ILL_CONDITIONED: (
         "y determines the fields to few digits only (nearly equal scores): pass the Observation of model.observe, not y"
     ),
-    Result.NOISY: "the statistical error exceeds the one asked for, or the noise biases the value by as much: raise samples",
+    Result.NOISY: (
+        "the statistical error exceeds the one asked for, or the noise biases the value by as much: raise samples"
+    ),
     Result.RESIDUAL: (
         "put back into the equation that it solves, the value does not solve it to within its error: raise samples, or "
         "lower tol"
