@@ -127,8 +127,9 @@ def test_a_curve_that_began_before_its_threshold_does_not_fall() -> None:
 def test_solutions_are_drawn_as_they_are() -> None:
     """What ``curve`` and ``weak_recovery`` return, without files in between."""
     model = smisym.compile(Architecture(2, (Attention(),)))
-    solutions = smisym.curve(model, [0.2, 0.3], samples=128)
-    thresholds = smisym.weak_recovery(model, samples=128)
+    solutions = smisym.curve(model, [0.2, 0.3], samples=2048)
+    thresholds = smisym.weak_recovery(model, samples=2048)
+    assert all(solution.result.ok for solution in solutions)
     figure = plots.curve_figure(solutions, thresholds, labels=model.labels)
     (line,) = [line for line in figure.axes[0].lines if len(line.get_xdata()) >= 2 and line.get_linestyle() == "-"][:1]
     assert np.asarray(line.get_ydata(), dtype=float)[-1] == pytest.approx(solutions[-1].value.Q[0, 0])
