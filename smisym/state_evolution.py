@@ -152,9 +152,11 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
     result = judged(code, found, left_is_small=small, strays=strays)
     checks = {"residual": left, "nishimori": found.record()}
     if result is Result.SUCCESS:
-        bias = checks["bias"] = _bias(omap, points, Q)
-        if not (bias <= np.maximum(error, min(tol, FINE))).all():
-            result = Result.NOISY
+        bias = _bias(omap, points, Q)
+        if bias is not None:
+            checks["bias"] = bias
+            if not (bias <= np.maximum(error, min(tol, FINE))).all():
+                result = Result.NOISY
     return Solution(
         FixedPoint(
             points[0].alpha,
@@ -188,16 +190,18 @@ def _branches_differ(points: Sequence[Point]) -> bool:
     return min(float(np.trace(most @ point.Q)) for point in points) < np.trace(most) - _NEITHER
 
 
-def _bias(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> np.ndarray:
+def _bias(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> np.ndarray | None:
     """How far the mean of the scrambles' fixed points is from the fixed point of their mean map: Newton's step (P, P).
 
     To first order in the noise there is none.  Near a fold, where a fixed point is about to vanish, that fails: every
     scramble rests a little early, and they agree with one another on what is wrong.  Infinite where the mean map does
-    not contract.
+    not contract; None where some scrambles know a direction perfectly that others almost do: one map has no such mean.
     """
     known = points[0].known
     nothing = np.zeros_like(Q)
-    if any(np.abs(point.known - known).max() > _SAME for point in points) or points[0].perfect:
+    if any(np.abs(point.known - known).max() > _SAME for point in points):
+        return None
+    if points[0].perfect:
         return nothing
     alpha, lam = points[0].alpha, points[0].side_information
     found = omap.each(lambda r: local(omap, r, placed(Q, known), alpha, lam, known))

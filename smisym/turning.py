@@ -46,7 +46,7 @@ def _smallest(image: np.ndarray, count: int) -> np.ndarray:
 class Turning:
     """Turns what is known until the map leaves it where it is: Anderson's mixing of the last images.
 
-    left: what is left of what is known meanwhile.
+    left: what is left of what is known meanwhile, at most as much as there was (``NEARLY`` where that is forgotten).
     """
 
     def __init__(self, here: Local, known: np.ndarray) -> None:

@@ -204,7 +204,7 @@ def sign_perceptron(alpha: float) -> float:
 def test_what_is_known_perfectly_is_not_askew() -> None:
     """y = z2 + sign(z1): beyond alpha = 1 z2 is known, and its sign's overlap is the sign perceptron's.
 
-    Once z2 + t z1 was known instead, with t six times what was left of z2, which told z1: .94 to .9997 at 2.8.
+    Once z2 + t z1 was known instead, with t six times the deviation left of z2, which told z1: .94 to .9997 at 2.8.
     """
     omap = smisym.overlap_map(smisym.compile(SMI("z2 + sign(z1)", 2)), samples=512)
     for found in (*smisym.curve(omap, [0.4, 1.6, 2.8]), smisym.state_evolution(omap, 2.8)):
