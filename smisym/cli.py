@@ -1,7 +1,7 @@
 """The command line: thin.  It reads options, calls smisym, and prints one JSON document or a table.
 
 stdout holds the result only; progress and messages go to stderr.  Exit codes: 0 done, 2 bad input or an output that
-cannot be written, 3 a result that did not converge (printed all the same), 130 interrupted.
+cannot be written, 3 a result that is no success (printed all the same), 130 interrupted.
 
 What takes long to import is imported inside the commands, so that ``smisym --help`` answers at once.
 """

@@ -1,9 +1,11 @@
 """Overlaps against alpha along the path that vanishing side information follows.
 
 Every point is a fixed point of every scramble's own map, solved for and put back (:mod:`smisym.fixed_point`): nothing
-is interpolated.  What makes many alphas cheap is where each solve starts: the points before it, extrapolated.  A start
-only saves time: where Newton's method does not confirm it as the fixed point that is reached from below, the point is
-solved for from the one before.
+is interpolated.  What makes many alphas cheap is where each solve starts: the points before it, extrapolated.  Where
+Newton's method does not confirm such a start as the fixed point that is reached from below, the point is solved for
+from the one before.  So a start only saves time, unless points are so few that a scramble's map is rough and has
+several fixed points within a step: which one is found then depends on the alphas asked for, and the comparison with
+the mean of all maps (:func:`smisym.state_evolution.collect`) is what refuses those that are no answer.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def draw_points(
     hollow: bool,
     size: float = 3.8,
 ) -> None:
-    """Points with error bars of half-length ``half``, if finite; hollow: not converged, or not ours."""
+    """Points with error bars of half-length ``half``, if finite; hollow: no success, or not ours."""
     bars = np.where(np.isfinite(half), half, 0.0)
     axes.errorbar(
         x, y, yerr=bars, linestyle="none", marker=marker, markersize=size, color=colour, zorder=4,

@@ -1,8 +1,8 @@
 """Figures for a paper: the learning curve with its thresholds, and GAMP against state evolution.
 
 Every function takes plain dictionaries (the records of the result files) and returns a
-``matplotlib.figure.Figure``; nothing touches the global state of pyplot, nor is anything shown.  A point that did not
-converge is drawn hollow and is never joined to its neighbours.
+``matplotlib.figure.Figure``; nothing touches the global state of pyplot, nor is anything shown.  A point that is
+no success is drawn hollow and is never joined to its neighbours.
 """
 
 from __future__ import annotations
@@ -398,7 +398,7 @@ def _curve_legend(
     if published.get("amp"):
         handles.append(marker_handle(f"{name} AMP (± s.d.)", GREY, hollow=True))
     if not (converged(points).all() and converged(gamp).all()):
-        handles.append(marker_handle("not converged", INK, hollow=True, marker=UNCONVERGED))
+        handles.append(marker_handle("not a success", INK, hollow=True, marker=UNCONVERGED))
     return handles
 
 

@@ -79,12 +79,12 @@ def test_converged_points_are_joined_and_others_are_not() -> None:
 
 def test_the_legend_names_failures_exactly_when_there_are_any() -> None:
     points = fake_results.points()
-    assert "not converged" in _legend(plots.curve_figure(points))
+    assert "not a success" in _legend(plots.curve_figure(points))
     for point in points:
         point["result"] = "success"
-    assert "not converged" not in _legend(plots.curve_figure(points))
+    assert "not a success" not in _legend(plots.curve_figure(points))
     run = plots.gamp_points(fake_results.gamp_runs())
-    assert "not converged" in _legend(plots.curve_figure(points, gamp_points=run))
+    assert "not a success" in _legend(plots.curve_figure(points, gamp_points=run))
 
 
 def test_a_converged_point_between_failures_is_still_seen() -> None:

@@ -259,7 +259,7 @@ def test_the_report_says_what_was_found_with_errors() -> None:
     assert "Layer 1 follows from α = 0.7194(6) on, where layer 2 has overlap 0.9735." in text
     assert "Perfect recovery is locally stable from α = 1 on, by counting." in text
     assert "AMP reaches perfect recovery from α = 1.020(10) on." in text
-    assert "2 of the 49 points of the curve did not converge" in text
+    assert "2 of the 49 points of the curve are no success" in text
     assert "11 of 12 GAMP runs on generated data converged." in text
 
 

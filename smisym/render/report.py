@@ -100,9 +100,9 @@ def _findings(results: Mapping[str, Any], points: Sequence[Record], labels: Sequ
         sentences.append(_sentence(threshold, labels, first=not sentences))
     failed = sum(point["result"] != Result.SUCCESS.value for point in points)
     if failed:
-        they = "it is" if failed == 1 else "they are"
+        no, they = ("is no success", "it is") if failed == 1 else ("are no success", "they are")
         sentences.append(
-            f"{failed} of the {len(points)} points of the curve did not converge; {they} drawn hollow and listed below."
+            f"{failed} of the {len(points)} points of the curve {no}; {they} drawn hollow and listed below."
         )
     elif points:
         sentences.append(f"All {len(points)} points of the curve converged.")
@@ -216,7 +216,7 @@ def _caption(points: Sequence[Record], gamp: Sequence[Record], published: Record
     if published:
         parts.append("Grey: published data.")
     if any(record["result"] != Result.SUCCESS.value for record in (*points, *gamp)):
-        parts.append("Hollow markers in colour or black: not converged, not joined to their neighbours.")
+        parts.append("Hollow markers in colour or black: no success (see the table), not joined to their neighbours.")
     parts.append("Below, prediction errors, and the free entropy where it is finite.")
     return " ".join(parts)
 
