@@ -1,7 +1,7 @@
 """The command line: thin.  It reads options, calls smisym, and prints one JSON document or a table.
 
 stdout holds the result only; progress and messages go to stderr.  Exit codes: 0 done, 2 bad input or an output that
-cannot be written, 3 a result that is no success (printed all the same), 130 interrupted.
+cannot be written, 3 a result that is no success (printed all the same), 130 interrupted (Ctrl-C, SIGTERM).
 
 What takes long to import is imported inside the commands, so that ``smisym --help`` answers at once.
 """
@@ -13,6 +13,7 @@ import errno
 import functools
 import hashlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {}
 
 def main() -> None:
     """Entry point of the ``smisym`` command."""
+    # What a batch system sends before it kills ends a command as Ctrl-C does: at once, with what is kept in order.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         try:
             app()

@@ -38,7 +38,7 @@ _NEWTON_STEP, _LONGEST = math.log(30.0), math.log(10.0)
 _GAIN = 2048.0
 # What may be left of an overlap, absolutely, whatever its error bar: nobody reads further.
 FINE = 2e-4
-# Steps within the tolerance of Q = I after which nobody will know whether it is reached.
+# Steps within the tolerance of Q = I that do not halve what is left, after which nobody will know if it is reached.
 _CRAWL = 6
 # On the way up a step is at most so long, or 1.5 plain ones, but where all that is left is so little.
 _SHORT, _CLOSE_TO_ALL = 0.25, 1e-2
@@ -182,6 +182,7 @@ class _Solve:
         self.before: tuple[Local, np.ndarray] | None = None  # where the last step began, and the step
         self.best: tuple[float, Local, np.ndarray] | None = None
         self.stalled = self.crawled = self.resting = 0
+        self.least = math.inf  # the least that was left of what is being learned
         self.turning: Turning | None = None
         self.left: tuple[Local, np.ndarray] | None = None  # the last fixed point that a kick left, and its step
 
@@ -320,6 +321,9 @@ class _Solve:
     def _crawls(self, here: Local) -> bool:
         """Whether all that is left is below the tolerance and does not get settled: at the threshold of perfection."""
         if here.most_left > min(self.tol, FINE):
+            return False
+        if here.most_left < 0.5 * self.least:
+            self.least = here.most_left
             return False
         self.crawled += 1
         return self.crawled > _CRAWL

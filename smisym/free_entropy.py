@@ -18,6 +18,9 @@ from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
 from smisym.solution import Result, Solution, mean_and_error
 
+# An eigenvalue of Q from here on is one: what is missing is rounding.
+_PERFECT = 1 - 1e-13
+
 
 def free_entropy(model: Model | OverlapMap, Q: np.ndarray, alpha: float, **settings: Any) -> Solution:
     """Phi(Q) at ``alpha``; ``Solution.value`` is a float, +inf at perfect recovery when alpha K > P.
@@ -29,7 +32,7 @@ def free_entropy(model: Model | OverlapMap, Q: np.ndarray, alpha: float, **setti
     omap = as_map(model, **settings)
     Q = check_overlap(Q, omap.model.fields)
     check_alpha(alpha)
-    if np.linalg.eigvalsh(Q)[-1] >= 1:
+    if np.linalg.eigvalsh(Q)[-1] >= _PERFECT:
         return Solution(perfect_value(omap.model, alpha, Q), Result.SUCCESS, settings={"alpha": alpha})
     prior = prior_terms(Q) / omap.model.slices
     estimates = omap.evaluate(Q)
@@ -55,6 +58,6 @@ def perfect_value(model: Model, alpha: float, Q: np.ndarray) -> float:
     if model.link.noise:
         return -math.inf
     values, vectors = np.linalg.eigh(Q)
-    S = vectors.T[values >= 1]
+    S = vectors.T[values >= _PERFECT]
     rank = model.jacobian_ranks(np.random.default_rng(0))(S)[0]
     return math.inf if alpha * rank * model.slices > len(S) else -math.inf

@@ -17,8 +17,11 @@ from smisym.errors import InputError
 Record = Mapping[str, Any]
 Choice = Callable[[Record], object] | bool | None
 
-# Seconds between two lines where stderr is no terminal: a log wants to know that the run is alive, no more.
-_QUIET = 30.0
+# Seconds between two lines where stderr is no terminal, or this share of the time so far: a log wants to know that the
+# run is alive, no more.
+_QUIET, _RARER = 30.0, 0.2
+# Parts after which they tell how long others take: of two or three, the last may be all the work.
+_TELLING = 3
 # Evaluations of a part, where none has finished yet: the bar comes half its way in so many.
 _TYPICAL = 30
 
@@ -69,8 +72,8 @@ class _State:
 
     @property
     def left(self) -> float | None:
-        """Seconds left, as parts went so far; None before the first is done and where their number is unknown."""
-        if self.total is None or not self.done:
+        """Seconds left, as parts went so far; None before some are done and where their number is unknown."""
+        if self.total is None or self.done < _TELLING:
             return None
         return self.elapsed / self.done * max(self.total - self.inside, 0.0)
 
@@ -100,8 +103,8 @@ def progress_bar(title: str, total: int | None = None) -> Iterator[Reporter]:
     """A bar on stderr while the block runs: what is solved, parts, evaluations, time so far and left.
 
     total: number of parts, None where unknown.  Yields a callable that takes the record of each finished part; its
-    ``evaluated`` is to be given to ``OverlapMap.on_evaluation``.  Where stderr is no terminal, a plain line after a
-    finished part instead, at most one in half a minute.
+    ``evaluated`` is to be given to ``OverlapMap.on_evaluation``.  Where stderr is no terminal, a plain line
+    instead, at most one in half a minute.
     """
     if not sys.stderr.isatty():
         yield _State(title, total, _rarely())
@@ -117,11 +120,11 @@ def progress_bar(title: str, total: int | None = None) -> Iterator[Reporter]:
 
 
 def _rarely() -> Callable[[_State], object]:
-    last = [time.monotonic(), 0.0]
+    last = [time.monotonic()]
 
     def show(state: _State) -> None:
-        if state.done > last[1] and time.monotonic() - last[0] > _QUIET:
-            last[:] = time.monotonic(), state.done
+        if time.monotonic() - last[0] > max(_QUIET, _RARER * state.elapsed):
+            last[:] = [time.monotonic()]
             sys.stderr.write(f"smisym: {state.text()}\n")
 
     return show

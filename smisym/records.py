@@ -24,7 +24,7 @@ from smisym.prediction import prediction_errors
 from smisym.samples import generate
 from smisym.solution import Result, Solution, mean_and_error, worst
 from smisym.stability import perfect_recovery, weak_recovery
-from smisym.state_evolution import FixedPoint, state_evolution
+from smisym.state_evolution import FixedPoint, perfect_part, state_evolution
 
 Record = dict[str, Any]
 Progress = Callable[[Record], object]
@@ -32,6 +32,7 @@ Elsewhere = Callable[..., list[Record]]
 
 MAX_POINTS = 100_000
 PREDICTION_SAMPLES = 4096  # for the prediction errors at one scramble's overlap
+_SAME = 1e-6  # how far apart projectors on what is known may be that are the same
 
 
 def alpha_grid(text: str) -> tuple[float, ...]:
@@ -134,7 +135,8 @@ def curve(
     A record has alpha, Q, Q_error, Q_deterministic_error (what is left of the equation, in the unit of Q), degrees of
     freedom, nishimori (:class:`smisym.sentinel.Agreement`), result and start; bayes_error and plug_in_error, with
     ``_stderr`` that holds the error of Q as well; free_entropy with ``_stderr``, None with ``"unbounded": "+inf"``
-    at perfect recovery.  ``progress`` is called with each record.
+    at perfect recovery, and None where some scrambles are perfect and others almost.  ``progress`` is called with each
+    record.
     """
     alphas = sorted(alphas)
 
@@ -197,7 +199,13 @@ def _errors(omap: OverlapMap, found: FixedPoint) -> Record:
 
 
 def _entropy(omap: OverlapMap, found: FixedPoint) -> Record:
-    """Phi at the fixed point: of each scramble at its own, where none is perfect, else at the mean overlap."""
+    """Phi at the fixed point: of each scramble at its own, where none is perfect, else at the mean overlap.
+
+    Not known where some scrambles are perfect and others almost: it runs off to infinity with the last digit of V.
+    """
+    perfect = [perfect_part(omap.model.symmetry.matrix(q)) for q in found.overlaps]
+    if np.ptp(perfect, axis=0).max() > _SAME:
+        return {"free_entropy": math.nan, "free_entropy_stderr": math.nan}
     if np.isfinite(found.potential).all() and not np.isclose(found.overlaps, 1.0, rtol=0, atol=1e-13).any():
         prior = [prior_terms(omap.model.symmetry.matrix(q)) / omap.model.slices for q in found.overlaps]
         value, error = mean_and_error(np.array(prior) + found.alpha * found.potential)

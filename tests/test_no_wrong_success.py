@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,11 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import smisym
-from smisym import SMI, Architecture, Attention, Result
+from smisym import SMI, Architecture, Attention, Result, records
 from smisym.channel import Channel
 from smisym.charts import Sheets
 from smisym.curve import _Path
-from smisym.fixed_point import Point
+from smisym.fixed_point import Point, _Solve
 from smisym.io import Store
 from smisym.measure import OnLevelSet
 from smisym.over_outputs import by_quadrature
@@ -296,6 +297,28 @@ def test_what_is_left_is_in_the_unit_of_the_overlap() -> None:
     finer = smisym.state_evolution(omap, 0.5, tol=1e-6)
     moved = np.abs(finer.value.Q - solution.value.Q)
     assert (moved <= 2 * solution.deterministic_error + 1e-6).all()
+
+
+def test_free_entropy_of_what_is_almost_perfect_in_one_scramble_is_not_stated() -> None:
+    """It runs off to infinity with log V: once .688(12), by how far one of eight scrambles had come."""
+    omap = small_map("untied, two tokens", 64)
+    found = smisym.state_evolution(omap, 3.0).value
+    assert records._entropy(omap, found)["unbounded"] == "+inf"
+    overlaps, potential = found.overlaps.copy(), found.potential.copy()
+    overlaps[1], potential[1] = 1 - np.array([1e-8, 2e-6]), 12.0
+    one_short = dataclasses.replace(
+        found, overlaps=overlaps, potential=potential, Q=omap.model.symmetry.matrix(overlaps.mean(axis=0))
+    )
+    stated = records._entropy(omap, one_short)
+    assert math.isnan(stated["free_entropy"]) and "unbounded" not in stated
+
+
+def test_what_still_shrinks_does_not_crawl() -> None:
+    omap = small_map("untied, two tokens", 64)
+    shrinks, stands = (_Solve(omap, 0, 1.2, 0.0, True, 1e-4) for _ in range(2))
+    left = 1e-4 * np.repeat(0.4 ** np.arange(6), 2)  # halved at least every second step
+    assert not any(shrinks._crawls(SimpleNamespace(most_left=x)) for x in left)  # type: ignore[arg-type]
+    assert [stands._crawls(SimpleNamespace(most_left=1e-5)) for _ in range(8)].index(True) == 7  # type: ignore[arg-type]
 
 
 def test_free_entropy_is_continuous_along_a_path() -> None:
