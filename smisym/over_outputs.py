@@ -16,6 +16,8 @@ from smisym.model import Model
 _SIDES = {2: (24, 36, 54, 80, 120), 3: (16, 24, 36)}
 # One coordinate of y: panels, Gauss nodes of each, halvings, and the share of the whole that a panel may miss.
 _PANELS, _NODES, _HALVINGS, _PANEL_TOL = 32, 8, 16, 1e-7
+# Outputs after which panels are halved no more (smooth lines take one thousand, noise of posteriors never ends).
+_MOST = 8192
 # Times that such a line is doubled at either end, and the share of the whole below which an end carries no more.
 _DOUBLINGS, _END = 64, 1e-8
 _SIDE_TOL = 3e-5
@@ -23,8 +25,9 @@ _NEGLIGIBLE = 1e-12
 # The lattice reaches so far that its outer half carries less than this share of the rate, up to a largest reach.
 _TAIL, _FARTHEST = 1e-6, 100.0
 _INNER = {0: 1e-12, 1: 1e-7, 2: 1e-6}
-# Outputs whose posteriors tell whether that is within reach.
-_PROBED = 4
+# Outputs whose posteriors tell whether that is within reach; nodes above which a line has edges (smooth ones take some
+# two thousand, |z1| - |z2| twenty thousand at some outputs: its integral over y did not end in minutes).
+_PROBED, _SMOOTH = 4, 8192
 
 
 def by_quadrature(model: Model) -> bool:
@@ -41,7 +44,8 @@ def _resolved(model: Model) -> bool:
     still = np.zeros((_PROBED, model.fields, model.tokens))
     rtol = _tolerance(model)
     u = _chart(model).coordinates(y).values
-    return model.channel.moments_at(u, still, np.eye(model.fields), rtol=rtol).result.ok
+    moments = model.channel.moments_at(u, still, np.eye(model.fields), rtol=rtol)
+    return moments.result.ok and not (model.channel.free_dimensions == 1 and moments.nodes.max() > _SMOOTH)
 
 
 def can_be_integrated(model: Model) -> bool:
@@ -110,6 +114,9 @@ def _on_a_line(model: Model, blocks: tuple[int, ...], rtol: float) -> tuple[floa
             line.error += line.last
     value = line.total[0] / np.linalg.eigvalsh(line.total[1:].reshape(len(blocks), -1))[-1]
     relative = line.error[0] / line.total[0] + line.error[1:].max() / np.abs(line.total[1:]).max()
+    # What was not found may have let overlaps grow as fast as anything else that was seen.
+    mean_rate = np.abs(line.total[1:]).max() / line.total[0]
+    relative += line.lost / line.total[0] * (1 + line.fastest / mean_rate)
     return float(value), float(value * max(relative, 1e-6, 0.1 * rtol))
 
 
@@ -118,12 +125,15 @@ class _Line:
 
     The density of y may jump or diverge anywhere (at zero for products, at the edges of what signs allow).  Panels
     are in s, y = narrow sinh(s).  total, error, last (1 + c c,): the mass and the rates, and what was added last.
+    lost: the most mass that outputs without a posterior may have.  fastest: the largest rate of any other.
     """
 
     def __init__(self, model: Model, blocks: tuple[int, ...], rtol: float, narrow: float) -> None:
         self.model, self.blocks, self.rtol, self.narrow = model, blocks, rtol, narrow
         self.total = np.zeros(1 + len(blocks) ** 2)
         self.error, self.last = np.zeros_like(self.total), np.zeros_like(self.total)
+        self.lost = self.fastest = 0.0
+        self.outputs = 0
         self._nodes, self._weights = np.polynomial.legendre.leggauss(_NODES)
 
     def add(self, left: np.ndarray, right: np.ndarray) -> float:
@@ -139,7 +149,7 @@ class _Line:
             self.error += change[~rough].sum(axis=0)
             left, right = np.r_[left[rough], middle[rough]], np.r_[middle[rough], right[rough]]
             whole = np.concatenate([first[rough], second[rough]])
-            if not rough.any():
+            if not rough.any() or self.outputs > _MOST:
                 break
         # Panels that are rough to the end sit on jumps and poles: what they hold is their error.
         self.total += whole.sum(axis=0)
@@ -153,10 +163,14 @@ class _Line:
     def _panels(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """(n, 1 + c c) integrals of the density and of the rates over each panel."""
         half = 0.5 * (right - left)
+        self.outputs += _NODES * len(left)
         s = (0.5 * (left + right))[:, None] + half[:, None] * self._nodes
         log_measure = np.log(self.narrow * np.cosh(s))
-        mass, rate = _rates(self.model, self.blocks, self.narrow * np.sinh(s), log_measure, self.rtol)
-        rule = mass * self._weights * half[:, None]
+        mass, rate, lost = _rates(self.model, self.blocks, self.narrow * np.sinh(s), log_measure, self.rtol)
+        share = self._weights * half[:, None]
+        self.lost += float((lost * share).sum())
+        self.fastest = max(self.fastest, float(np.abs(rate).max()))
+        rule = mass * share
         return np.einsum("ns,nsk->nk", rule, np.concatenate([np.ones((*s.shape, 1)), rate], axis=2))
 
 
@@ -166,21 +180,28 @@ def _random_fields(model: Model) -> np.ndarray:
 
 def _rates(
     model: Model, blocks: tuple[int, ...], u: np.ndarray, log_measure: np.ndarray, rtol: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """(mass (n, m), rates (n, m, c c)) at outputs u (n, m): how an output lets small overlaps of the blocks grow."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(mass (n, m), rates (n, m, c c)) at outputs u (n, m): how an output lets small overlaps of the blocks grow.
+
+    Last the mass (n, m), as a first look had it, of those whose posterior was not found; they have no mass and no rate.
+    """
     channel, shape, u = model.channel, u.shape, u.reshape(-1, 1)
     still, eye = np.zeros((len(u), model.fields, model.tokens)), np.eye(model.fields)
     # A look at the density first: most of a line carries no mass, and no field has some of these outputs.
     seen = channel.moments_at(u, still, eye, rtol=0.1).log_partition + log_measure.ravel()
     seen = np.where(np.isfinite(seen), seen, -np.inf)
-    mass = np.zeros(len(u))
+    mass, lost = np.zeros(len(u)), np.zeros(len(u))
     rate = np.zeros((len(u), len(blocks), len(blocks)))
     kept = seen > np.log(_NEGLIGIBLE) + seen.max()
     if kept.any():
         moments = channel.moments_at(u[kept], still[kept], eye, cov=True, rtol=rtol)
-        mass[kept] = np.exp(moments.log_partition + log_measure.ravel()[kept])
-        rate[kept] = _block_rates(model, blocks, np.asarray(moments.dg))
-    return mass.reshape(shape), rate.reshape(*shape, -1)
+        rates = _block_rates(model, blocks, np.asarray(moments.dg))
+        found = np.isfinite(rates).all(axis=(1, 2)) & np.isfinite(moments.log_partition)
+        where = np.flatnonzero(kept)
+        lost[where[~found]] = np.exp(seen[where[~found]])
+        mass[where[found]] = np.exp((moments.log_partition + log_measure.ravel()[kept])[found])
+        rate[where[found]] = rates[found]
+    return mass.reshape(shape), rate.reshape(*shape, -1), lost.reshape(shape)
 
 
 def _block_rates(model: Model, blocks: tuple[int, ...], dg: np.ndarray) -> np.ndarray:

@@ -86,6 +86,9 @@ def weak_recovery(
 ) -> Solution:
     """All trivial, weak and hard directions, in the order in which they are met; value: a tuple of Threshold.
 
+    Where overlaps are coupled (the symmetries leave parts off the diagonal, ``model.symmetry.projectors`` is False) the
+    first ones only, with all directions that grow there: what is learned later is not looked for.
+
     samples, scrambles, seed, rtol, workers: of the overlap map (:class:`~smisym.overlap_map.OverlapMap`) when ``model``
     is a Model; a map keeps its own.  samples None: 65536, less in more than two free dimensions and where posteriors
     are sampled (:func:`~smisym.effort.affordable`).
@@ -155,9 +158,10 @@ def weak_recovery(
 def _integrated(model: Model, stage: Stage) -> tuple[float, float]:
     """The first threshold by quadrature over the output, or as it was sampled where that is better."""
     alpha, change = first_threshold(model, tuple(stage.new))
-    if change > _ROUGH * alpha:
+    if not change <= _ROUGH * alpha:
         # The law of y has edges that the lattice does not resolve: sampling may be better.
-        return min((alpha, change), (stage.alpha, stage.error), key=lambda pair: pair[1])
+        both = (alpha, change), (stage.alpha, stage.error)
+        return min((pair for pair in both if np.isfinite(pair).all()), key=lambda pair: pair[1], default=both[1])
     return alpha, change
 
 
@@ -182,6 +186,7 @@ def _growth_is_known(omap: OverlapMap, pivot: int) -> bool:
 def _weak(omap: OverlapMap, found: list[Threshold], codes: Sequence[Result], *, known: bool = True) -> Solution:
     """The thresholds with their code: posteriors that are missing or badly known come before noise."""
     integrals = [Result.INTEGRATION] if omap.incomplete or not known else []
+    integrals += [Result.INTEGRATION] if any(math.isnan(t.alpha) or math.isnan(t.error) for t in found) else []
     # That some posteriors missed their tolerance is in the errors; that a direction's growth is unknown is not.
     grave = [code for code in codes if code is not Result.INTEGRATION]
     return _solution(omap, found, worst([*grave, *integrals]))

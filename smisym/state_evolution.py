@@ -35,8 +35,9 @@ INFORMED = 1e-3
 class FixedPoint:
     """A fixed point of state evolution at one alpha.
 
-    Q, Q_error (P, P): mean over the scrambles and its standard error.  Q_hat (P, P): alpha E(Q), infinite entries
-    at perfect recovery, of everything or of some directions.  overlaps (R, k): each scramble's solution in the
+    Q, Q_error (P, P): mean over the scrambles and its standard error, which of a success also holds what outputs too
+    rare for any of the points to show would change.  Q_hat (P, P): alpha E(Q), infinite entries at perfect recovery,
+    of everything or of some directions.  overlaps (R, k): each scramble's solution in the
     invariant coordinates.  start: where the iteration began.  stable (R,): whether small overlaps in all invariant
     directions shrink back.  potential (R,): E log Zout at each scramble's solution, NaN where any direction is perfect.
     """
@@ -152,9 +153,11 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
     result = judged(code, found, left_is_small=small, strays=strays)
     checks = {"residual": left, "nishimori": found.record()}
     if result is Result.SUCCESS:
-        bias = _bias(omap, points, Q)
-        if bias is not None:
-            checks["bias"] = bias
+        at_mean = _at_the_mean(omap, points, Q)
+        if at_mean is not None:
+            bias, rare = at_mean
+            checks |= {"bias": bias, "rare": rare}
+            error = np.hypot(error, rare)
             if not (bias <= np.maximum(error, min(tol, FINE))).all():
                 result = Result.NOISY
     return Solution(
@@ -190,31 +193,39 @@ def _branches_differ(points: Sequence[Point]) -> bool:
     return min(float(np.trace(most @ point.Q)) for point in points) < np.trace(most) - _NEITHER
 
 
-def _bias(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> np.ndarray | None:
-    """How far the mean of the scrambles' fixed points is from the fixed point of their mean map: Newton's step (P, P).
+def _at_the_mean(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """What the spread of the scrambles does not show, from their mean map at the mean of their fixed points; (P, P).
 
-    To first order in the noise there is none.  Near a fold, where a fixed point is about to vanish, that fails: every
-    scramble rests a little early, and they agree with one another on what is wrong.  Infinite where the mean map does
-    not contract; None where some scrambles know a direction perfectly that others almost do: one map has no such mean.
+    First how far that mean is from the fixed point of the mean map: Newton's step there.  To first order in the noise
+    there is none.  Near a fold, where a fixed point is about to vanish, that fails: every scramble rests a little
+    early, and they agree with one another on what is wrong.  Infinite where the mean map does not contract.
+
+    Then what an output would change that tells next to nothing and that none of the points saw: E by all that it is,
+    over the number of points.  Close to Q = I that can be all there is to learn: where the sign of a field is in doubt
+    in one output of a thousand, scrambles that saw none of these agree to all digits.
+
+    None where some scrambles know a direction perfectly that others almost do: one map has no such mean.
     """
     known = points[0].known
     nothing = np.zeros_like(Q)
     if any(np.abs(point.known - known).max() > _SAME for point in points):
         return None
     if points[0].perfect:
-        return nothing
+        return nothing, nothing
     alpha, lam = points[0].alpha, points[0].side_information
     found = omap.each(lambda r: local(omap, r, placed(Q, known), alpha, lam, known))
     active = np.any([here.active for here in found], axis=0)
     if not active.any():
-        return nothing
+        return nothing, nothing
     residual = np.mean([here.residual for here in found], axis=0)
     slopes = np.eye(int(active.sum())) - np.mean([here.scaled for here in found], axis=0)[np.ix_(active, active)]
     if np.linalg.eigvals(slopes).real.min() <= 0:
-        return np.full_like(Q, np.inf)
-    step = np.zeros(len(active))
-    step[active] = np.linalg.solve(slopes, residual[active])
-    return np.abs(found[0].in_overlap(step))
+        return np.full_like(Q, np.inf), nothing
+    # At a fixed point V^{1/2} alpha E V^{1/2} is similar to Q.
+    unseen = np.einsum("kij,ij->k", found[0].units, found[0].Q) / omap.samples
+    steps = np.zeros((2, len(active)))
+    steps[:, active] = np.linalg.solve(slopes, np.stack([residual, unseen])[:, active].T).T
+    return np.abs(found[0].in_overlap(steps[0])), np.abs(found[0].in_overlap(steps[1]))
 
 
 def _conjugate(points: Sequence[Point]) -> np.ndarray:
