@@ -119,7 +119,7 @@ processes.WORTH = 0.0
 omap = smisym.overlap_map(smisym.compile(Architecture(2, (Attention(), Attention()))), samples=2**15, workers=2)
 def heard(record):
     if omap.pool.ready:
-        os.write(1, b"ready\n")  # at once: threads that print mix their lines
+        os.write(1, b"ready\\n")  # at once: threads that print mix their lines
 omap.on_evaluation = heard
 smisym.curve(omap, [0.1 * k for k in range(1, 12)])
 """
