@@ -321,7 +321,8 @@ def _activation(value: object) -> str:
         return str(value)
     near = difflib.get_close_matches(value, ACTIVATIONS, n=1)
     if near:
-        raise InputError("activation", value, f'"{near[0]}" or another name', f'write "{near[0]}" if that was meant')
+        names = ", ".join(f'"{name}"' for name in ACTIVATIONS)
+        raise InputError("activation", value, f"{names}, or an expression in s", f'write "{near[0]}" if that was meant')
     expression = parse(value, {"s": SCORE}, what="activation")
     if SCORE not in expression.free_symbols:
         raise InputError(
