@@ -24,7 +24,7 @@ from smisym.prediction import prediction_errors
 from smisym.samples import generate
 from smisym.solution import Result, Solution, mean_and_error, worst
 from smisym.stability import perfect_recovery, weak_recovery
-from smisym.state_evolution import FixedPoint, perfect_part, state_evolution
+from smisym.state_evolution import FixedPoint, alike, perfect_part, state_evolution
 
 Record = dict[str, Any]
 Progress = Callable[[Record], object]
@@ -32,7 +32,6 @@ Elsewhere = Callable[..., list[Record]]
 
 MAX_POINTS = 100_000
 PREDICTION_SAMPLES = 4096  # for the prediction errors at one scramble's overlap
-_SAME = 1e-6  # how far apart projectors on what is known may be that are the same
 
 
 def alpha_grid(text: str) -> tuple[float, ...]:
@@ -204,7 +203,7 @@ def _entropy(omap: OverlapMap, found: FixedPoint) -> Record:
     Not known where some scrambles are perfect and others almost: it runs off to infinity with the last digit of V.
     """
     perfect = [perfect_part(omap.model.symmetry.matrix(q)) for q in found.overlaps]
-    if np.ptp(perfect, axis=0).max() > _SAME:
+    if not alike(perfect):
         return {"free_entropy": math.nan, "free_entropy_stderr": math.nan}
     if np.isfinite(found.potential).all() and not np.isclose(found.overlaps, 1.0, rtol=0, atol=1e-13).any():
         prior = [prior_terms(omap.model.symmetry.matrix(q)) / omap.model.slices for q in found.overlaps]

@@ -131,6 +131,11 @@ def perfect_part(Q: np.ndarray) -> np.ndarray:
     return np.asarray(known @ known.T)
 
 
+def alike(known: Sequence[np.ndarray]) -> bool:
+    """Whether all scrambles know the same directions perfectly; projectors (P, P)."""
+    return bool(np.ptp(known, axis=0).max() <= _SAME)
+
+
 def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -> Solution:
     """The solution that the scrambles' fixed points make, held against its equation and against Nishimori's."""
     stacked = np.array([point.Q for point in points])
@@ -208,7 +213,7 @@ def _at_the_mean(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> tu
     """
     known = points[0].known
     nothing = np.zeros_like(Q)
-    if any(np.abs(point.known - known).max() > _SAME for point in points):
+    if not alike([point.known for point in points]):
         return None
     if points[0].perfect:
         return nothing, nothing
