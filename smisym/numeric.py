@@ -66,8 +66,9 @@ class Surface:
         self.unit = np.where(np.isfinite(unit), unit, 1.0)
 
     def __call__(self, Z: np.ndarray) -> np.ndarray:
-        """(N, M) at entries Z (N, n), real or complex."""
-        return np.asarray(self.link.of_entries(Z)[:, self.seen_outputs] / self.unit)
+        """(N, M) at entries Z (N, n), real or complex; not finite where it overflows: a search steps back."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(self.link.of_entries(Z)[:, self.seen_outputs] / self.unit)
 
     def seen(self, observation: Observation) -> np.ndarray:
         """(S, M): the same of an output."""

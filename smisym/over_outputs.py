@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -69,8 +70,8 @@ def _tolerance(model: Model) -> float:
     return _INNER.get(model.channel.free_dimensions, 1e-2)
 
 
-def first_threshold(model: Model, blocks: tuple[int, ...]) -> tuple[float, float]:
-    """(alpha, error) of the first threshold of a class of blocks that grow together, by quadrature over y itself.
+def first_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]:
+    """(alpha, error) of the first threshold of a class of parts that grow together, by quadrature over y itself.
 
     For outputs with at most three coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u,
     on axes stretched by a sinh because the law may have a narrow ridge and wide tails, converges fast.  The error is
@@ -78,13 +79,13 @@ def first_threshold(model: Model, blocks: tuple[int, ...]) -> tuple[float, float
     """
     rtol = _tolerance(model)
     if _chart(model).dimension == 1:
-        return _on_a_line(model, blocks, rtol)
+        return _on_a_line(model, parts, rtol)
     reach, tail, values = 1.8, 0.0, list[float]()
     for side in _SIDES[_chart(model).dimension]:
-        value, tail = _first_at(model, blocks, side, reach, rtol)
+        value, tail = _first_at(model, parts, side, reach, rtol)
         while tail > _TAIL and reach < _FARTHEST:
             reach *= 2
-            value, tail = _first_at(model, blocks, side, reach, rtol)
+            value, tail = _first_at(model, parts, side, reach, rtol)
         values.append(value)
         if len(values) > 1 and abs(values[-1] - values[-2]) < max(_SIDE_TOL, 0.05 * rtol) * values[-1]:
             break
@@ -93,14 +94,14 @@ def first_threshold(model: Model, blocks: tuple[int, ...]) -> tuple[float, float
     return values[-1], max(2 * abs(values[-1] - values[-2]), max(1e-6, tail) * values[-1])
 
 
-def _on_a_line(model: Model, blocks: tuple[int, ...], rtol: float) -> tuple[float, float]:
+def _on_a_line(model: Model, parts: Sequence[int], rtol: float) -> tuple[float, float]:
     """The first threshold where y is one number.
 
     Its density may have any tails: from where random outputs end, the line is doubled until an end carries nothing.
     """
     sample = _chart(model).coordinates(model.observe(_random_fields(model))).values[:, 0]
     narrow, wide = np.quantile(np.abs(sample), 1e-3), 3 * np.abs(sample).max()
-    line = _Line(model, blocks, rtol, narrow)
+    line = _Line(model, parts, rtol, narrow)
     reach = np.arcsinh(wide / narrow)
     edges = np.linspace(-1, 1, _PANELS + 1) * reach
     line.add(edges[:-1], edges[1:])
@@ -112,7 +113,7 @@ def _on_a_line(model: Model, blocks: tuple[int, ...], rtol: float) -> tuple[floa
         else:
             # An end that carries something however far it reaches: what it held last is the error at least.
             line.error += line.last
-    value = line.total[0] / np.linalg.eigvalsh(line.total[1:].reshape(len(blocks), -1))[-1]
+    value = line.total[0] / np.linalg.eigvalsh(line.total[1:].reshape(line.side, line.side))[-1]
     relative = line.error[0] / line.total[0] + line.error[1:].max() / np.abs(line.total[1:]).max()
     # What was not found may have let overlaps grow as fast as anything else that was seen.
     mean_rate = np.abs(line.total[1:]).max() / line.total[0]
@@ -128,9 +129,10 @@ class _Line:
     lost: the most mass that outputs without a posterior may have.  fastest: the largest rate of any other.
     """
 
-    def __init__(self, model: Model, blocks: tuple[int, ...], rtol: float, narrow: float) -> None:
-        self.model, self.blocks, self.rtol, self.narrow = model, blocks, rtol, narrow
-        self.total = np.zeros(1 + len(blocks) ** 2)
+    def __init__(self, model: Model, parts: Sequence[int], rtol: float, narrow: float) -> None:
+        self.model, self.parts, self.rtol, self.narrow = model, parts, rtol, narrow
+        self.side = int(np.isin(model.symmetry.parts, parts).sum())
+        self.total = np.zeros(1 + self.side**2)
         self.error, self.last = np.zeros_like(self.total), np.zeros_like(self.total)
         self.lost = self.fastest = 0.0
         self.outputs = 0
@@ -166,7 +168,7 @@ class _Line:
         self.outputs += _NODES * len(left)
         s = (0.5 * (left + right))[:, None] + half[:, None] * self._nodes
         log_measure = np.log(self.narrow * np.cosh(s))
-        mass, rate, lost = _rates(self.model, self.blocks, self.narrow * np.sinh(s), log_measure, self.rtol)
+        mass, rate, lost = _rates(self.model, self.parts, self.narrow * np.sinh(s), log_measure, self.rtol)
         share = self._weights * half[:, None]
         self.lost += float((lost * share).sum())
         self.fastest = max(self.fastest, float(np.abs(rate).max()))
@@ -179,9 +181,9 @@ def _random_fields(model: Model) -> np.ndarray:
 
 
 def _rates(
-    model: Model, blocks: tuple[int, ...], u: np.ndarray, log_measure: np.ndarray, rtol: float
+    model: Model, parts: Sequence[int], u: np.ndarray, log_measure: np.ndarray, rtol: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(mass (n, m), rates (n, m, c c)) at outputs u (n, m): how an output lets small overlaps of the blocks grow.
+    """(mass (n, m), rates (n, m, c c)) at outputs u (n, m): how an output lets small overlaps of the parts grow.
 
     Last the mass (n, m), as a first look had it, of those whose posterior was not found; they have no mass and no rate.
     """
@@ -191,11 +193,12 @@ def _rates(
     seen = channel.moments_at(u, still, eye, rtol=0.1).log_partition + log_measure.ravel()
     seen = np.where(np.isfinite(seen), seen, -np.inf)
     mass, lost = np.zeros(len(u)), np.zeros(len(u))
-    rate = np.zeros((len(u), len(blocks), len(blocks)))
+    side = int(np.isin(model.symmetry.parts, parts).sum())
+    rate = np.zeros((len(u), side, side))
     kept = seen > np.log(_NEGLIGIBLE) + seen.max()
     if kept.any():
         moments = channel.moments_at(u[kept], still[kept], eye, cov=True, rtol=rtol)
-        rates = _block_rates(model, blocks, np.asarray(moments.dg))
+        rates = _part_rates(model, parts, np.asarray(moments.dg))
         found = np.isfinite(rates).all(axis=(1, 2)) & np.isfinite(moments.log_partition)
         where = np.flatnonzero(kept)
         lost[where[~found]] = np.exp(seen[where[~found]])
@@ -204,15 +207,15 @@ def _rates(
     return mass.reshape(shape), rate.reshape(*shape, -1), lost.reshape(shape)
 
 
-def _block_rates(model: Model, blocks: tuple[int, ...], dg: np.ndarray) -> np.ndarray:
-    """(n, c, c) rates between unit matrices of the blocks from dg (n, P, T, P, T)."""
-    basis = model.symmetry.basis[list(blocks)]
+def _part_rates(model: Model, parts: Sequence[int], dg: np.ndarray) -> np.ndarray:
+    """(n, c, c) rates between unit matrices of the parts from dg (n, P, T, P, T)."""
+    basis = model.symmetry.basis[np.isin(model.symmetry.parts, parts)]
     unit = units(basis)
     fed = np.einsum("nptas,kab,nqtbs->nkpq", dg, unit, dg, optimize=True)
     return np.asarray(model.slices * np.einsum("jpq,nkpq->njk", unit, fed))
 
 
-def _first_at(model: Model, blocks: tuple[int, ...], side: int, reach: float, rtol: float) -> tuple[float, float]:
+def _first_at(model: Model, parts: Sequence[int], side: int, reach: float, rtol: float) -> tuple[float, float]:
     """The first threshold on one lattice, and the share of the rate that its outer half (in u) carries."""
     channel = model.channel
     u, measure, outer = _outputs(model, side, reach)
@@ -225,7 +228,7 @@ def _first_at(model: Model, blocks: tuple[int, ...], side: int, reach: float, rt
     moments = channel.moments_at(u[kept], still[kept], eye, cov=True, rtol=rtol)
     log_weight = moments.log_partition + measure[kept]
     weight = np.exp(log_weight - log_weight.max())
-    rates = weight[:, None, None] * _block_rates(model, blocks, np.asarray(moments.dg))
+    rates = weight[:, None, None] * _part_rates(model, parts, np.asarray(moments.dg))
     whole, far = rates.sum(axis=0), rates[outer[kept]].sum(axis=0)
     return float(weight.sum() / np.linalg.eigvalsh(whole)[-1]), float(np.trace(far) / np.trace(whole))
 

@@ -76,7 +76,7 @@ class JacobianRanks:
 
     def __init__(self, link: LinkFunction, rng: np.random.Generator) -> None:
         self.fields, self.tokens = link.fields, link.tokens
-        analytic = is_analytic(link.program)
+        self.analytic = analytic = is_analytic(link.program)
         Z = rng.standard_normal((_ANALYTIC if analytic else _PIECEWISE, link.fields * link.tokens))
         self._found = jacobians(link.of_entries, Z, analytic=analytic)
         if not any(np.isfinite(J).all(axis=(1, 2)).any() for J in self._found):
@@ -92,7 +92,10 @@ class JacobianRanks:
         return float(found.mean()), float(found.std() / np.sqrt(len(found)))
 
     def unseen(self) -> np.ndarray:
-        """(d, P), orthonormal: the directions along which the output never changes."""
+        """(d, P), orthonormal: the directions along which the output never changes.
+
+        Of links that are not analytic those along which its derivative vanishes, jumps aside.
+        """
         J = np.concatenate([J[np.isfinite(J).all(axis=(1, 2))] for J in self._found])
         moved = J.reshape(-1, self.fields, self.tokens).transpose(0, 2, 1).reshape(-1, self.fields)
         # Of a tall matrix the triangle has all that matters here.

@@ -32,6 +32,8 @@ Elsewhere = Callable[..., list[Record]]
 
 MAX_POINTS = 100_000
 PREDICTION_SAMPLES = 4096  # for the prediction errors at one scramble's overlap
+# Share of the error of an overlap from which on outputs that no point saw count in what is predicted from it.
+_COUNTS = 0.3
 
 
 def alpha_grid(text: str) -> tuple[float, ...]:
@@ -177,11 +179,14 @@ def _point(omap: OverlapMap, solution: Solution) -> Record:
         "result": solution.result,
         "start": found.start,
     }
-    return record | _errors(omap, found) | _entropy(omap, found)
+    return record | _errors(omap, found, solution.checks.get("rare")) | _entropy(omap, found)
 
 
-def _errors(omap: OverlapMap, found: FixedPoint) -> Record:
-    """Prediction errors; each scramble at its own overlap, so that their spread holds the error of Q as well."""
+def _errors(omap: OverlapMap, found: FixedPoint, rare: np.ndarray | None) -> Record:
+    """Prediction errors; each scramble at its own overlap, so that their spread holds the error of Q as well.
+
+    rare (P, P): what outputs that no point saw may take off the overlaps; it moves these errors too.
+    """
     values: dict[str, list[float]] = {"bayes": [], "plug_in": []}
     for number, q in enumerate(found.overlaps):
         seed = int(np.random.SeedSequence(omap.seed, spawn_key=(number,)).generate_state(1)[0])
@@ -194,6 +199,16 @@ def _errors(omap: OverlapMap, found: FixedPoint) -> Record:
     record: Record = {}
     for name, of_scrambles in values.items():
         record[f"{name}_error"], record[f"{name}_error_stderr"] = mean_and_error(np.array(of_scrambles))
+    if rare is not None and (np.diag(rare) > _COUNTS * np.diag(found.Q_error)).any():
+        known, lost = np.diag(found.Q), np.diag(rare)
+        share = np.sqrt(1 - np.minimum(lost / np.maximum(known, 1e-300), 1.0))
+        there, below = (
+            prediction_errors(omap.model, Q, samples=PREDICTION_SAMPLES, scrambles=2, seed=omap.seed)
+            for Q in (found.Q, share[:, None] * found.Q * share)
+        )
+        for name in values:
+            moved = below[name].value - there[name].value
+            record[f"{name}_error_stderr"] = math.hypot(record[f"{name}_error_stderr"], moved)
     return record
 
 

@@ -25,6 +25,7 @@ class Result(enum.Enum):
     RESIDUAL = "not_a_fixed_point"
     NISHIMORI = "nishimori_violated"
     INCONSISTENT = "inconsistent"
+    PARTIAL = "partial"
     INTERRUPTED = "interrupted"
 
     @property
@@ -62,6 +63,10 @@ _MESSAGES = {
     Result.INCONSISTENT: (
         "two ways to the same number disagree beyond their errors: raise samples, and begin with an empty state folder"
     ),
+    Result.PARTIAL: (
+        "what is learned later was not looked for: overlaps are coupled, and no symmetry tells what is learned first "
+        "from what is not; take stages up to here, and read later ones off a curve"
+    ),
     Result.INTERRUPTED: "interrupted: run the same command again with the same --state to resume",
 }
 
@@ -73,6 +78,7 @@ def worst(results: Sequence[Result]) -> Result:
 
 _GRAVITY = [
     Result.SUCCESS,
+    Result.PARTIAL,
     Result.NOISY,
     Result.INTEGRATION,
     Result.ILL_CONDITIONED,

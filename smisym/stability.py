@@ -18,14 +18,15 @@ from smisym.edge import check_count, check_model, check_settings
 from smisym.effort import SCRAMBLES, THRESHOLD_SAMPLES, affordable
 from smisym.errors import InputError
 from smisym.fixed_point import Point, solve
-from smisym.growth import clear_growth, coupled_classes
+from smisym.growth import clear_growth
 from smisym.hermite import first_order
 from smisym.model import Model
 from smisym.over_outputs import by_quadrature, can_be_integrated, first_threshold
 from smisym.overlap_map import OverlapMap
 from smisym.sentinel import agreement
 from smisym.solution import Result, Solution, mean_and_error, short, worst
-from smisym.staircase import NO_RATE, Stage, idle_directions, staircase, trivial_coordinates, trivial_map
+from smisym.stage import Stage
+from smisym.staircase import NO_RATE, idle_directions, largest_rate, staircase
 
 # Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
 # of one scramble of the one that looks where it is reached if not there.
@@ -41,8 +42,6 @@ _ROWS = 12
 _TOO_GOOD = 1e-9
 # Change under refinement, relative, above which a quadrature over y is compared with sampling.
 _ROUGH = 1e-3
-# Standard errors above which a direction is said to grow where overlaps are coupled.
-_CLEAR = 4.0
 KINDS = ("trivial", "weak", "hard", "perfect_stable", "perfect_amp")
 
 
@@ -86,8 +85,8 @@ def weak_recovery(
 ) -> Solution:
     """All trivial, weak and hard directions, in the order in which they are met; value: a tuple of Threshold.
 
-    Where overlaps are coupled (the symmetries leave parts off the diagonal, ``model.symmetry.projectors`` is False) the
-    first ones only, with all directions that grow there: what is learned later is not looked for.
+    Where overlaps are coupled (``model.symmetry.projectors`` is False) and only some directions of a part that
+    symmetries leave are learned, what is learned later is not looked for: PARTIAL.
 
     samples, scrambles, seed, rtol, workers: of the overlap map (:class:`~smisym.overlap_map.OverlapMap`) when ``model``
     is a Model; a map keeps its own.  samples None: 65536, less in more than two free dimensions and where posteriors
@@ -98,8 +97,8 @@ def weak_recovery(
     at most three coordinates of y, and at most four free dimensions.  None: where that is so and y is cheap to
     integrate over.  Five digits, but thousands of outputs: where single posteriors are slow, sampling is faster.
 
-    Result: SUCCESS, NOISY or INTEGRATION.  Raises InputError for a model that is neither, for ``stages`` below one,
-    for ``quadrature=True`` where y cannot be integrated over, and for settings that the map refuses.
+    Result: SUCCESS, NOISY, INTEGRATION or PARTIAL.  Raises InputError for a model that is neither, for ``stages`` below
+    one, for ``quadrature=True`` where y cannot be integrated over, and for settings that the map refuses.
     Source: arXiv 2502.00901, theorem 2.3.
     """
     if stages is not None:
@@ -124,8 +123,6 @@ def weak_recovery(
     if omap is None:
         samples = affordable(target, THRESHOLD_SAMPLES) if samples is None else samples
         omap = OverlapMap(target, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
-    if not omap.model.symmetry.projectors:
-        return _weak(omap, _coupled(omap), [])
     met: list[Stage] = list(itertools.islice(staircase(omap), stages))
     found: list[Threshold] = []
     codes = [code for stage in met for code in stage.results]
@@ -133,7 +130,7 @@ def weak_recovery(
     nothing = np.zeros((omap.model.fields,) * 2)
     for number, stage in enumerate(met):
         if stage.trivial:
-            found += [_threshold(target, "trivial", [k], 0.0, 0.0, nothing) for k in stage.new]
+            found += [_along(target, "trivial", group, 0.0, 0.0, nothing) for group in stage.directions]
             continue
         alpha, error = stage.alpha, stage.error
         if number == 0:
@@ -143,11 +140,17 @@ def weak_recovery(
             elif error < _TOO_GOOD * alpha:
                 # Scrambles that all see the same few outputs: what is left is the error of the integrals.
                 error = alpha * math.sqrt(omap.at(0, nothing).inner_error)
-        found.append(_threshold(target, "weak", stage.new, alpha, error, stage.Q))
-    if stages is None or len(met) < stages:
-        learned = met[-1].active if met else np.zeros(len(target.symmetry.basis), dtype=bool)
+        found.append(_along(target, "weak", _together(target, stage), alpha, error, stage.Q))
+    after = met[-1].after if met and (stages is None or len(met) < stages) else Result.SUCCESS
+    known &= after is not Result.INTEGRATION
+    if after is Result.PARTIAL:
+        codes.append(after)
+    elif stages is None or len(met) < stages:
+        learned = met[-1].active if met else np.zeros(len(target.symmetry.directions), dtype=bool)
         for pivot in np.flatnonzero(~learned):
-            hard = _threshold(target, "hard", [int(pivot)], math.inf, 0.0, _limit(target, learned))
+            hard = _along(
+                target, "hard", target.symmetry.directions[pivot], math.inf, 0.0, target.symmetry.span(learned)
+            )
             order = first_order(target, hard.subspace, _beside(target, ~learned, int(pivot)))
             # A first or second order grows at some finite alpha: that none was seen is the fault of the integrals.
             known &= order is None or order > 2
@@ -157,7 +160,7 @@ def weak_recovery(
 
 def _integrated(model: Model, stage: Stage) -> tuple[float, float]:
     """The first threshold by quadrature over the output, or as it was sampled where that is better."""
-    alpha, change = first_threshold(model, tuple(stage.new))
+    alpha, change = first_threshold(model, stage.new)
     if not change <= _ROUGH * alpha:
         # The law of y has edges that the lattice does not resolve: sampling may be better.
         both = (alpha, change), (stage.alpha, stage.error)
@@ -165,20 +168,16 @@ def _integrated(model: Model, stage: Stage) -> tuple[float, float]:
     return alpha, change
 
 
-def _limit(model: Model, learned: np.ndarray) -> np.ndarray:
-    """The overlap (P, P) with these blocks known perfectly."""
-    return np.asarray(model.symmetry.matrix(learned.astype(float)))
-
-
-def _of_rates(rates: Sequence[float]) -> tuple[float, float]:
-    """(alpha, error) from the rates of all scrambles: 1 / the mean rate, which a few samples bias less than they do
-    the mean of 1 / rate."""
-    rate, error = mean_and_error(np.array(rates))
-    return float(1 / rate), float(error / rate**2)
+def _together(model: Model, stage: Stage) -> np.ndarray:
+    """(d, P), orthonormal: all that begins at a stage; rows of Z in their order where no overlaps are coupled."""
+    if model.symmetry.projectors:
+        values, vectors = np.linalg.eigh(model.symmetry.span(stage.new))
+        return np.ascontiguousarray(vectors.T[values > 0.5])
+    return np.concatenate(stage.directions)
 
 
 def _growth_is_known(omap: OverlapMap, pivot: int) -> bool:
-    """Whether the rate of a block at Q = 0 is, on average over the scrambles, clear of the errors of the integrals."""
+    """Whether the rate of a part at Q = 0 is, on average over the scrambles, clear of the errors of the integrals."""
     estimates = omap.evaluate(np.zeros((omap.model.fields,) * 2))
     return float(np.mean([clear_growth(omap, e)[1][pivot] for e in estimates])) > 0.5
 
@@ -268,9 +267,9 @@ def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Thresh
             break
         low = [b if not b.perfect else a for a, b in zip(low, high, strict=True)]
     else:
-        seen = [p.at.active for p in high if p.at is not None]
-        learned = np.asarray(np.any(seen, axis=0))
-        hard = not learned.all() and model.symmetry.projectors and _no_growth(small, learned)
+        seen = np.any([p.at.active for p in high if p.at is not None], axis=0)
+        learned = np.array([bool(seen[model.symmetry.parts == k].any()) for k in range(len(model.symmetry.directions))])
+        hard = not learned.all() and _no_growth(small, learned)
         never = _along(model, "perfect_amp", eye, math.inf, 0.0, 0 * eye)
         return never, Result.SUCCESS if hard else Result.NOISY, at_once
 
@@ -292,8 +291,9 @@ def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Thresh
 
 def _no_growth(omap: OverlapMap, active: np.ndarray) -> bool:
     """Whether nothing idle grows even where the active blocks are known perfectly."""
-    rates = idle_directions(omap, active).mean(axis=0)
-    return all(np.linalg.eigvalsh(rates[np.ix_(m, m)])[-1] <= NO_RATE for m in coupled_classes(rates))
+    idle = np.flatnonzero(~active[omap.model.symmetry.parts])
+    rates, unclear = (x.mean(axis=0) for x in idle_directions(omap, active, idle))
+    return largest_rate(rates - unclear, omap.model.symmetry.parts[idle]) <= NO_RATE
 
 
 def _all_at(omap: OverlapMap, alpha: float, before: Sequence[Point] | None = None) -> list[Point]:
@@ -317,15 +317,9 @@ def _met(omap: OverlapMap, points: Sequence[Point]) -> Result:
     return worst([*codes, Result.SUCCESS if found.holds else Result.NISHIMORI])
 
 
-def _directions(model: Model, *blocks: int) -> np.ndarray:
-    """(d, P), orthonormal: what the blocks are made of."""
-    values, vectors = np.linalg.eigh(model.symmetry.basis[list(blocks)].sum(axis=0))
-    return np.asarray(vectors.T[np.abs(values) > 1e-9])
-
-
 def _beside(model: Model, hard: np.ndarray, pivot: int) -> np.ndarray:
     """(e, P): the other directions that are hard."""
-    others = [_directions(model, int(k)) for k in np.flatnonzero(hard) if k != pivot]
+    others = [model.symmetry.directions[k] for k in np.flatnonzero(hard) if k != pivot]
     return np.concatenate(others) if others else np.empty((0, model.fields))
 
 
@@ -355,48 +349,11 @@ def _spans(model: Model) -> Iterator[np.ndarray]:
     P, eye = model.fields, np.eye(model.fields)
     sizes = [size for size in range(1, P + 1) if P <= _ROWS or size <= 2 or size >= P - 1]
     yield from (eye[list(rows)] for size in sizes for rows in itertools.combinations(range(P), size))
-    if model.symmetry.projectors and len(model.symmetry.basis) <= _ROWS:
-        blocks = [_directions(model, k) for k in range(len(model.symmetry.basis))]
+    blocks = model.symmetry.directions
+    if len(blocks) <= _ROWS:
         for size in range(1, len(blocks)):
             for chosen in itertools.combinations(blocks, size):
                 yield np.concatenate(chosen)
-
-
-def _coupled(omap: OverlapMap) -> list[Threshold]:
-    """The first threshold where overlaps are coupled: 1 / the largest eigenvalue of dE at Q = 0, and its eigenvector.
-
-    Trivial directions instead, where there are any: they come first.
-    """
-    symmetry, P = omap.model.symmetry, omap.model.fields
-    nothing = np.zeros((P, P))
-    if trivial_coordinates(omap).any():
-        mean = np.mean([symmetry.project(e.three[0]) for e in trivial_map(omap).evaluate(nothing)], axis=0)
-        values, vectors = np.linalg.eigh(mean)
-        subspace = vectors.T[values > 1e-3 * values[-1]]
-        return [_along(omap.model, "trivial", subspace, 0.0, 0.0, nothing)]
-    rates, growing = [], []
-    for estimate in omap.evaluate(nothing):
-        columns = [symmetry.coordinates(estimate.derivative(B)) for B in symmetry.basis]
-        values, vectors = np.linalg.eig(np.array(columns).T)
-        top = int(values.real.argmax())
-        rates.append(float(values[top].real))
-        matrix = symmetry.matrix(vectors[:, top].real)
-        growing.append(matrix if np.trace(matrix) > 0 else -matrix)
-    alpha, error = _of_rates(rates)
-    return [_along(omap.model, "weak", _clear_directions(np.array(growing)), float(alpha), float(error), nothing)]
-
-
-def _clear_directions(growing: np.ndarray) -> np.ndarray:
-    """(d, P) what the overlaps (R, P, P) of all scrambles grow along, fastest first; not what only their noise does."""
-    values, vectors = np.linalg.eigh(growing.mean(axis=0))
-    error = np.asarray(mean_and_error(np.einsum("ik,rij,jk->rk", vectors, growing, vectors))[1])
-    clear = values > np.maximum(1e-2 * values[-1], _CLEAR * error)
-    clear[-1] = True
-    return np.ascontiguousarray(vectors.T[clear][::-1])
-
-
-def _threshold(model: Model, kind: str, blocks: list[int], alpha: float, error: float, Q: np.ndarray) -> Threshold:
-    return _along(model, kind, _directions(model, *blocks), alpha, error, Q)
 
 
 def _along(model: Model, kind: str, subspace: np.ndarray, alpha: float, error: float, Q: np.ndarray) -> Threshold:

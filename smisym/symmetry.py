@@ -8,15 +8,18 @@ posterior follows, so that state evolution commutes with the map, and an overlap
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import sympy as sp
 
+from smisym.commutant import commutant
 from smisym.derivation import Derivation, Formula, Step
 from smisym.link import LinkFunction
 from smisym.program import Program
+from smisym.reflection import reflections
 
 # Fields at which a candidate is tried, and how well the outputs must agree relative to their size.
 _TRIALS, _EQUAL = 24, 1e-9
@@ -34,13 +37,14 @@ class Symmetry:
         (G, P), entries +-1: every flip of rows of Z that leaves the link unchanged, the identity first.
     basis
         (k, P, P): basis of the symmetric matrices that commute with every equivariance, orthogonal under the trace.
-        Where
-        they commute with one another these are the projectors on the blocks of rows that are learned together, and
-        the coordinates of an overlap are its eigenvalues.
-    projectors
-        Whether the basis consists of such projectors.
+        Where they commute with one another these are the projectors on the blocks of rows that are learned together,
+        and the coordinates of an overlap are its eigenvalues.
+    parts
+        (k,): which part each of them belongs to, counted from 0.  Overlaps of different parts vanish; those of one part
+        are coupled.  As many parts as matrices where all are projectors.
     elements
-        (G, P, P): the finite group of signed exchanges of rows that leave the link unchanged, the identity first.
+        (G, P, P): the finite group of signed exchanges of rows, and of reflections of combinations of rows, that leave
+        the link unchanged, the identity first.
     rotations
         Groups of rows on which a common rotation leaves the link unchanged; each a tuple of tuples of rows that are
         turned alike (one for tied weights, two for untied ones).
@@ -51,10 +55,34 @@ class Symmetry:
 
     signs: np.ndarray
     basis: np.ndarray
-    projectors: bool
+    parts: np.ndarray
     elements: np.ndarray
     rotations: tuple[tuple[tuple[int, ...], ...], ...] = ()
     gauges: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+
+    @property
+    def projectors(self) -> bool:
+        """Whether the basis consists of projectors: no overlaps are coupled."""
+        return len(self.directions) == len(self.basis)
+
+    @cached_property
+    def directions(self) -> tuple[np.ndarray, ...]:
+        """Of each part an orthonormal basis (d, P) of the rows, or combinations of rows, that it is about."""
+        found = []
+        for part in range(int(self.parts.max()) + 1):
+            # The square of one matrix may miss rows that are only in others.
+            whole = np.einsum("kij,kjl->il", self.basis[self.parts == part], self.basis[self.parts == part])
+            values, vectors = np.linalg.eigh(whole)
+            found.append(np.ascontiguousarray(vectors.T[values > 1e-9]))
+        return tuple(found)
+
+    def span(self, parts: Iterable[int] | np.ndarray) -> np.ndarray:
+        """The projector (P, P) on some parts: numbers, or one boolean each."""
+        chosen = np.asarray(parts)
+        numbers = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(int)
+        rows = [self.directions[int(part)] for part in numbers]
+        P = self.basis.shape[-1]
+        return np.asarray(sum((D.T @ D for D in rows), np.zeros((P, P))))
 
     @property
     def dual(self) -> np.ndarray:
@@ -89,11 +117,16 @@ def find_symmetry(link: LinkFunction, derivation: Derivation) -> Symmetry:
     discrete = _discrete(link, trial)
     rotations = tuple(group for group in _rank_groups(link) if trial.turns(group))
     signs = _sign_group([f.matrix for f in discrete if f.invariant], link.fields)
-    basis, projectors = invariant_basis([f.matrix for f in discrete], rotations, link.row_slices)
+    basis, parts = commutant([f.matrix for f in discrete], rotations, link.row_slices)
     elements = _group([f.matrix for f in discrete if f.invariant], link.fields)
     gauges = tuple((rows[0], rows[1]) for rows in _head_rows(link) if len(rows) == 2 and trial.scales(rows))
-    symmetry = Symmetry(signs, basis, projectors, elements, rotations, gauges)
-    _record(link, discrete, symmetry, derivation)
+    symmetry = Symmetry(signs, basis, parts, elements, rotations, gauges)
+    further = _reflections(link, trial, symmetry)
+    if further:
+        basis, parts = commutant([f.matrix for f in discrete], rotations, link.row_slices, [f.matrix for f in further])
+        elements = _closure(elements, [f.matrix for f in further if f.invariant])
+        symmetry = Symmetry(signs, basis, parts, elements, rotations, gauges)
+    _record(link, [*discrete, *further], symmetry, derivation)
     return symmetry
 
 
@@ -103,15 +136,15 @@ class _Trial:
     def __init__(self, link: LinkFunction) -> None:
         self.link = link
         self.fields = np.random.default_rng(0).standard_normal((_TRIALS, link.fields, link.tokens))
-        self.values = self._observe(self.fields)
+        self.values = self.observe(self.fields)
 
-    def _observe(self, Z: np.ndarray) -> np.ndarray:
+    def observe(self, Z: np.ndarray) -> np.ndarray:
         """What is seen, (trials, n): log-ratios where they are exact, the output itself under noise."""
         seen = self.link(Z) if self.link.noise else self.link.raw(Z)
         return np.asarray(seen).reshape(len(Z), -1)
 
     def __call__(self, matrix: np.ndarray, name: str) -> _Found | None:
-        moved = self._observe(matrix @ self.fields)
+        moved = self.observe(matrix @ self.fields)
         if self._same(moved, self.values):
             return _Found(matrix, name, True)
         return _Found(matrix, name, False) if self._relabelled(moved) else None
@@ -123,7 +156,7 @@ class _Trial:
         matrix = np.eye(self.link.fields)
         for rows in group:
             matrix[np.ix_(rows, rows)] = turn
-        return self._same(self._observe(matrix @ self.fields), self.values)
+        return self._same(self.observe(matrix @ self.fields), self.values)
 
     def scales(self, rows: tuple[tuple[int, ...], ...]) -> bool:
         """Whether M on the queries and M^{-T} on the keys of a head leave the output unchanged, M a random matrix."""
@@ -132,7 +165,7 @@ class _Trial:
         matrix = np.eye(self.link.fields)
         matrix[np.ix_(queries, queries)] = gauge
         matrix[np.ix_(keys, keys)] = np.linalg.inv(gauge).T
-        return self._same(self._observe(matrix @ self.fields), self.values)
+        return self._same(self.observe(matrix @ self.fields), self.values)
 
     def _same(self, a: np.ndarray, b: np.ndarray) -> bool:
         scale = 1 + np.abs(b).max(axis=1, keepdims=True)
@@ -158,6 +191,22 @@ def _discrete(link: LinkFunction, trial: _Trial) -> list[_Found]:
     found = _flips(link, trial) + _exchanges(link, trial)
     if link.slices > 1:
         found += [one for candidate in _slice_exchanges(link) if (one := trial(*candidate)) is not None]
+    return found
+
+
+def _reflections(link: LinkFunction, trial: _Trial, symmetry: Symmetry) -> list[_Found]:
+    """Reflections of combinations of rows that pass, where signed exchanges of rows leave overlaps coupled."""
+    found = []
+    for part, directions in enumerate(symmetry.directions):
+        if (symmetry.parts == part).sum() < 2 or link.slices > 1:
+            continue
+        for u, matrix in reflections(trial.observe, trial.fields, directions):
+            sign = 1.0 if u[np.abs(u).argmax()] > 0 else -1.0
+            terms = ((sign * u[r], link.labels[r]) for r in np.flatnonzero(np.abs(u) > 1e-9))
+            name = " ".join(f"{'-' if x < 0 else '+'} {abs(x):.6g} {row}" for x, row in terms)
+            one = trial(matrix, f"the reflection of {name.removeprefix('+ ')}")
+            if one is not None:
+                found.append(one)
     return found
 
 
@@ -287,123 +336,24 @@ def _group(invariances: list[np.ndarray], fields: int) -> np.ndarray:
     return np.unique(found, axis=0)[::-1] if len(elements) > 1 and len(flips) > 1 else found
 
 
-def invariant_basis(
-    maps: list[np.ndarray], rotations: tuple[tuple[tuple[int, ...], ...], ...], slices: tuple[int, ...]
-) -> tuple[np.ndarray, bool]:
-    """(basis (k, P, P), whether it consists of projectors) of the symmetric matrices that commute with all maps.
+def _closure(elements: np.ndarray, reflected: list[np.ndarray]) -> np.ndarray:
+    """The group that a finite one and reflections generate, the identity first, up to a largest number.
 
-    Rows on different slices of the embedding have no overlap.
+    Equal to eight digits is equal: products of reflections are exact to rounding only.
     """
-    P = len(slices)
-    pairs = [p for p in itertools.combinations_with_replacement(range(P), 2) if slices[p[0]] == slices[p[1]]]
-    orbits = _orbits(maps, pairs)
-    start = np.array([_on_pairs(row, pairs, P) for row in orbits])
-    # Squares of the commutators: what they all vanish on.
-    square = np.zeros((len(start), len(start)))
-    for m in _generators(rotations, P):
-        rows = np.stack([(m @ B - B @ m).ravel() for B in start], axis=1)
-        square += rows.T @ rows
-    values, vectors = np.linalg.eigh(square)
-    coefficients = vectors.T[values < 1e-9]
-    commutant = np.einsum("ka,aij->kij", coefficients, start)
-    projectors = _minimal_projectors(commutant)
-    if projectors is not None:
-        return projectors, True
-    return _sparse(commutant, np.array([_on_pairs(row, pairs, P) for row in np.eye(len(pairs))]),
-                   coefficients @ orbits), False  # fmt: skip
+    most = max(1, min(_MOST, _MOST_NUMBERS // elements.shape[-1] ** 2))
+    found = {_key(m): m for m in elements}
+    frontier = list(elements)
+    while frontier and len(found) < most:
+        products = [a @ b for a in frontier for b in (*reflected, *elements[:_FEW])]
+        new = {_key(m): m for m in products if _key(m) not in found}
+        frontier = list(new.values())[: most - len(found)]
+        found |= {_key(m): m for m in frontier}
+    return np.array(list(found.values()))
 
 
-def _orbits(maps: list[np.ndarray], pairs: list[tuple[int, int]]) -> np.ndarray:
-    """(k, n) orthonormal: sums over orbits of pairs of rows, with signs, that signed exchanges leave as they are.
-
-    An exchange m moves entry (i, j) of a symmetric matrix to (c_i, c_j) with the sign s_i s_j; an orbit that comes back
-    to a pair with the other sign carries nothing.
-    """
-    number = {pair: k for k, pair in enumerate(pairs)}
-    leader, sign = np.arange(len(pairs)), np.ones(len(pairs))
-    dead = np.zeros(len(pairs), dtype=bool)
-    i, j = np.array(pairs).T
-    for m in maps:
-        image = np.abs(m).argmax(axis=1)
-        s = m[np.arange(len(m)), image]
-        low, high = np.minimum(image[i], image[j]), np.maximum(image[i], image[j])
-        turned = s[i] * s[j]
-        for k in np.flatnonzero((low != i) | (high != j) | (turned < 0)):
-            other = number[int(low[k]), int(high[k])]
-            a, b, relative = leader[k], leader[other], turned[k] * sign[k] * sign[other]
-            if a == b:
-                dead[leader == a] |= relative < 0
-                continue
-            moved = leader == b
-            sign[moved] *= relative
-            dead[moved | (leader == a)] = dead[k] or dead[other]
-            leader[moved] = a
-    rows = [np.where(leader == a, sign, 0.0) for a in np.unique(leader[~dead])]
-    return np.array([row / np.linalg.norm(row) for row in rows]).reshape(len(rows), len(pairs))
-
-
-def _on_pairs(row: np.ndarray, pairs: list[tuple[int, int]], fields: int) -> np.ndarray:
-    """The symmetric matrix with these coefficients on the orthonormal basis of pairs of rows."""
-    matrix = np.zeros((fields, fields))
-    for k in np.flatnonzero(row):
-        i, j = pairs[k]
-        matrix[i, j] = matrix[j, i] = row[k] * (1.0 if i == j else np.sqrt(0.5))
-    return matrix
-
-
-def _generators(rotations: tuple[tuple[tuple[int, ...], ...], ...], fields: int) -> list[np.ndarray]:
-    """Infinitesimal rotations, and one reflection, of each group of rows."""
-    found = []
-    for group in rotations:
-        size = len(group[0])
-        for i, j in itertools.combinations(range(size), 2):
-            matrix = np.zeros((fields, fields))
-            for rows in group:
-                matrix[rows[i], rows[j]], matrix[rows[j], rows[i]] = 1.0, -1.0
-            found.append(matrix)
-        reflection = np.eye(fields)
-        for rows in group:
-            reflection[rows[0], rows[0]] = -1.0
-        found.append(reflection)
-    return found
-
-
-def _minimal_projectors(commutant: np.ndarray) -> np.ndarray | None:
-    """Projectors that span the commutant, in the order of their first rows; None where it does not commute."""
-    weights = np.random.default_rng(2).standard_normal(len(commutant))
-    values, vectors = np.linalg.eigh(np.einsum("k,kij->ij", weights, commutant))
-    starts = np.flatnonzero(np.r_[True, np.diff(values) > 1e-7])
-    if len(starts) != len(commutant):
-        return None
-    found = []
-    for part in np.split(np.arange(len(values)), starts[1:]):
-        projector = vectors[:, part] @ vectors[:, part].T
-        projector[np.abs(projector) < 1e-12] = 0.0
-        found.append(_rounded(projector))
-    found.sort(key=lambda p: (int(np.flatnonzero(np.diag(p) > 1e-9)[0]), -float(p.sum())))
-    return np.array(found)
-
-
-def _rounded(projector: np.ndarray) -> np.ndarray:
-    """Entries of a projector that are fractions of small numbers, exactly."""
-    for denominator in (1, 2, 3, 4, 5, 6, 7, 8):
-        near = np.round(projector * denominator) / denominator
-        if np.abs(near - projector).max() < 1e-9:
-            return near + 0.0
-    return projector
-
-
-def _sparse(commutant: np.ndarray, start: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-    """An orthogonal basis of the commutant with few entries each: row echelon form, then orthogonalised."""
-    reduced = np.array(sp.Matrix(np.round(coefficients.T @ coefficients, 9)).applyfunc(sp.nsimplify).rref()[0].tolist())
-    rows = [row for row in reduced.astype(float) if np.abs(row).max() > 1e-9][: len(commutant)]
-    basis: list[np.ndarray] = []
-    for row in rows:
-        matrix = np.einsum("a,aij->ij", row, start)
-        for other in basis:
-            matrix = matrix - other * np.sum(matrix * other)
-        basis.append(matrix / np.linalg.norm(matrix))
-    return np.array(basis)
+def _key(matrix: np.ndarray) -> bytes:
+    return bytes((np.round(matrix, 8) + 0.0).tobytes())
 
 
 _GAUGE = Formula(

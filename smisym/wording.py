@@ -35,6 +35,7 @@ _ADVICE: dict[Result, tuple[tuple[tuple[str, ...], str], ...]] = {
     Result.RESIDUAL: ((("samples",), "raise --samples"),),
     Result.NISHIMORI: ((("samples",), "raise --samples; if it stays, do not trust the numbers"),),
     Result.INCONSISTENT: ((("samples",), "raise --samples, and begin with an empty folder for --state"),),
+    Result.PARTIAL: ((("stages",), "ask for these alone with --stages, and read later ones off smisym curve"),),
 }  # fmt: skip
 _WHAT_HAPPENED = {
     Result.MAX_STEPS: "stopped at the largest number of steps before converging",
@@ -45,6 +46,10 @@ _WHAT_HAPPENED = {
     Result.RESIDUAL: "put back into the equation that it solves, the value does not solve it to within its error",
     Result.NISHIMORI: "estimators that agree under the posterior of this model disagree beyond chance",
     Result.INCONSISTENT: "two ways to the same number disagree beyond their errors",
+    Result.PARTIAL: (
+        "what is learned later was not looked for: overlaps are coupled, and no symmetry tells what is learned first "
+        "from what is not"
+    ),
 }
 
 
