@@ -67,7 +67,8 @@ def story(text: str, fields: int, limit: float, out: Any) -> None:
             room = room + 1.5 * np.maximum(a.statistical_error, b.statistical_error) + 1e-9
             apart = max(apart, float((np.abs(a.value.Q - b.value.Q) / room).max()))
         codes = sorted({s.result.value for s in (found, *along, *alone)})
-        onsets = all(begins(omap, t) for t in weak)
+        # What comes after the first one is no success where the code says so.
+        onsets = all(begins(omap, t) for t in (weak if found.result.ok else weak[:1]))
         out.put({"weak": [round(t.alpha, 3) for t in weak], "apart": apart, "onset": onsets, "codes": codes})
     except smisym.SmisymError as error:
         out.put({"refused": f"{type(error).__name__}: {str(error)[:60]}"})

@@ -230,7 +230,7 @@ def check_varies(link: LinkFunction) -> None:
     finite = raw[np.isfinite(raw).all(axis=1)]
     if len(finite) and (np.ptp(finite, axis=0) <= _NOTHING * np.abs(finite).max(axis=0)).all():
         raise InputError(
-            "output",
+            "what the network shows",
             "a constant: the same at whatever fields, so that it shows nothing of the weights",
             "an output that depends on the fields",
             "let some token of the last layer attend to two tokens that differ: see its mask, and the layers before it",

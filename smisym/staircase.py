@@ -41,6 +41,8 @@ _SEARCH, _CLOSE, _LEAP = 40, 1.12, 1.25
 _FARTHEST = 100.0
 # Half-width of the bracket on the map itself, relative: a few errors of the rough one, within bounds; and its tries.
 _ERRORS, _NARROW, _WIDE, _TRIES = 2.0, 0.02, 0.08, 4
+# The most of a direction that is taken over from the rough map.
+_MOST_KNOWN = 0.99
 # Tolerance of the fixed points, relative to what is left to learn.
 _TOL, _ROUGH_TOL = 5e-4, 2e-3
 
@@ -153,14 +155,18 @@ class _Rung:
 
     # ---- fixed points ------------------------------------------------------------------------------
 
-    def _look(self, omap: OverlapMap, alpha: float, starts: Sequence[Point | None], tol: float) -> _Look:
-        """Solve at alpha, every scramble from a start or from the beginning of the stage."""
+    def _look(self, omap: OverlapMap, alpha: float, before: _Look | None, tol: float) -> _Look:
+        """Solve at alpha, every scramble from an earlier look, maybe a rough one, or from the stage as it begins."""
+        symmetry, active = omap.model.symmetry, self.stage.active
 
         def task(r: int) -> Point:
-            start = starts[r]
-            Q = self._beginning() if start is None or start.at is None else start.at.Q
-            known = None if start is None else start.known
-            return solve(omap, r, alpha, Q=Q, known=known, kicked=False, tol=tol)
+            start = None if before is None else before.points[r % len(before.points)]
+            if before is None or start is None or start.at is None:
+                return solve(omap, r, alpha, Q=self._beginning(), kicked=False, tol=tol)
+            if before.omap is omap:
+                return solve(omap, r, alpha, Q=start.at.Q, known=start.known, kicked=False, tol=tol)
+            # What another map knows perfectly this one has yet to learn.
+            return solve(omap, r, alpha, Q=within(symmetry, start.at.Q, active, _MOST_KNOWN), kicked=False, tol=tol)
 
         points: list[Point] = omap.each(task)
         on = np.ix_(self.idle, self.idle)
@@ -182,9 +188,8 @@ class _Rung:
 
     def _with_look(self, omap: OverlapMap, looks: list[_Look], alpha: float, tol: float) -> list[_Look]:
         """Looks by alpha, with one more; it starts from the one below: the path of vanishing side information rises."""
-        below = [look for look in looks if look.alpha <= alpha]
-        starts: Sequence[Point | None] = below[-1].points if below else [None] * omap.scrambles
-        return sorted([*looks, self._look(omap, alpha, starts, tol)], key=lambda look: look.alpha)
+        below = [look for look in looks if look.alpha <= alpha] or [look for look in self.looks if look.alpha <= alpha]
+        return sorted([*looks, self._look(omap, alpha, below[-1] if below else None, tol)], key=lambda look: look.alpha)
 
     # ---- search ------------------------------------------------------------------------------------
 

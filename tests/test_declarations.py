@@ -255,7 +255,7 @@ CONSTANT: dict[str, Any] = {
 
 @pytest.mark.parametrize("declared", CONSTANT.values(), ids=CONSTANT.keys())
 def test_constant_outputs_are_refused(declared: Architecture) -> None:
-    with pytest.raises(InputError, match=r"^output: .*shows nothing of the weights.*To fix: let some token"):
+    with pytest.raises(InputError, match=r"^what the network shows: .*nothing of the weights.*To fix: let some token"):
         smisym.compile(declared)
 
 
