@@ -368,6 +368,8 @@ def _record(link: LinkFunction, found: list[_Found], symmetry: Symmetry, derivat
     relabelled = _generating([f for f in found if not f.invariant], link.fields)
     turned = len(symmetry.rotations)
     gauged = [f"the gauge of {' and '.join(link.labels[rows[0]] for rows in pair)}" for pair in symmetry.gauges]
+    mixed = (np.abs(symmetry.elements - np.round(symmetry.elements)) > 1e-9).any()
+    kinds = "signed exchange(s) and reflection(s) of combinations of rows" if mixed else "signed exchange(s)"
     blocks = "block(s) of rows, each learned as a whole" if symmetry.projectors else "overlap(s), which are coupled"
     derivation.add(
         Step(
@@ -375,7 +377,7 @@ def _record(link: LinkFunction, found: list[_Found], symmetry: Symmetry, derivat
             "What the output cannot see",
             f"Flips of the fields and exchanges of heads and layers were tried on {_TRIALS} random fields; "
             "flips that passed were pushed through the recursion, assignment by assignment. The output "
-            f"is unchanged under a group of {len(symmetry.elements)} signed exchange(s)"
+            f"is unchanged under a group of {len(symmetry.elements)} {kinds}"
             + (f" and the rotations of {turned} head(s)" if turned else "")
             + (f", under the gauges of {len(symmetry.gauges)} untied head(s)" if symmetry.gauges else "")
             + (f", and only relabelled under {len(relabelled)} more" if relabelled else "")
