@@ -18,7 +18,8 @@ import numpy as np
 
 from smisym.edge import check_alpha
 from smisym.errors import InputError
-from smisym.fixed_point import KICK, Point, passed_over, solve
+from smisym.fixed_point import Point, passed_over, solve
+from smisym.kick import without_traces
 from smisym.linearised import local
 from smisym.model import Model
 from smisym.overlap_map import OverlapMap, as_map
@@ -144,10 +145,7 @@ class _Path:
         Q, at = _evaluated(point), point.at
         if at is None or not point.alpha or at.growth(at.active)[0] * alpha / point.alpha <= 1:
             return Q
-        values, vectors = np.linalg.eigh(Q)
-        if not ((values > 0) & (values < KICK)).any():
-            return Q
-        Q = self.omap.model.symmetry.project((vectors * np.where(values < KICK, 0.0, values)) @ vectors.T)
+        Q = without_traces(Q, self.omap.model.symmetry)
         return np.asarray(np.where(np.abs(Q) < _ROUNDING, 0.0, Q))
 
     def _ahead(self, alpha: float, tol: float) -> Point | None:

@@ -21,17 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from smisym.linearised import KNOWN, NEARLY, UNSTABLE, Local, local, placed, positive
+from smisym.kick import Left, leaves
+from smisym.linearised import KNOWN, NEARLY, Local, local, placed
 from smisym.overlap_map import OverlapMap
 from smisym.solution import Result
 from smisym.turning import ASKEW, Turning, askew
 
 # The same while all others vanish with it: posteriors are dear where what is left differs much.
 _THIN = 1e-10
-# First overlap along an unstable direction: the limit of vanishing side information is a start along it.
-KICK = 0.02
-# Share of a kick below which it has died out.
-_GONE = 0.02
 # Largest factor by which one step may change what is left to learn, for Newton's and for lengthened plain steps.
 _NEWTON_STEP, _LONGEST = math.log(30.0), math.log(10.0)
 # The most that a plain step is lengthened, and with it the least that Newton's step divides by.
@@ -184,7 +181,7 @@ class _Solve:
         self.stalled = self.crawled = self.resting = 0
         self.least = math.inf  # the least that was left of what is being learned
         self.turning: Turning | None = None
-        self.left: tuple[Local, np.ndarray] | None = None  # the last fixed point that a kick left, and its step
+        self.left: Left | None = None
 
     def run(self, Q: np.ndarray | None, known: np.ndarray | None, max_steps: int) -> Point:
         P = self.omap.model.fields
@@ -211,21 +208,18 @@ class _Solve:
                 continue
             step, newton = self._proposed(here)
             self._record(here, step)
-            if self.left is not None and self._came_back(here, self.left[0]):
+            if self.left is not None and self.left.came_back(here, self.omap.model.symmetry):
                 # The map of this scramble rests here, whatever the estimate of its derivative says.
-                tried = here.Q - self.left[0].Q
-                here, step = self.left
-                ended = self._end(here, known, here.in_overlap(step), _code(here))
-                ended.died = KICK * positive(tried)
-                return ended
+                return self._died(self.left, known)
             newton = newton or self._rests(here)
             if newton and self._settled(here, step):
                 here, step = self._best(here, step)
-                growth, direction = here.growth(~here.active)
-                if growth > 1 + UNSTABLE and self.kicked:
+                new = leaves(here, step, self.omap.model.symmetry) if self.kicked else None
+                if new is not None:
+                    if self.left is not None and new.again(self.left):
+                        return self._died(new, known)
                     # A fixed point that vanishing side information leaves: go on along its unstable direction.
-                    self.left = here, step
-                    Q = here.Q + KICK * positive(np.einsum("k,kij->ij", direction, here.units))
+                    self.left, Q = new, new.start + new.kick
                     self._forget()
                     continue
                 return self._end(here, known, here.in_overlap(step), _code(here))
@@ -250,11 +244,11 @@ class _Solve:
     def _forget(self) -> None:
         self.gain, self.before, self.best, self.stalled = 1.0, None, None, 0
 
-    def _came_back(self, here: Local, left: Local) -> bool:
-        """Whether what was kicked has shrunk to nothing again."""
-        new = here.active & ~left.active
-        size = np.abs(self.omap.model.symmetry.coordinates(here.Q)[new]).max(initial=0.0)
-        return bool(new.any() and size < _GONE * KICK)
+    def _died(self, left: Left, known: np.ndarray) -> Point:
+        """The fixed point that a kick left and came back to."""
+        ended = self._end(left.here, known, left.here.in_overlap(left.step), _code(left.here))
+        ended.died = left.kick
+        return ended
 
     # ---- ends ----------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from smisym.edge import check_model
 from smisym.errors import InputError
-from smisym.fixed_point import KICK, Point, solve
+from smisym.fixed_point import Point, solve
 from smisym.growth import class_rate, coupled_classes
+from smisym.kick import KICK
 from smisym.linearised import KNOWN, local
 from smisym.overlap_map import OverlapMap
 from smisym.solution import Result, mean_and_error

@@ -21,7 +21,7 @@ ORDER = [
     "charts.checking", "charts.matching", "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention",
     "charts.mixing", "charts.solving", "charts", "modes", "quadrature", "importance", "measure", "placing", "around",
     "roots", "numeric", "image", "around_image", "central_limit", "channel", "calibration", "integration", "model",
-    "effort", "hermite", "estimate", "overlap_map", "sentinel", "linearised", "turning", "fixed_point",
+    "effort", "hermite", "estimate", "overlap_map", "sentinel", "linearised", "turning", "kick", "fixed_point",
     "state_evolution", "growth", "curve", "over_outputs", "stage", "staircase", "stability", "free_entropy",
     "prediction", "samples", "alignment", "gamp", "records",
     "progress", "cost", "sweeping", "render.numbers", "render.outline",

@@ -24,7 +24,7 @@ from smisym import SMI, Architecture, Attention, Result, records, stability
 from smisym.channel import Channel
 from smisym.charts import Sheets
 from smisym.curve import _Path
-from smisym.fixed_point import Point, _Solve
+from smisym.fixed_point import Point, _Solve, solve
 from smisym.io import Store
 from smisym.measure import OnLevelSet
 from smisym.over_outputs import by_quadrature
@@ -245,6 +245,17 @@ def test_rotated_directions_are_perfect_together() -> None:
         point = [path.at(alpha, 5e-3) for alpha in (0.4, 1.3, 2.8)][-1]
         assert point.result.ok
         assert point.perfect
+
+
+@pytest.mark.parametrize("traces", [1e-12, 7e-9, 1e-6])
+def test_traces_of_what_grows_are_no_fixed_point(traces: float) -> None:
+    """So little that every residual is below the tolerance, and still unstable: it is followed as if it were nothing."""
+    omap = smisym.overlap_map(smisym.compile(SMI("z1**2", 1)), samples=1024)
+    nothing = solve(omap, 0, 1.0, tol=5e-3)
+    traced = solve(omap, 0, 1.0, Q=np.array([[traces]]), tol=5e-3)
+    assert nothing.Q[0, 0] > 0.1
+    assert traced.result.ok
+    assert traced.Q[0, 0] == pytest.approx(nothing.Q[0, 0], abs=5e-3)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
