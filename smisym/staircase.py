@@ -258,7 +258,10 @@ class _Rung:
         if not below or not above:
             middle = looks[len(looks) // 2]
             rates = looks[0].mean(members), looks[-1].mean(members)
-            return self._stage(middle, members, middle.alpha, half * middle.alpha, rates, [Result.RESIDUAL])
+            # Growth rises at least like alpha, so that a rate tells how far its crossing can be.
+            beyond = [look.alpha * look.mean(members) ** sign for look in looks for sign in (-1, 1)]
+            error = max(abs(x - middle.alpha) for x in beyond)
+            return self._stage(middle, members, middle.alpha, error, rates, [Result.RESIDUAL])
         low, high = below[-1], above[0]
         rates = low.mean(members), high.mean(members)
         if low.alpha >= high.alpha:

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
 import smisym
-from smisym import SMI, Architecture, Attention, Result, records, stability
+from smisym import SMI, Architecture, Attention, Result, records, stability, staircase
 from smisym.channel import Channel
 from smisym.charts import Sheets
 from smisym.curve import _Path
@@ -307,6 +307,19 @@ def test_the_second_threshold_of_a_rotated_form_is_not_missed() -> None:
     assert [t.kind for t in rotated.value] == ["weak", "weak"]
     assert abs(rotated.value[0].alpha - 0.50765) < 1e-4
     assert abs(rotated.value[1].alpha - 1.025) < 4 * rotated.value[1].error
+
+
+@pytest.mark.parametrize("share", [0.7, 1.5])
+def test_a_threshold_that_no_two_alphas_bracket_says_how_far_it_may_be(
+    monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """A committee of two: growth rises at least like alpha, so that a rate bounds where it is one."""
+    roots = staircase._roots
+    monkeypatch.setattr(staircase, "_roots", lambda *looks: np.full_like(roots(*looks), 2.051 * share))
+    model = smisym.compile(SMI("sign(sign(z1) + sign(z2))", 2))
+    solution = smisym.weak_recovery(smisym.overlap_map(model, samples=256))
+    assert solution.result is Result.RESIDUAL
+    assert abs(solution.value[-1].alpha - 2.051) < solution.value[-1].error
 
 
 def test_coupled_overlaps_of_which_some_are_learned_are_told() -> None:
