@@ -249,7 +249,7 @@ def test_rotated_directions_are_perfect_together() -> None:
 
 @pytest.mark.parametrize("traces", [1e-12, 7e-9, 1e-6])
 def test_traces_of_what_grows_are_no_fixed_point(traces: float) -> None:
-    """So little that every residual is below the tolerance, and still unstable: it is followed as if it were nothing."""
+    """So little that every residual is below the tolerance, and still unstable: followed as if it were nothing."""
     omap = smisym.overlap_map(smisym.compile(SMI("z1**2", 1)), samples=1024)
     nothing = solve(omap, 0, 1.0, tol=5e-3)
     traced = solve(omap, 0, 1.0, Q=np.array([[traces]]), tol=5e-3)
