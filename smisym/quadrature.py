@@ -6,6 +6,8 @@ What an integrand is: :mod:`smisym.modes`.  Nothing here knows where x, r or the
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -84,6 +86,8 @@ _RESOLVED = 2.5
 _BLURRED = 10.0
 # How far from the mean, in standard deviations, mass may lie that an unresolved cell holds.
 _DISTANCE = 5.0
+# Error of a lattice over what its sublattices miss, where sheets end: it falls like a power of the step, down to 1/2.
+_AT_EDGES = 3.0
 # Integrand evaluations that one posterior may cost unless told otherwise, by dimension.
 _BUDGET = {1: 10**5, 2: 8 * 10**6, 3: 10**6, 4: 10**6}
 
@@ -105,6 +109,8 @@ class _Sums:
 
     bound: np.ndarray  # (C,) upper bound of log f in the cell
     resolved: np.ndarray  # (C,)
+    peak: np.ndarray  # (C, branches) largest log f of each branch, -inf where it has no field in the cell
+    cut: np.ndarray  # (C,) whether a branch that matters has fields at some nodes of the cell and none at others
     owner: np.ndarray  # (O,) increasing, not strictly
     top: np.ndarray  # (O,)
     first: np.ndarray  # (O, 1+D) sums of 1, zeta
@@ -163,6 +169,8 @@ class _LatticeState:
         self.error = np.full(S, np.inf)
         self.nodes = np.zeros(S)
         self.converged = np.zeros(S, dtype=bool)
+        # What the sublattices of the level before missed.
+        self.missed = np.full(S, np.inf)
         # Known maxima of narrow posteriors: the cells that hold them are never dropped.
         self.narrow = np.zeros(S, dtype=bool)
         self.modes = np.full((S, starts(d) * integrand.branches, d), np.nan)
@@ -237,7 +245,7 @@ class _LatticeState:
             for i in range(0, len(cells.owner), per_chunk)
         ]
         second = np.concatenate([p.second for p in parts if p.second is not None]) if self.cov is not None else None
-        names = ("bound", "resolved", "owner", "top", "first", "alias")
+        names = ("bound", "resolved", "peak", "cut", "owner", "top", "first", "alias")
         joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
         return _Sums(**joined, second=second)
 
@@ -248,7 +256,9 @@ class _LatticeState:
         x = centre[:, None, :] + self.offsets[:, :, None] * h
         r, log_weight, along = self.integrand.evaluate(owner, x)
         logf = log_density(x, r, log_weight)
-        top = logf.max(axis=(0, 1))
+        own = logf.max(axis=1)  # (branches, C)
+        top = own.max(axis=0)
+        cut = (~np.isfinite(logf.min(axis=1)) & (own > self.best[owner] - self.depth - 3.0)).any(axis=0)
         bound, resolved = self._bounds(centre, h, r, log_weight)
         heavy = np.flatnonzero(top > self.best[owner] - self.depth - 3.0)
         if len(heavy) > 0.8 * len(top):
@@ -266,7 +276,7 @@ class _LatticeState:
         scale = np.exp(np.where(np.isfinite(top[heavy]), top[heavy], -np.inf) - reference[heavy])
         sums = self._sum(centre, h, r, w, along)
         first, alias, *second = [add_runs(a, scale, owner[heavy], owner[runs]) for a in sums if a is not None]
-        return _Sums(bound, resolved, owner[runs], peak, first, alias, second[0] if second else None)
+        return _Sums(bound, resolved, own.T, cut, owner[runs], peak, first, alias, second[0] if second else None)
 
     def _bounds(
         self, centre: np.ndarray, h: np.ndarray, r: np.ndarray, log_weight: np.ndarray
@@ -358,6 +368,31 @@ class _LatticeState:
 
     # ---- decide --------------------------------------------------------------------------------
 
+    def _edges(self, cells: _Cells, keep: np.ndarray, sums: _Sums) -> np.ndarray:
+        """Which posteriors (S,) have sheets that end where there is mass; marks the cells to keep on both sides.
+
+        Between the last node that is on a sheet and the next one, which may lie in the next cell, there may be fields.
+        """
+        edged = np.zeros(self.integrand.samples, dtype=bool)
+        edged[cells.owner[keep & sums.cut]] = True
+        there = np.isfinite(sums.peak)
+        if not there.all():
+            heavy = there & (sums.peak > (self.best[cells.owner] - self.depth - 3.0)[:, None])
+            dead = np.flatnonzero(~there.all(axis=1))
+            for i, j in _neighbours(cells, dead):
+                ends = (~there[i] & heavy[j]).any(axis=1)
+                keep[i[ends]] = True
+                edged[cells.owner[i[ends]]] = True
+        return edged
+
+    def _error(self, who: np.ndarray, gap: np.ndarray, edged: np.ndarray) -> np.ndarray:
+        """Error of each posterior from what its sublattices miss, gap (len(who), A)."""
+        missed = gap.sum(axis=1)
+        # Where an edge falls between nodes is chance: the worse of two levels.
+        rough = _AT_EDGES * np.maximum(missed, np.sqrt(0.5) * self.missed[who])
+        self.missed[who] = missed
+        return np.where(edged[who], rough, sublattice_error(gap, self.integrand.dim))
+
     def digest(self, active: np.ndarray, cells: _Cells, sums: _Sums) -> tuple[np.ndarray, np.ndarray]:
         """Add up the cells of each posterior; returns cells worth refining and which of ``active`` are done."""
         S, d = self.integrand.samples, self.integrand.dim
@@ -377,7 +412,8 @@ class _LatticeState:
             mean = first[:, 1:] / first[:, :1]
             alias /= first[:, :1, None]
             gap = np.linalg.norm(alias[:, :, 1:] - alias[:, :, :1] * mean[:, None], axis=2) + np.abs(alias[:, :, 0])
-        error = sublattice_error(gap, d) + 10 * np.exp(-self.depth)
+        keep = sums.bound > self.best[cells.owner] - self.depth
+        error = self._error(who, gap, self._edges(cells, keep, sums)) + 10 * np.exp(-self.depth)
         error = np.where(np.isfinite(error), error, np.inf)
         self.mean[who] = mean
         with np.errstate(divide="ignore"):
@@ -386,7 +422,6 @@ class _LatticeState:
             second = np.add.reduceat(sums.second * scale[:, None, None], runs)
             second /= first[:, 0, None, None]
             self.cov[who] = second - mean[:, :, None] * mean[:, None, :]
-        keep = sums.bound > self.best[cells.owner] - self.depth
         watched = np.flatnonzero(self.narrow[cells.owner] & ~keep)
         keep[watched] = self._holds_mode(cells.owner[watched], cells.corner[watched])
         blurred = np.flatnonzero(keep & ~sums.resolved)
@@ -405,6 +440,25 @@ class _LatticeState:
         finished = np.zeros(S, dtype=bool)
         finished[who] = stop
         return keep, finished[active]
+
+
+def _neighbours(cells: _Cells, chosen: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs (chosen cell, another of the same posterior that touches it), direction by direction."""
+    d = cells.corner.shape[1]
+    low = cells.corner.min(axis=0) - 1
+    sides = [*(int(n) for n in cells.corner.max(axis=0) - low + 2)]
+    strides = np.array([math.prod(sides[i + 1 :]) for i in range(d)])
+    own = math.prod(sides)
+    if own * (int(cells.owner.max()) + 1) >= 2**62:
+        raise OverflowError("the lattice has too many cells to be numbered")
+    key = cells.owner * own + (cells.corner - low) @ strides
+    order = np.argsort(key)
+    for direction in itertools.product((-1, 0, 1), repeat=d):
+        if any(direction):
+            wanted = key[chosen] + int(np.dot(direction, strides))
+            at = np.minimum(np.searchsorted(key, wanted, sorter=order), len(key) - 1)
+            met = key[order[at]] == wanted
+            yield chosen[met], order[at[met]]
 
 
 @cache

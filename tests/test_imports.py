@@ -19,7 +19,8 @@ ORDER = [
     "charts.base",
     "charts.coverage",
     "charts.checking", "charts.matching", "charts.rank_one", "charts.catalogue", "charts.scores", "charts.attention",
-    "charts.mixing", "charts.solving", "charts", "modes", "quadrature", "importance", "measure", "placing", "around",
+    "charts.mixing", "charts.eliminating", "charts.solving", "charts", "modes", "quadrature", "importance", "measure",
+    "placing", "around",
     "roots", "numeric", "image", "around_image", "central_limit", "channel", "calibration", "integration", "model",
     "effort", "hermite", "estimate", "overlap_map", "sentinel", "linearised", "turning", "kick", "fixed_point",
     "state_evolution", "growth", "curve", "over_outputs", "stage", "staircase", "stability", "free_entropy",
@@ -32,7 +33,8 @@ ORDER = [
 SYMBOLIC = {
     "symbols", "expressions", "expression_text", "architecture", "smi", "derivation", "program", "core", "unroll",
     "statistic", "large_depth", "network", "link", "symmetry", "charts.base", "charts.matching", "charts.rank_one",
-    "charts.scores", "charts.attention", "charts.mixing", "charts.solving", "charts", "integration", "model",
+    "charts.scores", "charts.attention", "charts.mixing", "charts.eliminating", "charts.solving", "charts",
+    "integration", "model",
     "render.mathml", "render.outline", "render.markdown", "render.latex", "render.html",
 }  # fmt: skip
 

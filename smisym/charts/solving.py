@@ -4,12 +4,16 @@ Signs and absolute values of fields cut the fields into orthants.  On each the l
 constants there select it or not, and the others are solved for as many fields, with every solution a branch and the
 Jacobian symbolic.  Fields that are left are coordinates: on a half-line where their sign is fixed, on a logarithmic
 scale where a solution has a pole at zero.
+
+Where the level set turns parallel to a field the solution for that field has a fold, where its weight is infinite.
+Other fields are solved for as well then, and the sheets share the level set in proportion to powers of their
+Jacobians, which leaves every weight bounded.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +22,7 @@ import sympy as sp
 
 from smisym import symbols
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
+from smisym.charts.eliminating import MODULES, determinant, pole, solved_by, ways
 from smisym.derivation import Formula, Step
 from smisym.link import LinkFunction, Observation
 from smisym.program import Activation, Elementwise, reference
@@ -30,28 +35,13 @@ _TRIALS = 32
 # How far a solution may miss the output it was solved from (relative), and random points at which it is seen whether
 # any does: inverse functions such as tan have more arguments than the function that they invert has values.
 _MISS, _PROBES = 1e-4, 4096
+# Power of the Jacobians by which sheets share: at a fold, a square root, weights then vanish like its cube.
+_POWER = 4
 # Fields under a masked softmax that are solved for symbolically: beyond, the solver takes minutes.
 _SOLVABLE = 6
 SOURCE = "solved by sympy; checked at random fields when compiled"
 
 Fields = tuple[sp.Symbol, ...]
-
-
-class OddRoot(sp.Function):
-    """The real root of an odd degree; args (number, degree)."""
-
-    is_real = True
-
-    def _latex(self, printer: Any) -> str:
-        return rf"\sqrt[{self.args[1]}]{{{printer._print(self.args[0])}}}"
-
-
-# What lambdified solutions may call.
-_MODULES: list[Any] = [
-    {"OddRoot": lambda x, degree: np.sign(x) * np.abs(x) ** (1.0 / degree)},
-    "scipy",
-    "numpy",
-]
 
 
 @dataclass(frozen=True)
@@ -61,7 +51,7 @@ class _Sheet:
     signs: of the fields whose sign is fixed.  free: fields that are coordinates.  solved: the others in terms of
     these and
     of the outputs.  constants: outputs that are constant here, with their values.  weight: log of the Jacobian.
-    poles: free fields on a logarithmic scale.
+    poles: free fields on a logarithmic scale.  shared: whether other sheets hold the same fields.
     """
 
     signs: dict[sp.Symbol, int]
@@ -71,6 +61,7 @@ class _Sheet:
     weight: sp.Expr
     poles: frozenset[sp.Symbol]
     shown: dict[int, sp.Expr]
+    shared: bool
 
 
 def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
@@ -209,118 +200,22 @@ def _solve_piece(here: list[sp.Expr], fields: Fields, outputs: Fields, signs: di
         return Refusal("signs remain that are not signs of fields")
     constants = {k: e for k, e in enumerate(here) if not e.free_symbols & set(fields)}
     equations = [(e, outputs[k]) for k, e in enumerate(here) if k not in constants]
-    solutions = next(_eliminations(equations, fields), None)
-    if solutions is None:
+    found = ways(equations, fields, signs)
+    if not found:
         return Refusal(f"sympy solved none of {', '.join(str(e) for e, _ in equations)} for a field")
     sheets = []
-    for solved, jacobian in solutions:
+    for solved, jacobian in itertools.chain(*found):
         free = tuple(f for f in fields if f not in solved)
         if len(free) > _COORDINATES:
             return Refusal(f"{len(free)} fields would be left as coordinates")
         weight = -sp.log(sp.Abs(jacobian))
-        poles = frozenset(f for f in free if any(_pole(e, f) for e in [*solved.values(), 1 / jacobian]))
+        if len(found) > 1:
+            every = [determinant(equations, solved_by(way)).subs(solved) for way in found]
+            weight = (1 - _POWER) * weight - sp.log(sp.Add(*(d**_POWER for d in every)))
+        poles = frozenset(f for f in free if any(pole(e, f) for e in [*solved.values(), 1 / jacobian]))
         shown = {k: e for k, e in enumerate(here) if k not in constants}
-        sheets.append(_Sheet(signs, free, solved, constants, weight, poles, shown))
+        sheets.append(_Sheet(signs, free, solved, constants, weight, poles, shown, len(found) > 1))
     return sheets
-
-
-def _pole(expression: sp.Expr, field: sp.Symbol) -> bool:
-    """Whether the expression, or what a root in it is taken of, is divided by the field."""
-    below = sp.denom(sp.together(expression))
-    divided = field in below.free_symbols and below.subs(field, 0) == 0
-    return bool(divided) or any(_pole(root.args[0], field) for root in expression.atoms(OddRoot))
-
-
-def _eliminations(
-    equations: list[tuple[sp.Expr, sp.Symbol]], fields: Fields
-) -> Iterator[list[tuple[dict[sp.Symbol, sp.Expr], sp.Expr]]]:
-    """Ways to solve all equations one after the other: lists of (solved fields, determinant of the Jacobian)."""
-    if not equations:
-        yield [({}, sp.Integer(1))]
-        return
-    options = []
-    for number, (e, y) in enumerate(equations):
-        for field in fields:
-            if field in e.free_symbols:
-                solutions = _solve_one(e, y, field)
-                if solutions:
-                    # Few branches first, then no division by fields, then the simplest solution.
-                    divided = sum(_pole(s, f) for s in solutions for f in fields)
-                    cost = (len(solutions), divided, sum(map(sp.count_ops, solutions)), number)
-                    options.append((cost, number, field, solutions))
-    options.sort(key=lambda o: o[0])
-    for _, number, field, solutions in options[:6]:
-        e, _ = equations[number]
-        rest = [pair for k, pair in enumerate(equations) if k != number]
-        total: list[tuple[dict[sp.Symbol, sp.Expr], sp.Expr]] = []
-        for solution in solutions:
-            inner = next(_eliminations([(r.subs(field, solution), z) for r, z in rest], fields), None)
-            if inner is None:
-                break
-            slope = sp.diff(e, field)
-            for solved, determinant in inner:
-                own = sp.simplify(solution.subs(solved))
-                everything = {**solved, field: own}
-                total.append((everything, sp.simplify(slope.subs(everything)) * determinant))
-        else:
-            yield total
-
-
-def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list[sp.Expr]:
-    """All solutions for one field, or nothing where sympy finds none that is explicit."""
-    if expression.is_polynomial(field) and sp.degree(expression, field) > 2:
-        power = sp.Poly(expression, field)
-        # Only pure powers: general cubics have three complex-looking roots.
-        degree = power.degree()
-        if any(m not in (0, degree) for (m,) in power.monoms()):
-            return []
-        if degree % 2:
-            # The real root: sympy's is the principal one, complex where the argument is negative.
-            return [OddRoot(sp.together((output - power.coeff_monomial(1)) / power.LC()), degree)]
-    generators = _generators(expression, field)
-    if len(generators) > 1:
-        # z + tanh(z) = y and the like: sympy has no inverse, and takes minutes to say so.
-        return []
-    try:
-        solutions = _through_exponential(expression, output, field, *generators)
-        if solutions is None:
-            solutions = sp.solve(expression - output, field)
-    except (NotImplementedError, ValueError, TypeError):
-        return []
-    return [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
-
-
-def _through_exponential(
-    expression: sp.Expr, output: sp.Symbol, field: sp.Symbol, generator: sp.Expr | None = None
-) -> list[sp.Expr] | None:
-    """Solutions of what depends on a field through one exponential of a linear function; None where it does not.
-
-    To sympy exp(100 z) = y is a polynomial of degree 100 in exp(z), with as many roots, of which one is real.
-    """
-    if not isinstance(generator, sp.exp):
-        return None
-    inner = generator.args[0]
-    slope = sp.diff(inner, field)
-    if slope.has(field) or slope == 0:
-        return None
-    value = sp.Dummy("value", positive=True)
-    outer = expression.xreplace({generator: value})
-    if outer.has(field):
-        return None
-    return [(sp.log(v) - inner.subs(field, 0)) / slope for v in sp.solve(outer - output, value)]
-
-
-def _generators(expression: sp.Expr, field: sp.Symbol) -> set[sp.Expr]:
-    """What the numerator of an expression is a polynomial in, of those that depend on the field."""
-    numerator = sp.fraction(sp.together(expression))[0]
-    inner = {
-        e
-        for e in numerator.atoms(sp.Function, sp.Pow)
-        if e.has(field) and not (isinstance(e, sp.Pow) and e.exp.is_Integer and e.exp.is_positive)
-    }
-    outer = {e for e in inner if not any(e != other and other.has(e) for other in inner)}
-    rest = numerator.xreplace({e: sp.Dummy() for e in outer})
-    return outer | ({field} if rest.has(field) else set())
 
 
 def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> LevelSet:
@@ -351,6 +246,7 @@ def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, s
         steps=_steps(sheets, outputs),
         latents=(FLAT,) * count,
         density=not discrete,
+        shared=any(sheet.shared for sheet in sheets),
         pieces=len({len(sheet.solved) for sheet in sheets}) > 1,
     )
 
@@ -359,7 +255,7 @@ def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays
     """Numpy code of one sheet: every field, and the log-weight."""
     arguments = [*sheet.free, *outputs]
     values = [sheet.solved.get(f, f) for f in fields]
-    numeric = sp.lambdify(arguments, [*values, sheet.weight], modules=_MODULES, cse=True)
+    numeric = sp.lambdify(arguments, [*values, sheet.weight], modules=MODULES, cse=True)
     fixed = [(i, sheet.signs[f]) for i, f in enumerate(fields) if f in sheet.signs and f in sheet.solved]
     constants = {k: float(value) for k, value in sheet.constants.items()}
     misses = _misses(sheet, fields)
@@ -398,7 +294,7 @@ Misses = Callable[[Arrays, Arrays], np.ndarray]
 
 def _misses(sheet: _Sheet, fields: Fields) -> Misses:
     """Where fields do not give the outputs that they were solved from."""
-    back = sp.lambdify(fields, list(sheet.shown.values()), modules=_MODULES, cse=True)
+    back = sp.lambdify(fields, list(sheet.shown.values()), modules=MODULES, cse=True)
 
     def misses(values: Arrays, u: Arrays) -> np.ndarray:
         with np.errstate(all="ignore"):
@@ -414,7 +310,7 @@ def _misses(sheet: _Sheet, fields: Fields) -> Misses:
 def _has_strangers(sheet: _Sheet, fields: Fields, outputs: Fields, numeric: Any, misses: Misses) -> bool:
     """Whether some solutions are none: at outputs of random fields and random coordinates."""
     rng = np.random.default_rng(1)
-    forward = sp.lambdify(fields, list(sheet.shown.values()), modules=_MODULES, cse=True)
+    forward = sp.lambdify(fields, list(sheet.shown.values()), modules=MODULES, cse=True)
     sign = np.array([[sheet.signs.get(f, 0)] for f in fields])
     truth, other = rng.standard_normal((2, len(fields), _PROBES))
     truth, other = (np.where(sign == 0, z, sign * np.abs(z)) for z in (truth, other))
@@ -464,7 +360,7 @@ def _uncovered(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, 
     flat = Z.reshape(_TRIALS, -1)
     hit = np.zeros(_TRIALS, dtype=bool)
     for sheet in sheets:
-        numeric = sp.lambdify([*sheet.free, *outputs], [sheet.solved.get(f, f) for f in fields], _MODULES)
+        numeric = sp.lambdify([*sheet.free, *outputs], [sheet.solved.get(f, f) for f in fields], MODULES)
         here = [flat[:, i] for i, f in enumerate(fields) if f in sheet.free]
         with np.errstate(all="ignore"):
             again = np.stack([np.broadcast_to(v, (_TRIALS,)) for v in numeric(*here, *y.T)], axis=1)
@@ -479,6 +375,12 @@ def _uncovered(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, 
     return ""
 
 
+_SHARED = (
+    " Where the level set turns parallel to a field, the solution for it has a fold; others are solved for as well, "
+    f"and each point counts on every sheet that holds it, in proportion to the {_POWER}th power of the Jacobian there."
+)
+
+
 def _steps(sheets: list[_Sheet], outputs: Fields) -> tuple[Step, ...]:
     shown = []
     for sheet in sheets[:4]:
@@ -490,6 +392,7 @@ def _steps(sheets: list[_Sheet], outputs: Fields) -> tuple[Step, ...]:
         f"Signs of fields cut them into orthants; the link was solved on each, {len(sheets)} sheet(s) in all"
         + (f", for {', '.join(solved)}" if solved else "; it is constant on each")
         + f". {max(len(s.free) for s in sheets)} field(s) are left as coordinates."
+        + (_SHARED if any(sheet.shared for sheet in sheets) else "")
     )
     check = ("every one of random fields lies on one of the sheets", f"{_TRIALS} random fields, found again to 1e-6")
     return (Step("chart", "Solving for the fields", text, tuple(shown), (check,), source=SOURCE),)

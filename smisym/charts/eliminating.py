@@ -1,0 +1,193 @@
+"""Equations solved for some of the fields, one after the other; folds of the solutions, and ways to hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+# At most so many choices of fields to solve for together.  Random fields, the share of them nearest to a fold, how
+# small determinants are there beside the median, and how freely outputs vary along it (singular values, relative).
+_WAYS, _PROBES, _NEAREST, _NEAR_FOLD, _VARIES = 4, 65536, 1 / 256, 0.1, 0.05
+
+Fields = tuple[sp.Symbol, ...]
+
+
+class OddRoot(sp.Function):
+    """The real root of an odd degree; args (number, degree)."""
+
+    is_real = True
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\sqrt[{self.args[1]}]{{{printer._print(self.args[0])}}}"
+
+
+# What lambdified solutions may call.
+MODULES: list[Any] = [
+    {"OddRoot": lambda x, degree: np.sign(x) * np.abs(x) ** (1.0 / degree)},
+    "scipy",
+    "numpy",
+]
+
+
+Way = list[tuple[dict[sp.Symbol, sp.Expr], sp.Expr]]
+"""All solutions for some of the fields, and the determinants of their Jacobians."""
+
+
+def ways(equations: list[tuple[sp.Expr, sp.Symbol]], fields: Fields, signs: dict[sp.Symbol, int]) -> list[Way]:
+    """The simplest way to solve the equations without folds; where all have some, those that together have none."""
+    found: dict[frozenset[sp.Symbol], Way] = {}
+    for way in _eliminations(equations, fields):
+        if not way:
+            continue
+        solved = solved_by(way)
+        if len(equations) in (0, len(fields)) or not _folds(equations, solved, fields, signs):
+            return [way]
+        if all(frozenset(other) == solved for other, _ in way):
+            found.setdefault(solved, way)
+    return list(found.values())[:_WAYS]
+
+
+def solved_by(way: Way) -> frozenset[sp.Symbol]:
+    return frozenset(way[0][0])
+
+
+def determinant(equations: list[tuple[sp.Expr, sp.Symbol]], solved: frozenset[sp.Symbol]) -> sp.Expr:
+    """Of the Jacobian by some fields, in terms of all."""
+    by = sorted(solved, key=str)
+    return sp.Matrix([[sp.diff(e, f) for f in by] for e, _ in equations]).det()
+
+
+def _folds(
+    equations: list[tuple[sp.Expr, sp.Symbol]],
+    solved: frozenset[sp.Symbol],
+    fields: Fields,
+    signs: dict[sp.Symbol, int],
+) -> bool:
+    """Whether level sets turn parallel to the solved fields: the determinant by them vanishes at many outputs.
+
+    Outputs vary freely along the surface where it vanishes then.  Where they do not (that of z1 z2 by z2 vanishes at
+    y = 0 alone) no other level set is concerned.
+    """
+    own = determinant(equations, solved)
+    slopes = [sp.diff(e, f) for e, _ in equations for f in fields]
+    code = sp.lambdify(fields, [own, *(sp.diff(own, f) for f in fields), *slopes], modules=MODULES, cse=True)
+    Z = np.random.default_rng(2).standard_normal((len(fields), _PROBES))
+    Z = np.array([z if f not in signs else signs[f] * np.abs(z) for f, z in zip(fields, Z, strict=True)])
+    with np.errstate(all="ignore"):
+        values = np.array([np.broadcast_to(v, Z.shape[1:]) for v in code(*Z)], dtype=float)
+    values = values[:, np.isfinite(values).all(axis=0)]
+    size, normal = np.abs(values[0]), values[1 : 1 + len(fields)].T
+    J = np.moveaxis(values[1 + len(fields) :].reshape(len(equations), len(fields), -1), 2, 0)
+    spread = np.linalg.svd(J, compute_uv=False)
+    with np.errstate(all="ignore"):
+        share = size / spread.prod(axis=1)
+        normal /= np.linalg.norm(normal, axis=1, keepdims=True)
+    nearest = np.argsort(share)[: int(_NEAREST * len(share))]
+    # Both: it may be small beside the other minors where these are large, and small with them where all vanish.
+    if any(np.median(x[nearest]) > _NEAR_FOLD * np.median(x) for x in (share, size)):
+        return False
+    along = J[nearest] - np.einsum("nki,ni,nj->nkj", J[nearest], normal[nearest], normal[nearest])
+    least = np.linalg.svd(np.nan_to_num(along), compute_uv=False)[:, len(equations) - 1]
+    return bool(np.median(least / spread[nearest, 0]) > _VARIES)
+
+
+def pole(expression: sp.Expr, field: sp.Symbol) -> bool:
+    """Whether the expression, or what a root in it is taken of, is divided by the field."""
+    below = sp.denom(sp.together(expression))
+    divided = field in below.free_symbols and below.subs(field, 0) == 0
+    return bool(divided) or any(pole(root.args[0], field) for root in expression.atoms(OddRoot))
+
+
+def _eliminations(
+    equations: list[tuple[sp.Expr, sp.Symbol]], fields: Fields
+) -> Iterator[list[tuple[dict[sp.Symbol, sp.Expr], sp.Expr]]]:
+    """Ways to solve all equations one after the other: lists of (solved fields, determinant of the Jacobian)."""
+    if not equations:
+        yield [({}, sp.Integer(1))]
+        return
+    options = []
+    for number, (e, y) in enumerate(equations):
+        for field in fields:
+            if field in e.free_symbols:
+                solutions = _solve_one(e, y, field)
+                if solutions:
+                    # Few branches first, then no division by fields, then the simplest solution.
+                    divided = sum(pole(s, f) for s in solutions for f in fields)
+                    cost = (len(solutions), divided, sum(map(sp.count_ops, solutions)), number)
+                    options.append((cost, number, field, solutions))
+    options.sort(key=lambda o: o[0])
+    for _, number, field, solutions in options[:6]:
+        e, _ = equations[number]
+        rest = [pair for k, pair in enumerate(equations) if k != number]
+        total: list[tuple[dict[sp.Symbol, sp.Expr], sp.Expr]] = []
+        for solution in solutions:
+            inner = next(_eliminations([(r.subs(field, solution), z) for r, z in rest], fields), None)
+            if inner is None:
+                break
+            slope = sp.diff(e, field)
+            for solved, determinant in inner:
+                own = sp.simplify(solution.subs(solved))
+                everything = {**solved, field: own}
+                total.append((everything, sp.simplify(slope.subs(everything)) * determinant))
+        else:
+            yield total
+
+
+def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list[sp.Expr]:
+    """All solutions for one field, or nothing where sympy finds none that is explicit."""
+    if expression.is_polynomial(field) and sp.degree(expression, field) > 2:
+        power = sp.Poly(expression, field)
+        # Only pure powers: general cubics have three complex-looking roots.
+        degree = power.degree()
+        if any(m not in (0, degree) for (m,) in power.monoms()):
+            return []
+        if degree % 2:
+            # The real root: sympy's is the principal one, complex where the argument is negative.
+            return [OddRoot(sp.together((output - power.coeff_monomial(1)) / power.LC()), degree)]
+    generators = _generators(expression, field)
+    if len(generators) > 1:
+        # z + tanh(z) = y and the like: sympy has no inverse, and takes minutes to say so.
+        return []
+    try:
+        solutions = _through_exponential(expression, output, field, *generators)
+        if solutions is None:
+            solutions = sp.solve(expression - output, field)
+    except (NotImplementedError, ValueError, TypeError):
+        return []
+    return [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
+
+
+def _through_exponential(
+    expression: sp.Expr, output: sp.Symbol, field: sp.Symbol, generator: sp.Expr | None = None
+) -> list[sp.Expr] | None:
+    """Solutions of what depends on a field through one exponential of a linear function; None where it does not.
+
+    To sympy exp(100 z) = y is a polynomial of degree 100 in exp(z), with as many roots, of which one is real.
+    """
+    if not isinstance(generator, sp.exp):
+        return None
+    inner = generator.args[0]
+    slope = sp.diff(inner, field)
+    if slope.has(field) or slope == 0:
+        return None
+    value = sp.Dummy("value", positive=True)
+    outer = expression.xreplace({generator: value})
+    if outer.has(field):
+        return None
+    return [(sp.log(v) - inner.subs(field, 0)) / slope for v in sp.solve(outer - output, value)]
+
+
+def _generators(expression: sp.Expr, field: sp.Symbol) -> set[sp.Expr]:
+    """What the numerator of an expression is a polynomial in, of those that depend on the field."""
+    numerator = sp.fraction(sp.together(expression))[0]
+    inner = {
+        e
+        for e in numerator.atoms(sp.Function, sp.Pow)
+        if e.has(field) and not (isinstance(e, sp.Pow) and e.exp.is_Integer and e.exp.is_positive)
+    }
+    outer = {e for e in inner if not any(e != other and other.has(e) for other in inner)}
+    rest = numerator.xreplace({e: sp.Dummy() for e in outer})
+    return outer | ({field} if rest.has(field) else set())
