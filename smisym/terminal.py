@@ -32,7 +32,8 @@ def print_thresholds(document: Record) -> None:
             threshold["kind"],
             ", ".join(threshold["names"] if shared and threshold["names"] else map(str, threshold["layers"])),
             _alpha(threshold),
-            _diagonal(threshold["Q"]),
+            # Where Q = I is never reached there is nothing just below.
+            "-" if threshold["kind"].startswith("perfect") and threshold["alpha"] is None else _diagonal(threshold["Q"]),
         ]
         for threshold in thresholds
     ]
