@@ -53,8 +53,8 @@ _MESSAGES = {
         "the statistical error exceeds the one asked for, or the noise biases the value by as much: raise samples"
     ),
     Result.RESIDUAL: (
-        "put back into the equation that it solves, the value does not solve it to within its error: raise samples, and "
-        "of a fixed point lower tol"
+        "put back into the equation that it solves, the value does not solve it to within its error: raise samples, "
+        "and of a fixed point lower tol"
     ),
     Result.NISHIMORI: (
         "estimators that agree under the posterior of this model disagree beyond chance: a chart lacks a sheet, a "

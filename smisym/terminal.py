@@ -32,13 +32,18 @@ def print_thresholds(document: Record) -> None:
             threshold["kind"],
             ", ".join(threshold["names"] if shared and threshold["names"] else map(str, threshold["layers"])),
             _alpha(threshold),
-            # Where Q = I is never reached there is nothing just below.
-            "-" if threshold["kind"].startswith("perfect") and threshold["alpha"] is None else _diagonal(threshold["Q"]),
+            _below(threshold),
         ]
         for threshold in thresholds
     ]
     head = ["threshold", "fields" if shared else "layers", "alpha", "overlaps just below"]
     _print(head, lines, folded=[head[1], head[3]])
+
+
+def _below(threshold: Record) -> str:
+    """Overlaps just below it; where Q = I is never reached there is no such place."""
+    never = threshold["kind"].startswith("perfect") and threshold["alpha"] is None
+    return "-" if never else _diagonal(threshold["Q"])
 
 
 def _alpha(threshold: Record) -> str:
