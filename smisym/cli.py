@@ -304,7 +304,8 @@ def thresholds(
     omap = task.overlap_map(workers)
     _announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS)
     with progress_bar("thresholds", 2 if stages is None else 1) as step, watching(omap, step):
-        record = records.thresholds(omap, stages=stages, quadrature=quadrature, store=task.store, progress=step)
+        told = step if stages is not None else terminal.saying_found(step)
+        record = records.thresholds(omap, stages=stages, quadrature=quadrature, store=task.store, progress=told)
     task.finish(record, [record["result"]], terminal.print_thresholds)
 
 

@@ -40,6 +40,20 @@ def print_thresholds(document: Record) -> None:
     _print(head, lines, folded=[head[1], head[3]])
 
 
+def saying_found(step: Callable[[Record], object]) -> Callable[[Record], object]:
+    """Calls ``step``, and says on stderr which thresholds are known before the long part that follows the first."""
+    parts: list[Record] = []
+
+    def told(part: Record) -> None:
+        step(part)
+        parts.append(part)
+        if len(parts) == 1:
+            found = [f"{t['kind']} {', '.join(t['names'])} at {_alpha(t)}" for t in part["thresholds"]]
+            sys.stderr.write(f"smisym: {'; '.join(found) or 'no threshold'}; next, where Q = I is reached\n")
+
+    return told
+
+
 def _below(threshold: Record) -> str:
     """Overlaps just below it; where Q = I is never reached there is no such place."""
     never = threshold["kind"].startswith("perfect") and threshold["alpha"] is None

@@ -268,6 +268,8 @@ MODELS = (
     Family("no-inverse", SMI("z1 + tanh(z1*z2) + z2**2", 2), 2, 1, 40),
     # Solved by a tangent, which has values where the arc tangent has none.
     Family("bounded", SMI("atan(z1 + 2*z2)*z2**2", 2), 2, 1, 400, 0.0),
+    # A level set that closes upon itself: solutions for either field have folds.
+    Family("ellipse", SMI("2*z1**2 + z2**2", 2), 2, 1, 400, 0.6157),
     Family("curved-cell", SMI("sign(z1 + z2**2)", 2), 2, 2, 60),
 )
 

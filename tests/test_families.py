@@ -248,8 +248,8 @@ ELSEWHERE = ("triple-product", "staircase")
 KNOWN = [f for f in EVERY if f.threshold is not None and f.name not in ELSEWHERE]
 # Samples of six outputs' coordinates in three free dimensions, which a lattice takes 0.1 s for.
 SLOW = {"heads-3-untied": 512}
-# One whose error bar would be above the bound with the samples of the others.
-NOISIER = {"tied-r3-T2": 8192}
+# Those whose error bars would be above the bound with the samples of the others.
+NOISIER = {"tied-r3-T2": 8192, "ellipse": 8192}
 
 
 @pytest.mark.parametrize(
