@@ -6,6 +6,7 @@ Faults are planted, and seconds are shared, in the process of the test: no other
 
 import math
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 from smisym import processes  # noqa: E402
 
 processes.WORTH = math.inf
+
+# A shell that starts something in the background has it ignore Ctrl-C, and so do the programs that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LINES = (Path(__file__).parent / "slow.txt").read_text().splitlines()
 SLOW = {line for line in LINES if line and not line.startswith("#")}
