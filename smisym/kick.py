@@ -38,8 +38,8 @@ class Left:
         return bool(new.any() and np.abs(symmetry.coordinates(here.Q)[new]).max() < _GONE * KICK)
 
     def again(self, before: Left) -> bool:
-        """Whether the iteration settled where it was kicked from before."""
-        return bool(np.abs(self.here.Q - before.here.Q).max() < _GONE * KICK and (self.which == before.which).all())
+        """Whether the same kick would be made once more: the iteration came back, but for traces."""
+        return bool(np.abs(self.start - before.start).max() < _GONE * KICK and (self.which == before.which).all())
 
 
 def leaves(here: Local, step: np.ndarray, symmetry: Symmetry) -> Left | None:
