@@ -83,9 +83,11 @@ def _folds(
     J = np.moveaxis(values[1 + len(fields) :].reshape(len(equations), len(fields), -1), 2, 0)
     spread = np.linalg.svd(J, compute_uv=False)
     with np.errstate(all="ignore"):
-        share = size / spread.prod(axis=1)
+        share = np.nan_to_num(size / spread.prod(axis=1), nan=np.inf)
         normal /= np.linalg.norm(normal, axis=1, keepdims=True)
     nearest = np.argsort(share)[: int(_NEAREST * len(share))]
+    if not len(nearest):  # derivatives that overflow tell nothing
+        return False
     # Both: it may be small beside the other minors where these are large, and small with them where all vanish.
     if any(np.median(x[nearest]) > _NEAR_FOLD * np.median(x) for x in (share, size)):
         return False
@@ -128,10 +130,10 @@ def _eliminations(
             if inner is None:
                 break
             slope = sp.diff(e, field)
-            for solved, determinant in inner:
+            for solved, rest_of_it in inner:
                 own = sp.simplify(solution.subs(solved))
                 everything = {**solved, field: own}
-                total.append((everything, sp.simplify(slope.subs(everything)) * determinant))
+                total.append((everything, sp.simplify(slope.subs(everything)) * rest_of_it))
         else:
             yield total
 
