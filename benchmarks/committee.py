@@ -65,7 +65,7 @@ def errors(samples: int = 300, points: int = 32768) -> None:
             rng, model = np.random.default_rng(n), committee(n, "gaussian")
             q = np.array([inner] * n + [last])
             omega, Z = draws(model, q, samples, rng)
-            u = model.channel.measure.coordinates(model.observe(Z)).values
+            u = model.channel.posterior.read(model.observe(Z)).values
             runs = [[exact(o, 1 - q, y, points, rng) for o, y in zip(omega, u, strict=True)] for _ in range(2)]
             found = model.channel.moments_at(u, omega, np.diag(1 - q), cov=True, rtol=1e-3)
             log_z = np.log(np.mean([np.exp([r[0] for r in run]) for run in runs], axis=0))

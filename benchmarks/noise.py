@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 
 import smisym
 from smisym import Architecture, Attention
-from smisym.channel import Channel, Moments
-from smisym.measure import OnAllFields
+from smisym.model.channel import Channel, Moments
+from smisym.posterior.all_fields import OnAllFields
 
 A = Attention
 COUNT, OVERLAP = 16, 0.3
@@ -44,7 +44,7 @@ def measure(declared: Architecture) -> list[tuple[float, Moments, float, Moments
         y = channel.sample(omega + np.sqrt(1 - OVERLAP) * rng.standard_normal(shape), rng)
         V = (1 - OVERLAP) * np.eye(channel.fields)
         found = []
-        for used in (channel, Channel(channel.link, OnAllFields(channel.link))):
+        for used in (channel, Channel(channel.link, OnAllFields(channel.link, noise), noise)):
             start = time.perf_counter()
             moments = used.moments(y, omega, V, cov=True, rtol=1e-2)
             found.append((1e3 * (time.perf_counter() - start) / COUNT, moments))

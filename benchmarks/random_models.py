@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import smisym
-from smisym.processes import cores
+from smisym.base.processes import cores
 
 ALPHAS = (0.4, 1.3, 2.8)
 SAMPLES = 256

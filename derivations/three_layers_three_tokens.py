@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import smisym
-from smisym.render import write_derivation
+from smisym.report import write_derivation
 
 ARCHITECTURE = smisym.Architecture(tokens=3, layers=(smisym.Attention(),) * 3)
 

@@ -233,8 +233,9 @@ def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
     model = smisym.compile(declared)
     started = time.perf_counter()
     free = model.channel.free_dimensions
-    kind = type(model.channel.measure).__name__
-    sampled = not model.channel.measure.smooth and not isinstance(declared, SMI)
+    posterior = model.channel.posterior
+    kind = type(getattr(posterior, "thin", posterior)).__name__
+    sampled = not posterior.smooth and not isinstance(declared, SMI)
     samples = DEARER.get("sampled" if sampled else kind, SAMPLES.get(free, 1024))
     quadrature = False if name in SAMPLED else None
     solution = smisym.weak_recovery(model, samples=SAMPLED.get(name, samples), stages=1, quadrature=quadrature)
@@ -331,7 +332,7 @@ The row of the committee is that of the Gaussian closure of its sum, 2e-4 below 
 
 
 def smisym_version() -> str:
-    from smisym.io import package_version
+    from smisym.declare.io import package_version
 
     return package_version()
 

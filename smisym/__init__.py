@@ -8,42 +8,44 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from smisym.architecture import Architecture, Attention
+from smisym.base.errors import InputError, NoChartError, NotConverged, OutOfTime, SmisymError
+from smisym.base.solution import Result, Solution
+from smisym.base.threshold import Threshold
 from smisym.charts import LevelSet, Refusal, Sheets, register_chart
-from smisym.cost import estimate
-from smisym.curve import curve
-from smisym.errors import InputError, NoChartError, NotConverged, OutOfTime, SmisymError
-from smisym.free_entropy import free_entropy
-from smisym.gamp import Gamp, gamp
-from smisym.io import load, package_version, save
-from smisym.link import Observation
-from smisym.model import Model, compile
-from smisym.overlap_map import OverlapMap, overlap_map
-from smisym.prediction import prediction_errors
-from smisym.program import Program
-from smisym.progress import progress_bar
-from smisym.samples import Data, generate
-from smisym.smi import SMI
-from smisym.solution import Result, Solution
-from smisym.stability import Threshold, perfect_recovery, weak_recovery
-from smisym.state_evolution import FixedPoint, state_evolution
-from smisym.sweeping import sweep
+from smisym.declare.architecture import Architecture, Attention
+from smisym.declare.io import load, package_version, save
+from smisym.declare.smi import SMI
+from smisym.finite.message_passing import Gamp, gamp
+from smisym.finite.samples import Data, generate
+from smisym.link.linking import Observation
+from smisym.link.program import Program
+from smisym.model.compiled import Model, compile
+from smisym.run.cost import estimate
+from smisym.run.progress import progress_bar
+from smisym.run.sweeping import sweep
+from smisym.theory.curves import curve
+from smisym.theory.entropy import free_entropy
+from smisym.theory.evolution import FixedPoint, state_evolution
+from smisym.theory.maps import OverlapMap, overlap_map
+from smisym.theory.prediction import prediction_errors
+from smisym.theory.stability import perfect_recovery, weak_recovery
 
 if TYPE_CHECKING:
-    from smisym.analysis import analyze
-    from smisym.plots import curve_figure, gamp_figure
-    from smisym.plots import save as save_figure
-    from smisym.render import write_derivation
+    from smisym.report import write_derivation
+    from smisym.report.gamp_plots import gamp_figure
+    from smisym.report.plots import curve_figure
+    from smisym.report.plots import save as save_figure
+    from smisym.run.analysis import analyze
 
 __version__ = package_version()
 
 # Figures and documents take long to import, and most uses need none: name to module and name there.
 _LATER = {
-    "analyze": ("smisym.analysis", "analyze"),
-    "curve_figure": ("smisym.plots", "curve_figure"),
-    "gamp_figure": ("smisym.plots", "gamp_figure"),
-    "save_figure": ("smisym.plots", "save"),
-    "write_derivation": ("smisym.render", "write_derivation"),
+    "analyze": ("smisym.run.analysis", "analyze"),
+    "curve_figure": ("smisym.report.plots", "curve_figure"),
+    "gamp_figure": ("smisym.report.gamp_plots", "gamp_figure"),
+    "save_figure": ("smisym.report.plots", "save"),
+    "write_derivation": ("smisym.report", "write_derivation"),
 }
 
 __all__ = [

@@ -15,24 +15,24 @@ import hashlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.models import OptionInfo
 
-if TYPE_CHECKING:
-    from smisym.analysis import Plan
-    from smisym.io import Store
-    from smisym.model import Model
-    from smisym.overlap_map import OverlapMap
-
-Document = dict[str, Any]
-
-BAD_INPUT, NOT_CONVERGED, INTERRUPTED, PIPE = 2, 3, 130, 141
-# Seconds expected of a command above which it says beforehand how long it will take.
-LONG = 20.0
+from smisym.run.task import (
+    BAD_INPUT,
+    COMMANDS,
+    EVALUATIONS,
+    INTERRUPTED,
+    PIPE,
+    STAGE_EVALUATIONS,
+    announce,
+    announce_gamp,
+    begin,
+    fail,
+    options_of,
+)
 
 app = typer.Typer(
     name="smisym",
@@ -48,7 +48,7 @@ File = Annotated[str, typer.Argument(metavar="FILE", help="The network, a TOML f
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random number.", min=0)]
 State = Annotated[str | None, typer.Option(metavar="DIR", help="Keep finished parts here; the same command resumes.")]
-# Defaults are those of smisym/effort.py, which takes a second to import; a test compares.
+# Defaults are those of smisym/integrate/accuracy.py, which takes a second to import; a test compares.
 Samples = Annotated[
     int | None,
     typer.Option(
@@ -74,18 +74,10 @@ Rtol = Annotated[
 Runs = Annotated[int, typer.Option(help="GAMP runs at each alpha, on independent data.", min=0)]
 Dim = Annotated[int, typer.Option(help="Dimension D of GAMP's data.", min=2)]
 DEMO = "smisym-demo"
-# Evaluations of the map that two and three layers take; counted, and rounded generously.
-EVALUATIONS = (10, 40)
-STAGE_EVALUATIONS = (1, 10)
-ANALYZE_EVALUATIONS = (20, 80)
-_COUNTABLE = 1e15
 # Few enough that the demo takes two minutes on two cores.
 DEMO_SAMPLES = 2048
 # Of the inner integrals; it leaves less than 1e-4 in the overlap map of two layers.
 DEMO_RTOL = 3e-2
-
-
-_COMMANDS: dict[str, Callable[..., None]] = {}
 
 
 def main() -> None:
@@ -96,7 +88,7 @@ def main() -> None:
         try:
             app()
         finally:
-            from smisym import processes
+            from smisym.base import processes
 
             processes.end_all()
             sys.stdout.flush()  # here a full disk can still be told, not while Python shuts down
@@ -108,7 +100,7 @@ def main() -> None:
 
 def _output_lost(error: OSError) -> NoReturn:
     """Exit where stdout cannot be written: without a word where its reader left, as ``| head`` does."""
-    from smisym.files import reason, remedy
+    from smisym.base.files import reason, remedy
 
     # What is still buffered would be tried again while Python shuts down.
     with contextlib.suppress(OSError, ValueError):
@@ -122,146 +114,33 @@ def _output_lost(error: OSError) -> NoReturn:
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose bad input and interrupts end in a message and an exit code, without a traceback."""
 
-    _COMMANDS[command.__name__] = command
+    COMMANDS[command.__name__] = command
 
     @functools.wraps(command)
     def guarded(**options: Any) -> None:
-        from smisym import wording
-        from smisym.errors import InputError, SmisymError
+        from smisym.base.errors import InputError, SmisymError
+        from smisym.report import wording
 
         try:
             command(**options)
         except InputError as error:
-            _fail(f"smisym: {wording.of_input_error(error, _options(command.__name__))}", BAD_INPUT)
+            fail(f"smisym: {wording.of_input_error(error, options_of(command.__name__))}", BAD_INPUT)
         except SmisymError as error:
-            _fail(f"smisym: {error}", BAD_INPUT)
+            fail(f"smisym: {error}", BAD_INPUT)
         except KeyboardInterrupt:
             hint = (
                 f"what was finished is in {options['state']}; the same command resumes from there"
                 if options.get("state")
                 else "nothing was kept; with --state DIR an interrupted command can resume"
             )
-            _fail(f"smisym: interrupted; {hint}", INTERRUPTED)
+            fail(f"smisym: interrupted; {hint}", INTERRUPTED)
 
     return guarded
 
 
-@functools.cache
-def _options(command: str) -> dict[str, str]:
-    """Options of a command by the names of its parameters, {"samples": "--samples"}."""
-    found = {}
-    for name, hint in get_type_hints(_COMMANDS[command], include_extras=True).items():
-        declared = [info for info in getattr(hint, "__metadata__", ()) if isinstance(info, OptionInfo)]
-        if declared:
-            names = [word for word in declared[0].param_decls or () if word.startswith("--")]
-            found[name] = names[0] if names else f"--{name.replace('_', '-')}"
-    return found
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(code)
-
-
-@dataclass(frozen=True)
-class _Task:
-    """One command on one network: what every result of it says, and where its parts are kept."""
-
-    model: Model
-    header: dict[str, Any]
-    store: Store | None
-    as_json: bool
-
-    def overlap_map(self, workers: int | None) -> OverlapMap:
-        from smisym.overlap_map import overlap_map
-
-        settings = self.header["settings"]
-        accuracy = {name: settings[name] for name in ("samples", "scrambles", "rtol") if name in settings}
-        return overlap_map(self.model, seed=self.header["seed"], workers=workers, store=self.store, **accuracy)
-
-    def analyze(self, folder: str, plan: Plan, workers: int | None, published: dict[str, Any] | None) -> None:
-        from smisym import analysis, terminal
-        from smisym.files import check_path
-        from smisym.progress import progress_bar
-
-        omap = self.overlap_map(workers)
-        _announce(omap, "thresholds and curve take", ANALYZE_EVALUATIONS)
-        done = analysis.write_all(
-            omap, check_path(folder, "folder for the files"), plan, self.header, store=self.store, bar=progress_bar,
-            published=published,
-        )  # fmt: skip
-        self.finish(
-            {key: done[key] for key in ("folder", "files", "thresholds")}, done["results"], terminal.print_files
-        )
-
-    def finish(self, document: Document, results: Sequence[str], show: Callable[[Document], object]) -> None:
-        """Print the document, as JSON or as ``show`` shows it; exit code 3 unless all results are a success."""
-        from smisym import wording
-        from smisym.io import to_json
-        from smisym.solution import Result, worst
-
-        result = worst([Result(code) for code in results])
-        if self.as_json:
-            typer.echo(to_json(self.header | document | {"result": result}))
-        else:
-            show(document)
-        if not result.ok:
-            bad = sum(code != Result.SUCCESS.value for code in results)
-            advice = wording.of_result(result, _options(self.header["command"]))
-            which = f"{bad} of {len(results)} results are" if len(results) > 1 else "the result is"
-            _fail(f"smisym: {which} no success: {advice}", NOT_CONVERGED)
-
-
-def _announce(omap: OverlapMap, what: str, evaluations: tuple[int, int]) -> None:
-    """On stderr, what an evaluation of the map costs, before a command that will take long."""
-    from smisym.cost import estimate
-
-    cost = estimate(omap)
-    few, many = evaluations
-    if cost.seconds * few > LONG:
-        typer.echo(f"smisym: {cost} an evaluation of the map; {what} {few} to {many} evaluations", err=True)
-
-
-def _announce_gamp(model: Model, samples: float, iterations: int) -> None:
-    """The same of GAMP, each of whose iterations integrates one posterior for every sample."""
-    from smisym.cost import estimate
-
-    if not 1 <= samples < _COUNTABLE:  # refused where the data are drawn
-        return
-    cost = estimate(model, int(samples), 1)
-    if cost.seconds * iterations > LONG:
-        typer.echo(f"smisym: {cost} an iteration; at most {iterations} iterations", err=True)
-
-
-def _begin(
-    command: str,
-    file: str,
-    seed: int,
-    state: str | None,
-    as_json: bool,
-    settings: dict[str, Any],
-    accuracy: tuple[int, int | None, int | None] | None = None,
-) -> _Task:
-    """``accuracy``: samples that one evaluation is worth, then --samples and --scrambles as given."""
-    from smisym.effort import SCRAMBLES, affordable
-    from smisym.io import Store, header, load
-    from smisym.model import compile
-
-    architecture = load(file)
-    model = compile(architecture)
-    if accuracy is not None:
-        worth, samples, scrambles = accuracy
-        settings = settings | {
-            "samples": affordable(model, worth) if samples is None else samples,
-            "scrambles": SCRAMBLES if scrambles is None else scrambles,
-        }
-    head = {"command": command, **header(architecture, seed, settings)}
-    return _Task(model, head, None if state is None else Store(state, head), as_json)
-
-
 def _version(asked: bool) -> None:
     if asked:
-        from smisym.io import package_version
+        from smisym.declare.io import package_version
 
         typer.echo(f"smisym {package_version()}")
         raise typer.Exit
@@ -274,6 +153,7 @@ def _common(
     pass
 
 
+# Many parameters: options of a command.
 @app.command()
 @_guarded
 def thresholds(
@@ -294,21 +174,22 @@ def thresholds(
     ] = None,
 ) -> None:
     """The thresholds of the network, in the order in which they are met."""
-    from smisym import records, terminal
-    from smisym.effort import THRESHOLD_SAMPLES
-    from smisym.progress import progress_bar, watching
+    from smisym.integrate.accuracy import THRESHOLD_SAMPLES
+    from smisym.run import records, terminal
+    from smisym.run.progress import progress_bar, watching
 
     given = {"stages": stages, "quadrature": quadrature, "rtol": rtol}
     settings = {name: value for name, value in given.items() if value is not None}
-    task = _begin("thresholds", file, seed, state, as_json, settings, (THRESHOLD_SAMPLES, samples, scrambles))
+    task = begin("thresholds", file, seed, state, as_json, settings, (THRESHOLD_SAMPLES, samples, scrambles))
     omap = task.overlap_map(workers)
-    _announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS)
+    announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS)
     with progress_bar("thresholds", 2 if stages is None else 1) as step, watching(omap, step):
         told = step if stages is not None else terminal.saying_found(step)
         record = records.thresholds(omap, stages=stages, quadrature=quadrature, store=task.store, progress=told)
     task.finish(record, [record["result"]], terminal.print_thresholds)
 
 
+# Many parameters: options of a command.
 @app.command()
 @_guarded
 def curve(
@@ -324,20 +205,21 @@ def curve(
     workers: Workers = None,
 ) -> None:
     """Overlaps, prediction errors and free entropy against alpha = N / D."""
-    from smisym import records, terminal
-    from smisym.effort import SAMPLES
-    from smisym.progress import progress_bar, watching
+    from smisym.integrate.accuracy import SAMPLES
+    from smisym.run import records, terminal
+    from smisym.run.progress import progress_bar, watching
 
     alphas = records.alpha_grid(alpha)
     settings = {"alphas": alphas, "start": start, **({} if rtol is None else {"rtol": rtol})}
-    task = _begin("curve", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
+    task = begin("curve", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
     omap = task.overlap_map(workers)
-    _announce(omap, "a curve takes", EVALUATIONS)
+    announce(omap, "a curve takes", EVALUATIONS)
     with progress_bar("curve", len(alphas)) as step, watching(omap, step):
         points = records.curve(omap, alphas, start=start, store=task.store, progress=step)
     task.finish({"points": points}, [point["result"] for point in points], terminal.print_curve)
 
 
+# Many parameters: options of a command.
 @app.command()
 @_guarded
 def gamp(
@@ -367,37 +249,19 @@ def gamp(
     state: State = None,
 ) -> None:
     """GAMP on data drawn from the network (--alpha and --dim), or on your own (--data)."""
-    from smisym import records, terminal, wording
-    from smisym.edge import check_count
-    from smisym.errors import InputError, Words
-    from smisym.io import read_data, write_npz
-    from smisym.progress import progress_bar
+    from smisym.declare.io import write_npz
+    from smisym.report import wording
+    from smisym.run import gamp_runs, terminal
+    from smisym.run.progress import progress_bar
 
-    settings: dict[str, Any] = {"iterations": iterations, "damping": damping}
-    run: Callable[..., dict[str, Any]]
     if output is not None:
         _check_npz(output)
-    if data is None and alpha is not None and dim is not None:
-        run = functools.partial(records.gamp_run, alpha=alpha, dim=check_count("dim", dim, 2, "give the dimension D"))
-        settings |= {"alpha": alpha, "dim": dim}
-        samples = alpha * dim
-    elif data is not None and alpha is None and dim is None:
-        read = read_data(data)
-        if read.others:
-            typer.echo(f"smisym: of {data} the arrays {', '.join(read.others)} are not used: X, y and W are", err=True)
-        run = functools.partial(records.gamp_on_data, X=read.X, y=read.y, W=read.W)
-        samples, dim = (len(read.X), read.X.shape[-1]) if read.X.ndim else (0, 1)
-        content = b"".join(a.tobytes() for a in (read.X, read.y, read.W) if a is not None)
-        settings["data"] = {"file": data, "sha256": hashlib.sha256(content).hexdigest()}
-    else:
-        options = {"--alpha": alpha, "--dim": dim, "--data": data}
-        given = Words(" and ".join(f"{name} {value}" for name, value in options.items() if value is not None) or "none")
-        allowed = "either --alpha and --dim, or --data alone"
-        raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
-    settings["tol"] = records.gamp_tolerance(max(dim, 1)) if tol is None else tol
-    task = _begin("gamp", file, seed, state, as_json, settings)
+    run, source, samples, dim = _source(alpha, dim, data)
+    settings = {"iterations": iterations, "damping": damping, **source}
+    settings["tol"] = gamp_runs.gamp_tolerance(max(dim, 1)) if tol is None else tol
+    task = begin("gamp", file, seed, state, as_json, settings)
     if iterations > 0:
-        _announce_gamp(task.model, samples, iterations)
+        announce_gamp(task.model, samples, iterations)
     how = {"iterations": iterations, "damping": damping, "tol": settings["tol"]}
     with progress_bar("gamp", iterations) as step:
         # The start comes as step 0, which is none.
@@ -408,10 +272,36 @@ def gamp(
         again = f"the same command with -o OUT.npz {'writes' if state else 'would have written'} it"
         typer.echo(f"smisym: the estimate W_hat is not among what is printed; {again}", err=True)
     else:
-        write_npz(output, records.estimate_arrays(record), {**task.header, "result": record["result"]})
+        write_npz(output, gamp_runs.estimate_arrays(record), {**task.header, "result": record["result"]})
         shown["output"] = output
-    explain = functools.partial(wording.of_reason, options=_options("gamp"))
+    explain = functools.partial(wording.of_reason, options=options_of("gamp"))
     task.finish(shown, [record["result"]], functools.partial(terminal.print_gamp, explain=explain))
+
+
+def _source(
+    alpha: float | None, dim: int | None, data: str | None
+) -> tuple[Callable[..., dict[str, Any]], dict[str, Any], float, int]:
+    """What runs GAMP on the data that were asked for, the settings that name them, their number and dimension."""
+    from smisym.base.edge import check_count
+    from smisym.base.errors import InputError, Words
+    from smisym.declare.io import read_data
+    from smisym.run import gamp_runs
+
+    if data is None and alpha is not None and dim is not None:
+        run = functools.partial(gamp_runs.gamp_run, alpha=alpha, dim=check_count("dim", dim, 2, "give the dimension D"))
+        return run, {"alpha": alpha, "dim": dim}, alpha * dim, dim
+    if data is not None and alpha is None and dim is None:
+        read = read_data(data)
+        if read.others:
+            typer.echo(f"smisym: of {data} the arrays {', '.join(read.others)} are not used: X, y and W are", err=True)
+        samples, dim = (len(read.X), read.X.shape[-1]) if read.X.ndim else (0, 1)
+        content = b"".join(a.tobytes() for a in (read.X, read.y, read.W) if a is not None)
+        settings = {"data": {"file": data, "sha256": hashlib.sha256(content).hexdigest()}}
+        return functools.partial(gamp_runs.gamp_on_data, X=read.X, y=read.y, W=read.W), settings, samples, dim
+    options = {"--alpha": alpha, "--dim": dim, "--data": data}
+    given = Words(" and ".join(f"{name} {value}" for name, value in options.items() if value is not None) or "none")
+    allowed = "either --alpha and --dim, or --data alone"
+    raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
 
 
 def _each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]) -> None:
@@ -421,8 +311,8 @@ def _each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any
 
 def _check_npz(output: str) -> None:
     """Before a long run: that its estimate can be written at the end."""
-    from smisym.errors import InputError
-    from smisym.files import check_path
+    from smisym.base.errors import InputError
+    from smisym.base.files import check_path
 
     path = check_path(output, "file for the estimate")
     if path.suffix != ".npz" or path.is_dir():
@@ -441,16 +331,17 @@ def derive(
     state: State = None,
 ) -> None:
     """Write the derivation as a document, which takes seconds."""
-    from smisym import terminal
-    from smisym.files import check_path
-    from smisym.render import write_derivation
+    from smisym.base.files import check_path
+    from smisym.report import write_derivation
+    from smisym.run import terminal
 
     path = check_path(output, "document")
-    task = _begin("derive", file, seed, state, as_json, {})
+    task = begin("derive", file, seed, state, as_json, {})
     write_derivation(task.model.derivation, path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
 
 
+# Many parameters: options of a command.
 @app.command()
 @_guarded
 def analyze(
@@ -472,12 +363,12 @@ def analyze(
     workers: Workers = None,
 ) -> None:
     """Everything at once: derivation, thresholds, curve, GAMP, a figure and one self-contained report.html."""
-    from smisym import analysis, records
-    from smisym.effort import SAMPLES
+    from smisym.integrate.accuracy import SAMPLES
+    from smisym.run import analysis, records
 
     plan = analysis.Plan(None if alpha is None else records.alpha_grid(alpha), dim, runs, iterations, damping)
     settings = {**plan.settings(), **({} if rtol is None else {"rtol": rtol})}
-    task = _begin("analyze", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
+    task = begin("analyze", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
     task.analyze(output, plan, workers, None)
 
 
@@ -491,9 +382,10 @@ def demo(
     workers: Workers = None,
 ) -> None:
     """The shipped example, two layers on two tokens: everything at once, drawn over published data."""
-    from smisym import analysis, records, shipped
+    from smisym.declare import shipped
+    from smisym.run import analysis, records
 
     plan = analysis.Plan(records.alpha_grid("0:1.56:27"), dim=200, runs=1, iterations=80, damping=0.3)
     settings = {**plan.settings(), "rtol": DEMO_RTOL}
-    task = _begin("demo", str(shipped.TWO_LAYERS), seed, state, as_json, settings, (DEMO_SAMPLES, None, None))
+    task = begin("demo", str(shipped.TWO_LAYERS), seed, state, as_json, settings, (DEMO_SAMPLES, None, None))
     task.analyze(output, plan, workers, shipped.published_two_layers())

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from oracles import Layer
+from oracles.layers import Layer
 
 from smisym import SMI, Architecture, Attention
 
@@ -103,6 +103,10 @@ DEEPER = (
 )
 
 CASES = {case.name: case for case in (*ONE_LAYER, *TWO_LAYERS, *DEEPER)}
+# Which of them have a first threshold in closed form, and which one by nested quadratures.
+CLOSED = (*ONE_LAYER, CASES["L1-T3-linear"])
+MORE = ("L2-T3", "L3-T2")
+NESTED = (*[case.name for case in TWO_LAYERS], *MORE)
 
 
 # ------------------------------------------------------------------------------------------- every family, declared
@@ -274,6 +278,9 @@ MODELS = (
 )
 
 FAMILIES = {family.name: family for family in (*PAIRS, *NAMED, *MODELS)}
+# First thresholds known in closed form: those of ELSEWHERE are tested at more length in test_multi_index.py.
+ELSEWHERE = ("triple-product", "staircase")
+KNOWN = [f for f in FAMILIES.values() if f.threshold is not None and f.name not in ELSEWHERE]
 
 
 # ----------------------------------------------------------------------------------------------- kinds of families

@@ -14,7 +14,7 @@ import pytest
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-from smisym import processes  # noqa: E402
+from smisym.base import processes  # noqa: E402
 
 processes.WORTH = math.inf
 
@@ -24,6 +24,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 LINES = (Path(__file__).parent / "slow.txt").read_text().splitlines()
 SLOW = {line for line in LINES if line and not line.startswith("#")}
+# What is run while working: declarations, links, priors, documents, and the house itself.
+FAST = {"declare", "link", "prior", "report", "test_imports.py", "test_size.py"}
+# Of these, what takes more than ten seconds.
+LONGER = {
+    "test_the_network_is_the_link_at_its_fields",
+    "test_the_log_partition_is_a_density",
+    "test_a_prior_from_outside_is_the_same_model_with_rescaled_fields",
+    "test_a_continuous_link_without_a_chart_is_solved_numerically_and_says_what_to_supply",
+    "test_another_process_and_the_users_settings_change_nothing",
+    "test_what_the_output_never_sees_is_never_learned",
+}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -32,6 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     collected = {item.nodeid.rsplit("/", 1)[-1]: item for item in items}
     for line in SLOW & collected.keys():
         collected[line].add_marker(pytest.mark.slow)
+    for item in items:
+        chosen = FAST & {item.path.name, item.path.parent.name} and item.name.split("[")[0] not in LONGER
+        if chosen and item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.fast)
     tests = {name.split("[")[0] for name in collected}
     stale = sorted(line for line in SLOW - collected.keys() if line.split("[")[0] in tests)
     # Asked for one case, pytest collects no other.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from smisym.derivation import Derivation, Formula, Step
+from smisym.base.derivation import Derivation, Formula, Step
 
 ARCHITECTURE_TEXT = "Architecture(\n    tokens=2,\n    layers=(Attention(), Attention()),\n)"
 

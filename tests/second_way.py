@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 from cases import CASES, FAMILIES
-from oracles_binning import binned_rate
-from oracles_fields import exchanges, shown
-from oracles_roots import finite_rate
-from oracles_thresholds import lower_grid, lower_sobol, susceptibilities
-from oracles_walking import Walk, invariances, level_set_rate, likelihood_rate
-from specs import spec
+from oracles.binning import binned_rate
+from oracles.exchanges import exchanges, shown
+from oracles.roots import finite_rate
+from oracles.specs import spec
+from oracles.thresholds import lower_grid, lower_sobol, susceptibilities
+from oracles.walking import Walk, invariances, level_set_rate, likelihood_rate
 
 import smisym
 from smisym import Architecture, Attention
@@ -202,7 +202,7 @@ def coordinates(model: Any) -> Any:
 
 
 def _seen(model: Any, Z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    seen = model.channel.sample(Z, rng).y if model.link.noise else model.link.raw(Z)
+    seen = model.channel.sample(Z, rng).y if model.noise else model.link.raw(Z)
     return np.asarray(seen).reshape(len(Z), -1)
 
 

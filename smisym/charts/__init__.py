@@ -6,17 +6,19 @@ a refusal with its reason.  The first chart wins; all refusals are shown when th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from smisym.base.derivation import Derivation, Step
+from smisym.base.errors import InputError, NoChartError
 from smisym.charts.attention import attention_matrices
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Rule, Sheets
 from smisym.charts.checking import QUICK, THOROUGH, check_chart
+from smisym.charts.linear_forms import expressions_in_linear_forms
 from smisym.charts.mixing import mixing_product
 from smisym.charts.rank_one import tied_rank_one
 from smisym.charts.solving import solved_expressions
-from smisym.derivation import Derivation, Step
-from smisym.errors import InputError, NoChartError
-from smisym.link import LinkFunction
+from smisym.link.linking import LinkFunction
 
 __all__ = [
     "RULES",
@@ -30,10 +32,13 @@ __all__ = [
     "register_chart",
 ]
 
+Rules = Sequence[tuple[str, Rule]]
+
 RULES: list[tuple[str, Rule]] = [
     ("tied rank-one attention matrix", tied_rank_one),
     ("attention matrices, head by head", attention_matrices),
     ("product of mixing matrices on two tokens", mixing_product),
+    ("expressions in linear forms of some fields", expressions_in_linear_forms),
     ("expressions solved on every orthant", solved_expressions),
 ]
 
@@ -62,19 +67,23 @@ def register_chart(name: str, rule: Rule) -> None:
     RULES.insert(0, (name, rule))
 
 
-def find_level_set(link: LinkFunction, derivation: Derivation) -> LevelSet:
+def find_level_set(link: LinkFunction, derivation: Derivation, rules: Rules | None = None) -> LevelSet:
     """The first chart that a rule finds; what was refused, found and checked goes to ``derivation``.
 
+    rules: names and rules, asked in their order; None for those of :data:`RULES`.
     Raises NoChartError with every refusal when no rule finds one (``compile`` catches it, and integrates without a
-    chart), InputError where the chart of a registered rule fails its check against the link, ArithmeticError where one
-    of ours does.
+    chart), InputError where the chart of a registered rule fails its check against the link.  Where one of ours does,
+    that is a refusal, and says that it is a defect.
     """
     refusals: list[tuple[str, str]] = []
-    for name, rule in RULES:
+    for name, rule in list(RULES) if rules is None else rules:
         found = rule(link)
         if isinstance(found, LevelSet):
-            record_refusals(refusals, derivation)
             checks = _checked(name, link, found)
+            if isinstance(checks, Refusal):
+                refusals.append((name, checks.reason))
+                continue
+            record_refusals(refusals, derivation)
             for step in found.steps:
                 derivation.add(step)
             if checks:
@@ -91,8 +100,8 @@ def find_level_set(link: LinkFunction, derivation: Derivation) -> LevelSet:
     raise NoChartError(refusals)
 
 
-def _checked(name: str, link: LinkFunction, found: LevelSet) -> tuple[tuple[str, str], ...]:
-    """What was verified of a chart: InputError where that of a rule of one's own is wrong, ArithmeticError of ours.
+def _checked(name: str, link: LinkFunction, found: LevelSet) -> tuple[tuple[str, str], ...] | Refusal:
+    """What was verified of a chart: InputError where that of a rule of one's own is wrong, a refusal of ours.
 
     Ours are held against the link more thoroughly in the tests, so that here a fraction of a second is enough.
     """
@@ -101,10 +110,10 @@ def _checked(name: str, link: LinkFunction, found: LevelSet) -> tuple[tuple[str,
     try:
         return check_chart(name, link, found, QUICK)
     except InputError as error:
-        raise ArithmeticError(
-            f"the chart that smisym's own rule {name!r} found is wrong for this link: {error.given}. This is a defect "
-            "of smisym: please report it with the declaration. Until it is mended, a little noise needs no chart"
-        ) from error
+        return Refusal(
+            f"the chart that it found failed its check against this link: {error.given}; this is a defect of smisym, "
+            "please report it with the declaration"
+        )
 
 
 CHECKED = (

@@ -10,23 +10,30 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import mpmath
 import numpy as np
 import sympy as sp
-from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, Unfolding
+from smisym.base.derivation import Formula, Step
+from smisym.base.errors import InputError
+from smisym.charts.base import Arrays, Coordinates, Fault, LevelSet, Refusal, Sheets, Unfolding, faults
 from smisym.charts.catalogue import Columns, Inverse, TiedHead, UntiedHead
 from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
 from smisym.charts.scores import inverse_activation
-from smisym.core import Core, core_of
-from smisym.derivation import Formula, Step
-from smisym.errors import InputError
-from smisym.link import LinkFunction, Observation
-from smisym.program import Elementwise, Program, RowSoftmax, generic_determinant, product_factor, split_constant
-from smisym.unroll import Unroller
+from smisym.charts.unmixing import Head, combine, size, unmix
+from smisym.link.core import core_of
+from smisym.link.linking import LinkFunction, Observation
+from smisym.link.program import (
+    Elementwise,
+    Program,
+    RowSoftmax,
+    generic_determinant,
+    product_factor,
+    split_constant,
+)
+from smisym.link.unroll import Unroller
 
 SOURCE = "arXiv 2502.00901, appendices A and E; the other entries of the catalogue are derived here"
 # Sheets of all heads together beyond which every posterior takes seconds.
@@ -38,22 +45,6 @@ TESTED = {
     (False, True): ((1, 2), (1, 3), (1, 4), (2, 2), (2, 3)),
     (False, False): ((1, 2), (1, 3), (2, 2)),
 }
-
-
-@dataclass(frozen=True)
-class _Head:
-    """One output matrix: its core, coefficient of the scores, constant scores, and its columns of unknown fields.
-
-    fields: the inputs, query before key (one where tied); mixing: the matrix M of U = M h^T.
-    """
-
-    core: Core
-    coefficient: float
-    constant: np.ndarray
-    fields: tuple[sp.MatrixSymbol, ...]
-    mixing: MatrixExpr
-    inverse: Inverse
-    undo: Callable[[np.ndarray], np.ndarray] | None
 
 
 def attention_matrices(link: LinkFunction) -> LevelSet | Refusal:
@@ -86,7 +77,7 @@ def attention_matrices(link: LinkFunction) -> LevelSet | Refusal:
     return _assemble(link, heads, unknown)
 
 
-def _match(program: Program, output: sp.MatrixSymbol) -> _Head | Refusal:
+def _match(program: Program, output: sp.MatrixSymbol) -> Head | Refusal:
     core = core_of(program, output)
     if core is None:
         return Refusal("an output is not a known affine map of one attention matrix")
@@ -124,15 +115,15 @@ def _match(program: Program, output: sp.MatrixSymbol) -> _Head | Refusal:
     softmax = isinstance(activation, RowSoftmax)
     inverse: Inverse = (TiedHead if tied else UntiedHead)(T, rank, softmax=softmax)
     shift = np.zeros((T, T)) if constant is None else np.array(constant.tolist(), dtype=float)
-    return _Head(core, float(coefficient), shift, fields, mixings[0], inverse, undo)
+    return Head(core, float(coefficient), shift, fields, mixings[0], inverse, undo)
 
 
-def _solved_fields(head: _Head) -> tuple[sp.MatrixSymbol, ...]:
+def _solved_fields(head: Head) -> tuple[sp.MatrixSymbol, ...]:
     """The inputs that a head's output is solved for; the keys are free where the catalogue wants them given."""
     return head.fields[:1] if head.inverse.known_columns else head.fields
 
 
-def _assemble(link: LinkFunction, heads: list[_Head], unknown: list[sp.MatrixSymbol]) -> LevelSet:
+def _assemble(link: LinkFunction, heads: list[Head], unknown: list[sp.MatrixSymbol]) -> LevelSet:
     program, T = link.program, link.tokens
     indices = {program.inputs.index(field) for field in unknown}
     solved = tuple(r for r, i in enumerate(link.row_inputs) if i in indices)
@@ -144,9 +135,9 @@ def _assemble(link: LinkFunction, heads: list[_Head], unknown: list[sp.MatrixSym
     def coordinates(observation: Observation) -> Coordinates:
         parts = [_coordinates(head, observation, number, link) for number, head in enumerate(heads)]
         sizes.record([part.values.shape[1] for part in parts])
-        return Coordinates(
-            np.concatenate([part.values for part in parts], axis=1), np.max([p.relative_error for p in parts], axis=0)
-        )
+        error = np.max([part.relative_error for part in parts], axis=0)
+        outside = tuple(fault for part in parts for fault in part.faults)
+        return Coordinates(np.concatenate([part.values for part in parts], axis=1), error, outside)
 
     def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
         factors, known = numeric(free)
@@ -154,8 +145,8 @@ def _assemble(link: LinkFunction, heads: list[_Head], unknown: list[sp.MatrixSym
         for head, mine, own_u, matrices, keys in zip(
             heads, sizes.latents(latent), sizes.coordinates(u), factors, known, strict=True
         ):
-            options.append(_unmix(head.inverse.sheets(mine, own_u, keys, _size(matrices, T)), matrices, T))
-        return _combine(options, heads, order, T)
+            options.append(unmix(head.inverse.sheets(mine, own_u, keys, size(matrices, T)), matrices, T))
+        return combine(options, heads, order, T)
 
     dimension = sum(head.inverse.dimension for head in heads)
     return LevelSet(
@@ -174,7 +165,7 @@ def _assemble(link: LinkFunction, heads: list[_Head], unknown: list[sp.MatrixSym
     )
 
 
-def _unfolding(heads: list[_Head]) -> Unfolding | None:
+def _unfolding(heads: list[Head]) -> Unfolding | None:
     """All heads' coordinates side by side, where each head's coordinates are independent numbers."""
     parts = [head.inverse.unfolding() for head in heads]
     if any(part is None for part in parts):
@@ -197,7 +188,7 @@ def _unfolding(heads: list[_Head]) -> Unfolding | None:
 class _Sizes:
     """How latent coordinates and coordinates of y are shared out among heads."""
 
-    def __init__(self, heads: list[_Head]) -> None:
+    def __init__(self, heads: list[Head]) -> None:
         self._latents = [len(head.inverse.latents) for head in heads]
         self._coordinates: list[int] = [_width(head.inverse) for head in heads]
 
@@ -225,10 +216,11 @@ def _cut(values: Arrays, sizes: list[int]) -> list[Arrays]:
     return [values[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
-def _coordinates(head: _Head, observation: Observation, number: int, link: LinkFunction) -> Coordinates:
+def _coordinates(head: Head, observation: Observation, number: int, link: LinkFunction) -> Coordinates:
     """Coordinates of one head's output from the scores, or log-ratios, that it shows."""
     eps = np.finfo(float).eps
     several = len(link.program.outputs) > 1
+    outside: tuple[Fault, ...] = ()
     if isinstance(head.core.expression, RowSoftmax):
         ratios = np.asarray(observation.log_ratios)
         scores = ratios[:, number] if several else ratios
@@ -243,25 +235,25 @@ def _coordinates(head: _Head, observation: Observation, number: int, link: LinkF
             moved = [head.undo(scores * (1 + s * 8 * eps)) for s in (1.0, -1.0)]
             scores = head.undo(scores)
             rounding = np.max([np.nan_to_num(np.abs(m - scores), nan=np.inf).max(axis=(1, 2)) for m in moved], axis=0)
-            _check_scores(scores)
+            outside = _score_faults(scores)
+            scores = np.where(outside[0].which[:, None, None], 0.0, scores) if outside else scores
         shift = head.constant
-    return head.inverse.coordinates((scores - shift) / head.coefficient, rounding / head.coefficient)
+    found = head.inverse.coordinates((scores - shift) / head.coefficient, rounding / head.coefficient)
+    return replace(found, faults=outside + found.faults)
 
 
-def _check_scores(scores: np.ndarray) -> None:
+def _score_faults(scores: np.ndarray) -> tuple[Fault, ...]:
     """Where an activation has saturated to the last digit, or y is out of its range, there are no scores."""
-    bad = ~np.isfinite(scores).all(axis=(1, 2))
-    if bad.any():
-        raise InputError(
-            f"output y of sample {int(np.flatnonzero(bad)[0])}",
-            "an entry at or beyond the end of the activation's range",
-            "entries whose scores are finite",
-            "use a smaller beta or an activation that saturates more slowly, or declare noise",
-        )
+    return faults(
+        ~np.isfinite(scores).all(axis=(1, 2)),
+        lambda _: "an entry at or beyond the end of the activation's range",
+        "entries whose scores are finite",
+        "use a smaller beta or an activation that saturates more slowly, or declare noise",
+    )
 
 
 def _compile(
-    program: Program, heads: list[_Head], unknown: list[sp.MatrixSymbol]
+    program: Program, heads: list[Head], unknown: list[sp.MatrixSymbol]
 ) -> Callable[[Arrays], tuple[list[list[list[Arrays]]], list[Columns]]]:
     """Numpy code from the free fields to the factors of each head's mixing matrix and to its known columns."""
     unroll = Unroller()
@@ -296,103 +288,7 @@ def _compile(
     return evaluate
 
 
-@dataclass(frozen=True)
-class _Option:
-    """One branch of one head in terms of the fields themselves."""
-
-    columns: Columns
-    log_weight: np.ndarray | float
-    directions: list[Columns]
-
-
-def _unmix(sheets: list, matrices: list[list[Arrays]], tokens: int) -> list[_Option]:
-    """Every column (and direction) of every branch multiplied by M^{-1}, with the price in log-weight."""
-    found = []
-    for sheet in sheets:
-        count = len(sheet.columns)
-        right = [*sheet.columns, *[column for direction in sheet.directions for column in direction]]
-        log_det: np.ndarray | float = 0.0
-        for matrix in matrices:
-            right, own = solve_columns(matrix, right)
-            log_det = log_det + own
-        weight = -count * log_det + (0.0 if sheet.log_weight is None else sheet.log_weight)
-        rest = right[count:]
-        directions = [rest[i * count : (i + 1) * count] for i in range(len(sheet.directions))]
-        found.append(_Option(right[:count], weight, directions))
-    return found
-
-
-def _size(matrices: list[list[Arrays]], tokens: int) -> np.ndarray:
-    """How large M makes a field of order one: the product of the root mean square rows of its factors."""
-    total = np.ones(())
-    for matrix in matrices:
-        total = total * np.sqrt(sum(entry * entry for row in matrix for entry in row) / tokens)
-    return total
-
-
-def solve_columns(matrix: list[Arrays], columns: Columns) -> tuple[Columns, np.ndarray]:
-    """(matrix^{-1} columns, log|det matrix|), elementwise over the arrays; elimination with row exchanges."""
-    T = len(matrix)
-    if T == 2:
-        (a, b), (c, d) = matrix
-        det = a * d - b * c
-        return [[(d * x - b * y) / det, (a * y - c * x) / det] for x, y in columns], np.log(np.abs(det))
-    shape = np.broadcast_shapes(
-        *[np.shape(e) for row in matrix for e in row], *[np.shape(e) for c in columns for e in c]
-    )
-    full = np.empty((*shape, T, T))
-    right = np.empty((*shape, T, len(columns)))
-    for i in range(T):
-        for j in range(T):
-            full[..., i, j] = matrix[i][j]
-        for k, column in enumerate(columns):
-            right[..., i, k] = column[i]
-    finite = np.isfinite(full).all(axis=(-1, -2))
-    full[~finite] = np.eye(T)
-    log_det = np.linalg.slogdet(full)[1]
-    regular = finite & np.isfinite(log_det)
-    full[~regular] = np.eye(T)
-    solved = np.linalg.solve(full, right)
-    log_det[~regular] = np.nan
-    return [[solved[..., i, k] for i in range(T)] for k in range(len(columns))], log_det
-
-
-def _combine(options: list[list[_Option]], heads: list[_Head], order: list[int], tokens: int) -> Sheets:
-    """Every choice of one branch a head; columns in the order of the rows of the fields."""
-    solved, weights, directions = [], [], []
-    for choice in itertools.product(*options):
-        groups = [g for option, head in zip(choice, heads, strict=True) for g in _groups(option.columns, head)]
-        solved.append(_ordered(groups, order))
-        total: np.ndarray | float = 0.0
-        for option in choice:
-            total = total + option.log_weight
-        weights.append(np.asarray(total))
-        moving = []
-        zero = np.zeros(1)
-        for number, option in enumerate(choice):
-            for direction in option.directions:
-                parts: list[Columns] = []
-                for other, head in enumerate(heads):
-                    own = direction if other == number else [[zero] * tokens for _ in choice[other].columns]
-                    parts += _groups(own, head)
-                moving.append(_ordered(parts, order))
-        directions.append(moving)
-    if all(weight is weights[0] for weight in weights):
-        weights = weights[:1]
-    return Sheets(solved, weights, directions)
-
-
-def _groups(columns: Columns, head: _Head) -> list[Columns]:
-    """The columns of each field that a head is solved for."""
-    rank = int(head.fields[0].shape[0])
-    return [columns[i : i + rank] for i in range(0, len(columns), rank)]
-
-
-def _ordered(groups: list[Columns], order: list[int]) -> Arrays:
-    return [value for i in order for column in groups[i] for value in column]
-
-
-def _steps(heads: list[_Head]) -> tuple[Step, ...]:
+def _steps(heads: list[Head]) -> tuple[Step, ...]:
     steps = []
     for number, head in enumerate(heads, start=1):
         text, formulas = _words(head, number if len(heads) > 1 else 0)
@@ -412,7 +308,7 @@ def _held(inverse: Inverse) -> tuple[tuple[str, str], ...]:
     return ((r"every $Z$ with $f(Z) = y$ is met, with the measure of the level set", how),)
 
 
-def _words(head: _Head, number: int) -> tuple[str, tuple[Formula, ...]]:
+def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
     inverse, tokens = head.inverse, int(head.fields[0].shape[1])
     seen = "its log-ratios" if isinstance(head.core.expression, RowSoftmax) else "it"
     count = f"{inverse.dimension} independent numbers"

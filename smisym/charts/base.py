@@ -13,14 +13,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from smisym.derivation import Step
-from smisym.link import LinkFunction, Observation
+from smisym.base.derivation import Step
+from smisym.base.errors import InputError
+from smisym.link.linking import LinkFunction, Observation
 
 # Kinds of latent coordinates, which run over the real line in the integrator's variable x: any real number with a flat
 # measure (sinh x), any positive number with a flat measure (exp x), and x itself with the measure dx, for charts
 # that bring a weight of their own which is negligible beyond |x| = 5.
 LINE, SCALE, FLAT = "line", "scale", "flat"
 Arrays = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Samples whose y is no output of the model: which (S,), and what is wrong with the first of them."""
+
+    which: np.ndarray
+    error: InputError
 
 
 @dataclass(frozen=True)
@@ -31,10 +40,35 @@ class Coordinates:
         (S, n).
     relative_error
         (S,) how far rounding of y may have moved them, relative to their size.
+    faults
+        What lies outside of the image; its values mean nothing.
     """
 
     values: np.ndarray
     relative_error: np.ndarray
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def read(self) -> np.ndarray:
+        """(S,) whether y was read: false outside of the image."""
+        outside = np.zeros(len(self.values), dtype=bool)
+        for fault in self.faults:
+            outside |= fault.which
+        return ~outside
+
+    def checked(self) -> Coordinates:
+        """The same, or the InputError of the first fault."""
+        for fault in self.faults:
+            raise fault.error
+        return self
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, index: slice | np.ndarray) -> Coordinates:
+        """The same for some of the samples."""
+        faults = tuple(Fault(fault.which[index], fault.error) for fault in self.faults if fault.which[index].any())
+        return Coordinates(self.values[index], self.relative_error[index], faults)
 
 
 @dataclass(frozen=True)
@@ -95,7 +129,7 @@ class LevelSet:
     dimension
         K, number of independent coordinates of y.
     coordinates
-        Observation -> :class:`Coordinates`; checks that y lies in the image (InputError otherwise).
+        Observation -> :class:`Coordinates`, with a fault for every y that does not lie in the image.
     solve
         (free, latent, u) -> :class:`Sheets`: ``free`` len(free_rows) * T arrays row by row, ``latent`` one array each,
         ``u`` the coordinates of y, all broadcasting.
@@ -116,9 +150,9 @@ class LevelSet:
         against du.  ``density`` says that and more.
     unfolding
         How the charts of all outputs fill the fields, for integrals around the level set under noise; None where the
-        rule does not say, and coordinates of the image are found numerically (:mod:`smisym.around_image`).  For these
-        ``log_weight`` must be that of the whole level set where latent coordinates are small, on each sheet by itself,
-        unless it is ``complete``.
+        rule does not say, and coordinates of the image are found numerically (:mod:`smisym.posterior.around_image`).
+        For these ``log_weight`` must be that of the whole level set where latent coordinates are small, on each sheet
+        by itself, unless it is ``complete``.
     pieces
         Whether sheets differ in how many of their coordinates count (an output that is constant on some pieces): the
         co-area formula, which is of one dimension, is then not asked for.
@@ -152,6 +186,14 @@ class Refusal:
     """Why a rule does not apply, in one sentence."""
 
     reason: str
+
+
+def faults(bad: np.ndarray, given: Callable[[int], str], allowed: str, fix: str) -> tuple[Fault, ...]:
+    """A fault of the samples that are bad (S,), said of the first one; none where none is."""
+    if not bad.any():
+        return ()
+    sample = int(np.flatnonzero(bad)[0])
+    return (Fault(bad, InputError(f"output y of sample {sample}", given(sample), allowed, fix)),)
 
 
 Rule = Callable[[LinkFunction], LevelSet | Refusal]

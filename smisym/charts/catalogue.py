@@ -15,9 +15,8 @@ from typing import Protocol
 import numpy as np
 from scipy.special import log_ndtr
 
-from smisym.axes import canonical, signed
-from smisym.charts.base import FLAT, Arrays, Coordinates, Unfolding
-from smisym.errors import InputError
+from smisym.base.axes import canonical, signed
+from smisym.charts.base import FLAT, Arrays, Coordinates, Fault, Unfolding, faults
 
 # A column of U: T arrays.  Columns come in the order of the rows of the fields, queries before keys.
 Columns = list[Arrays]
@@ -88,14 +87,14 @@ class TiedHead:
         T, m = self.tokens, self.frame
         if not self.softmax:
             gram = 0.5 * (scores + np.swapaxes(scores, 1, 2))
-            _check_symmetric(scores, rounding)
+            outside = _symmetry_faults(scores, rounding)
             values, vectors = _largest(gram, m)
             known = vectors * np.sqrt(values)[:, None, :]
         else:
             # G up to a constant: G_ij = D_ij + G_ii, and G_ii - G_11 = D_1i - D_i1 by symmetry.
             diagonal = scores[:, 0, :] - scores[:, :, 0]
             gram = scores + diagonal[:, :, None]
-            _check_symmetric(gram, 4 * rounding)
+            outside = _symmetry_faults(gram, 4 * rounding)
             centre = np.eye(T) - 1 / T
             values, vectors = _largest(centre @ gram @ centre, m)
             root = np.sqrt(values)
@@ -104,9 +103,11 @@ class TiedHead:
         smallest = values.min(axis=1) if m else np.ones(len(scores))
         with np.errstate(divide="ignore", invalid="ignore"):
             error = np.where(smallest > 0, rounding / smallest, np.inf)
-        _check_rank(gram if not self.softmax else centre @ gram @ centre, known - known.mean(axis=1, keepdims=True)
-                    if self.softmax else known, rounding, error)  # fmt: skip
-        return Coordinates(known.reshape(len(scores), -1), error)
+        seen, factor = (gram, known)
+        if self.softmax:
+            seen, factor = centre @ gram @ centre, known - known.mean(axis=1, keepdims=True)
+        outside += _rank_faults(seen, factor @ np.swapaxes(factor, 1, 2), rounding, error)
+        return Coordinates(known.reshape(len(scores), -1), error, outside)
 
     def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
         T, r, m = self.tokens, self.rank, self.frame
@@ -168,8 +169,8 @@ class UntiedHead:
         A, C = sign * left[:, :, : self.rank], np.swapaxes(right, 1, 2)[:, :, : self.rank] * sign * values[:, None, :]
         with np.errstate(divide="ignore", invalid="ignore"):
             error = np.where(values[:, -1] > 0, rounding / values[:, -1], np.inf)
-        _check_rank(E, None, rounding, error, rebuilt=A @ np.swapaxes(C, 1, 2))
-        return Coordinates(np.concatenate([A.reshape(len(E), -1), C.reshape(len(E), -1)], axis=1), error)
+        outside = _rank_faults(E, A @ np.swapaxes(C, 1, 2), rounding, error)
+        return Coordinates(np.concatenate([A.reshape(len(E), -1), C.reshape(len(E), -1)], axis=1), error, outside)
 
     def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
         return self._orbit(latent, u, size) if self.orbit else self._conditional(u, known)
@@ -321,31 +322,23 @@ def _largest(gram: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(values[:, first:], 0.0), canonical(vectors[:, :, first:])
 
 
-def _check_symmetric(gram: np.ndarray, rounding: np.ndarray) -> None:
+def _symmetry_faults(gram: np.ndarray, rounding: np.ndarray) -> tuple[Fault, ...]:
     off = np.abs(gram - np.swapaxes(gram, 1, 2)).max(axis=(1, 2))
-    _refuse(off > 1e3 * rounding + 1e-9 * (1 + np.abs(gram).max(axis=(1, 2))), off, "scores that are not symmetric")
+    bad = off > 1e3 * rounding + 1e-9 * (1 + np.abs(gram).max(axis=(1, 2)))
+    return _faults(bad, off, "scores that are not symmetric")
 
 
-def _check_rank(
-    scores: np.ndarray,
-    factor: np.ndarray | None,
-    rounding: np.ndarray,
-    error: np.ndarray,
-    rebuilt: np.ndarray | None = None,
-) -> None:
+def _rank_faults(scores: np.ndarray, again: np.ndarray, rounding: np.ndarray, error: np.ndarray) -> tuple[Fault, ...]:
     """Scores of more than the declared rank, or a Gram matrix with negative eigenvalues, belong to no fields."""
-    again = rebuilt if factor is None else factor @ np.swapaxes(factor, 1, 2)
     off = np.abs(scores - again).max(axis=(1, 2))
     tolerance = 1e3 * rounding + 1e-9 * (1 + np.abs(scores).max(axis=(1, 2)))
-    _refuse((off > tolerance) & np.isfinite(error), off, "scores that miss every product of the declared rank")
+    return _faults((off > tolerance) & np.isfinite(error), off, "scores that miss every product of the declared rank")
 
 
-def _refuse(bad: np.ndarray, off: np.ndarray, what: str) -> None:
-    if bad.any():
-        sample = int(np.flatnonzero(bad)[0])
-        raise InputError(
-            f"output y of sample {sample}",
-            f"{what} by {off[sample]:.3g}",
-            "an output of this architecture, noiseless",
-            "check that y comes from this architecture; with noise, declare the noise",
-        )
+def _faults(bad: np.ndarray, off: np.ndarray, what: str) -> tuple[Fault, ...]:
+    return faults(
+        bad,
+        lambda sample: f"{what} by {off[sample]:.3g}",
+        "an output of this architecture, noiseless",
+        "check that y comes from this architecture; with noise, declare the noise",
+    )

@@ -2,7 +2,7 @@
 
 The measure on {Z : f(Z) = y} must be the surface measure over sqrt(pdet J J^T), J = df/dZ, up to a factor that depends
 on y alone (co-area formula): log_weight - log vol(dZ/d(coordinates)) + log sqrt(pdet J J^T) is the same all over it.
-That no sheet is missing: :mod:`smisym.charts.coverage`.
+That no sheet is missing: :mod:`smisym.charts.covering`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smisym.base.errors import InputError
 from smisym.charts.base import FLAT, LINE, SCALE, LevelSet, Sheets
-from smisym.charts.coverage import FAR, ULP, check_coverage, columns, log_normal, log_volume, points, read_coordinates
-from smisym.errors import InputError
-from smisym.link import LinkFunction
+from smisym.charts.covering import (
+    FAR,
+    ULP,
+    check_coverage,
+    columns,
+    log_normal,
+    log_volume,
+    points,
+    read_coordinates,
+)
+from smisym.link.linking import LinkFunction
 
 # Points of each level set.  Spread of the latent coordinates there: small, so that the smoothed turn of an angle counts
 # every point once.

@@ -154,7 +154,7 @@ def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
         # z + tanh(z) = y and the like: sympy has no inverse, and takes minutes to say so.
         return []
     try:
-        solutions = _through_exponential(expression, output, field, *generators)
+        solutions = _through_inverse(expression, output, field, *generators)
         if solutions is None:
             solutions = sp.solve(expression - output, field)
     except (NotImplementedError, ValueError, TypeError):
@@ -162,24 +162,30 @@ def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
     return [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
 
 
-def _through_exponential(
+# Functions that take every value once, and their inverses.
+_INVERSES = {sp.exp: sp.log, sp.tanh: sp.atanh, sp.sinh: sp.asinh, sp.asinh: sp.sinh}
+
+
+def _through_inverse(
     expression: sp.Expr, output: sp.Symbol, field: sp.Symbol, generator: sp.Expr | None = None
 ) -> list[sp.Expr] | None:
-    """Solutions of what depends on a field through one exponential of a linear function; None where it does not.
+    """Solutions of what depends on a field through one such function of a linear one; None where it does not.
 
-    To sympy exp(100 z) = y is a polynomial of degree 100 in exp(z), with as many roots, of which one is real.
+    To sympy exp(100 z) = y is a polynomial of degree 100 in exp(z), with as many roots, of which one is real, and
+    tanh(7 z / 10) = y one of degree 14 in exp(z / 10), which takes it minutes.
     """
-    if not isinstance(generator, sp.exp):
+    if generator is None or type(generator) not in _INVERSES:
         return None
     inner = generator.args[0]
     slope = sp.diff(inner, field)
     if slope.has(field) or slope == 0:
         return None
-    value = sp.Dummy("value", positive=True)
+    value = sp.Dummy("value", positive=True) if isinstance(generator, sp.exp) else sp.Dummy("value", real=True)
     outer = expression.xreplace({generator: value})
     if outer.has(field):
         return None
-    return [(sp.log(v) - inner.subs(field, 0)) / slope for v in sp.solve(outer - output, value)]
+    inverse = _INVERSES[type(generator)]
+    return [(inverse(v) - inner.subs(field, 0)) / slope for v in sp.solve(outer - output, value)]
 
 
 def _generators(expression: sp.Expr, field: sp.Symbol) -> set[sp.Expr]:

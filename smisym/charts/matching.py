@@ -8,7 +8,7 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from smisym.charts.base import Refusal
-from smisym.program import Program
+from smisym.link.program import Program
 
 
 def resolve(

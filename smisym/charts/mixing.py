@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import sympy as sp
 
+from smisym.base.derivation import Formula, Step
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
 from smisym.charts.matching import linear_in_one_field, resolve, square_factors
-from smisym.core import core_of
-from smisym.derivation import Formula, Step
-from smisym.link import LinkFunction, Observation
-from smisym.program import Program, product_factor, split_constant
+from smisym.link.core import core_of
+from smisym.link.linking import LinkFunction, Observation
+from smisym.link.program import Program, product_factor, split_constant
 
 # Largest score in units of the integrator's variable, where the mixing before it is the identity.
 _REACH = 1.3

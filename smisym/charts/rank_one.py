@@ -16,13 +16,13 @@ import numpy as np
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, Unfolding
+from smisym.base.derivation import Formula, Step
+from smisym.base.errors import InputError
+from smisym.charts.base import Arrays, Coordinates, Fault, LevelSet, Refusal, Sheets, Unfolding, faults
 from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
-from smisym.derivation import Formula, Step
-from smisym.errors import InputError
-from smisym.link import LinkFunction, Observation
-from smisym.program import Program, RowSoftmax, generic_determinant, gram_factor
-from smisym.unroll import Unroller
+from smisym.link.linking import LinkFunction, Observation
+from smisym.link.program import Program, RowSoftmax, generic_determinant, gram_factor
+from smisym.link.unroll import Unroller
 
 SOURCE = "arXiv 2502.00901, appendix E; rederived and verified by substitution"
 
@@ -150,7 +150,7 @@ def _from_log_ratios(observation: Observation, coefficient: float) -> Coordinate
     pairs = np.array(list(itertools.combinations(range(tokens), 2)))
     i, j = pairs.T
     square = -(D[:, i, j] + D[:, j, i])
-    _check_gap(square, rounding[:, None], observation.exact)
+    outside = _gap_faults(square, rounding[:, None])
     best = square.argmax(axis=1)
     take = np.arange(len(D))
     i, j = i[best], j[best]
@@ -164,8 +164,7 @@ def _from_log_ratios(observation: Observation, coefficient: float) -> Coordinate
         u[take, i], u[take, j] = u_i, u_j
         error = rounding / np.maximum(largest, 0.0)
     error = np.where(np.isfinite(error), error, np.inf)
-    _check_consistent(u, D, rounding, error)
-    return Coordinates(u, error)
+    return Coordinates(u, error, outside + _consistency_faults(u, D, rounding, error))
 
 
 def _ratio_rounding(observation: Observation, coefficient: float) -> np.ndarray:
@@ -177,34 +176,29 @@ def _ratio_rounding(observation: Observation, coefficient: float) -> np.ndarray:
     return 8 * eps * (size + absolute) / coefficient
 
 
-def _check_gap(square: np.ndarray, rounding: np.ndarray, exact: bool) -> None:
-    bad = square < -4 * rounding
-    if bad.any():
-        sample = int(np.argwhere(bad)[0, 0])
-        raise InputError(
-            f"output y of sample {sample}",
-            f"y_ij y_ji / (y_ii y_jj) = {np.exp(-square[sample].min()):.6g} for some pair of tokens",
-            "at most 1 (for two tokens: y_12 + y_21 <= 1), as scores are a Gram matrix",
-            "check that y is the attention matrix of tied weights, rows summing to one, without noise",
-        )
+def _gap_faults(square: np.ndarray, rounding: np.ndarray) -> tuple[Fault, ...]:
+    return faults(
+        np.asarray((square < -4 * rounding).any(axis=1)),
+        lambda s: f"y_ij y_ji / (y_ii y_jj) = {np.exp(-square[s].min()):.6g} for some pair of tokens",
+        "at most 1 (for two tokens: y_12 + y_21 <= 1), as scores are a Gram matrix",
+        "check that y is the attention matrix of tied weights, rows summing to one, without noise",
+    )
 
 
-def _check_consistent(u: np.ndarray, D: np.ndarray, rounding: np.ndarray, error: np.ndarray) -> None:
+def _consistency_faults(u: np.ndarray, D: np.ndarray, rounding: np.ndarray, error: np.ndarray) -> tuple[Fault, ...]:
     """With three tokens or more y has T(T-1) entries and only T numbers in them: the rest must agree."""
-    rebuilt = u[:, :, None] * (u[:, None, :] - u[:, :, None])
-    scale = 1 + np.abs(D).max(axis=(1, 2))
-    tolerance = np.maximum(1e3 * error, 1e-10) * scale + 1e3 * rounding
-    off = np.abs(rebuilt - D).max(axis=(1, 2))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # where an output is no output, its values mean nothing
+        rebuilt = u[:, :, None] * (u[:, None, :] - u[:, :, None])
+        scale = 1 + np.abs(D).max(axis=(1, 2))
+        tolerance = np.maximum(1e3 * error, 1e-10) * scale + 1e3 * rounding
+        off = np.abs(rebuilt - D).max(axis=(1, 2))
         bad = (off > tolerance) & np.isfinite(error) & np.isfinite(off)
-    if bad.any():
-        sample = int(np.flatnonzero(bad)[0])
-        raise InputError(
-            f"output y of sample {sample}",
-            f"log-ratios that miss every rank-one Gram matrix by {off[sample]:.3g}",
-            "the attention matrix of tied rank-one weights, noiseless",
-            "check that y comes from this architecture; with noise, declare the noise",
-        )
+    return faults(
+        bad,
+        lambda s: f"log-ratios that miss every rank-one Gram matrix by {off[s]:.3g}",
+        "the attention matrix of tied rank-one weights, noiseless",
+        "check that y comes from this architecture; with noise, declare the noise",
+    )
 
 
 def _from_gram(observation: Observation, coefficient: float) -> Coordinates:
@@ -216,28 +210,23 @@ def _from_gram(observation: Observation, coefficient: float) -> Coordinates:
     anchor = diagonal.argmax(axis=1)
     largest = diagonal[take, anchor]
     eps = np.finfo(float).eps
-    if (largest < 0).any():
-        sample = int(np.flatnonzero(largest < 0)[0])
-        raise InputError(
-            f"output y of sample {sample}",
-            f"diagonal {diagonal[sample]}",
-            "a Gram matrix: diagonal entries >= 0",
-            "check that y is the linear attention matrix of tied weights",
-        )
+    outside = faults(
+        largest < 0,
+        lambda s: f"diagonal {diagonal[s]}",
+        "a Gram matrix: diagonal entries >= 0",
+        "check that y is the linear attention matrix of tied weights",
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         u = y[take, anchor] / np.sqrt(largest)[:, None]
         off = np.abs(u[:, :, None] * u[:, None, :] - y).max(axis=(1, 2))
     tolerance = 64 * tokens * eps * np.abs(y).max(axis=(1, 2))
-    bad = ~(off <= tolerance) & (largest > 0)
-    if bad.any():
-        sample = int(np.flatnonzero(bad)[0])
-        raise InputError(
-            f"output y of sample {sample}",
-            f"a matrix that misses every u u^T by {off[sample]:.3g}",
-            "y = beta u u^T, rank one",
-            "check that y comes from this architecture; with noise, declare the noise",
-        )
-    return Coordinates(u, np.where(largest > 0, 4 * eps, np.inf))
+    outside += faults(
+        ~(off <= tolerance) & (largest > 0),
+        lambda s: f"a matrix that misses every u u^T by {off[s]:.3g}",
+        "y = beta u u^T, rank one",
+        "check that y comes from this architecture; with noise, declare the noise",
+    )
+    return Coordinates(u, np.where(largest > 0, 4 * eps, np.inf), outside)
 
 
 def _verify(found: _Match, tokens: int) -> list[tuple[str, str]]:

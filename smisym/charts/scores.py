@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from smisym.base.symbols import SCORE
 from smisym.charts.base import Refusal
-from smisym.symbols import SCORE
 
 # Doublings of the bracket that scores are sought in, and halvings down to rounding.
 _DOUBLINGS, _BISECTIONS = 40, 100

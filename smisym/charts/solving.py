@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from smisym import symbols
+from smisym.base import symbols
+from smisym.base.derivation import Formula, Step
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
 from smisym.charts.eliminating import MODULES, determinant, pole, solved_by, ways
-from smisym.derivation import Formula, Step
-from smisym.link import LinkFunction, Observation
-from smisym.program import Activation, Elementwise, reference
+from smisym.link.linking import LinkFunction, Observation
+from smisym.link.program import Activation, Elementwise, reference
 
 # At most so many orthants, solutions in all, and fields that are coordinates.
 _PIECES, _SHEETS, _COORDINATES = 256, 256, 12

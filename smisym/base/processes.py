@@ -1,0 +1,170 @@
+"""Work in other processes: Python's interpreter lock leaves all threads of one process about one core.
+
+A function is sent once, by value, with all that it closes over, and is called there any number of times.  What it
+returns does not depend on where it runs; whoever asks must be ready to run it at home, where the others are not ready
+yet, cannot be given the function, died, or failed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import importlib
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from smisym.base import patience
+
+# Seconds of work at home after which the others are begun: to be ready takes them one or two.  Infinite: never.
+WORTH = 2.0
+# Seconds without work after which the others end.
+_IDLE = 60
+# Functions that each of them remembers.
+_KEPT = 8
+# Seconds between two looks at whether anybody still wants the answer.
+_LOOK = 0.1
+# One thread of linear algebra each, as at home: the same bits.
+_ALONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class Sent:
+    """A function as bytes; ``blob`` is None where it cannot be sent, as when it closes over a lock."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.blob: bytes | None = None
+        with contextlib.suppress(Exception):  # whatever a function of the user's may hold
+            self.blob = importlib.import_module("cloudpickle").dumps(function)
+        self.digest = hashlib.sha256(self.blob or b"").digest()
+
+
+class Pool:
+    """A number of other processes, begun when the work done at home shows that they are worth it."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._lock = threading.Lock()
+        self._executor: Any = None
+        self._begun: Any = None  # the future of the first call, which tells when they are ready
+        self._spent = 0.0
+        self._lost = workers < 2
+
+    def worked(self, seconds: float) -> None:
+        """Count work that was done at home; begin the others where there was enough of it."""
+        with self._lock:
+            self._spent += seconds
+            if self._spent >= WORTH and not self._lost and self._executor is None:
+                self._begin()
+
+    def begin(self) -> None:
+        """Begin the others now, for work that is known to be long."""
+        if math.isfinite(WORTH):
+            self.worked(WORTH)
+
+    def _begin(self) -> None:
+        try:
+            loky = importlib.import_module("loky")
+            self._executor = loky.ProcessPoolExecutor(self.workers, timeout=_IDLE, initializer=_settle, env=_ALONE)
+            self._begun = self._executor.submit(_settle)
+        except Exception:  # no memory, no room for processes, no semaphores: everything is done at home
+            self._lost = True
+            return
+        _ALL.add(self)
+
+    @property
+    def begun(self) -> bool:
+        """Whether they were asked to begin."""
+        return self._executor is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether they can be called."""
+        first = self._begun
+        return first is not None and not self._lost and first.done()
+
+    def call(self, sent: Sent, *args: Any) -> list[Any]:
+        """[function(*args)], made elsewhere; [] where it must be made at home.
+
+        Raises what :func:`smisym.base.patience.check` raises, in which case nobody waits for the answer any more.
+        """
+        executor = self._executor
+        if executor is None or not self.ready or sent.blob is None:
+            return []
+        future: Any = None
+        while True:
+            try:
+                future = future or executor.submit(_call, sent.digest, sent.blob, args)
+                answer: list[Any] = future.result(timeout=_LOOK)
+                return answer
+            except TimeoutError:
+                try:
+                    patience.check()
+                except BaseException:
+                    future.cancel()
+                    raise
+            except Exception:
+                patience.check()  # they may have been ended because nobody waits
+                # Else one was killed, or the answer could not be read; or they were ended for others.
+                self._lost = self._lost or self._executor is executor
+                return []
+
+    def end(self) -> None:
+        """End the others at once, whatever they are doing; :meth:`worked` may begin them anew."""
+        with self._lock:
+            executor, self._executor, self._begun = self._executor, None, None
+            self._spent = 0.0
+            _ALL.discard(self)
+        if executor is not None:
+            executor.shutdown(wait=True, kill_workers=True)
+
+
+_POOLS: dict[int, Pool] = {}
+_ALL: set[Pool] = set()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def pool(workers: int) -> Pool:
+    """The processes that everybody who asks for so many workers shares."""
+    return _POOLS.setdefault(workers, Pool(workers))
+
+
+@atexit.register
+def end_all() -> None:
+    """End all of them at once; as this process ends they end by themselves, but for work that nobody waits for."""
+    for one in list(_ALL):
+        one.end()
+
+
+# ---- there ---------------------------------------------------------------------------------------
+
+_functions: dict[bytes, Callable[..., Any]] = {}
+
+
+def _settle() -> None:
+    """Ctrl-C is for the process that asks; it ends the others."""
+    with contextlib.suppress(ValueError):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _call(digest: bytes, blob: bytes, args: tuple[Any, ...]) -> list[Any]:
+    """[what the function returns], or [] where it raised: made again at home, it raises there."""
+    try:
+        function = _functions.get(digest)
+        if function is None:
+            while len(_functions) >= _KEPT:
+                _functions.pop(next(iter(_functions)))
+            function = _functions[digest] = importlib.import_module("cloudpickle").loads(blob)
+        with threadpool_limits(1):
+            return [function(*args)]
+    except Exception:
+        return []

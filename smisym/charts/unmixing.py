@@ -1,0 +1,127 @@
+"""Fields from the columns of a mixed head: small linear systems, entry by entry."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from smisym.charts.base import Arrays, Sheets
+from smisym.charts.catalogue import Columns, Inverse
+from smisym.link.core import Core
+
+
+@dataclass(frozen=True)
+class Head:
+    """One output matrix: its core, coefficient of the scores, constant scores, and its columns of unknown fields.
+
+    fields: the inputs, query before key (one where tied); mixing: the matrix M of U = M h^T.
+    """
+
+    core: Core
+    coefficient: float
+    constant: np.ndarray
+    fields: tuple[sp.MatrixSymbol, ...]
+    mixing: MatrixExpr
+    inverse: Inverse
+    undo: Callable[[np.ndarray], np.ndarray] | None
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One branch of one head in terms of the fields themselves."""
+
+    columns: Columns
+    log_weight: np.ndarray | float
+    directions: list[Columns]
+
+
+def unmix(sheets: list, matrices: list[list[Arrays]], tokens: int) -> list[_Option]:
+    """Every column (and direction) of every branch multiplied by M^{-1}, with the price in log-weight."""
+    found = []
+    for sheet in sheets:
+        count = len(sheet.columns)
+        right = [*sheet.columns, *[column for direction in sheet.directions for column in direction]]
+        log_det: np.ndarray | float = 0.0
+        for matrix in matrices:
+            right, own = solve_columns(matrix, right)
+            log_det = log_det + own
+        weight = -count * log_det + (0.0 if sheet.log_weight is None else sheet.log_weight)
+        rest = right[count:]
+        directions = [rest[i * count : (i + 1) * count] for i in range(len(sheet.directions))]
+        found.append(_Option(right[:count], weight, directions))
+    return found
+
+
+def size(matrices: list[list[Arrays]], tokens: int) -> np.ndarray:
+    """How large M makes a field of order one: the product of the root mean square rows of its factors."""
+    total = np.ones(())
+    for matrix in matrices:
+        total = total * np.sqrt(sum(entry * entry for row in matrix for entry in row) / tokens)
+    return total
+
+
+def solve_columns(matrix: list[Arrays], columns: Columns) -> tuple[Columns, np.ndarray]:
+    """(matrix^{-1} columns, log|det matrix|), elementwise over the arrays; elimination with row exchanges."""
+    T = len(matrix)
+    if T == 2:
+        (a, b), (c, d) = matrix
+        det = a * d - b * c
+        return [[(d * x - b * y) / det, (a * y - c * x) / det] for x, y in columns], np.log(np.abs(det))
+    shape = np.broadcast_shapes(
+        *[np.shape(e) for row in matrix for e in row], *[np.shape(e) for c in columns for e in c]
+    )
+    full = np.empty((*shape, T, T))
+    right = np.empty((*shape, T, len(columns)))
+    for i in range(T):
+        for j in range(T):
+            full[..., i, j] = matrix[i][j]
+        for k, column in enumerate(columns):
+            right[..., i, k] = column[i]
+    finite = np.isfinite(full).all(axis=(-1, -2))
+    full[~finite] = np.eye(T)
+    log_det = np.linalg.slogdet(full)[1]
+    regular = finite & np.isfinite(log_det)
+    full[~regular] = np.eye(T)
+    solved = np.linalg.solve(full, right)
+    log_det[~regular] = np.nan
+    return [[solved[..., i, k] for i in range(T)] for k in range(len(columns))], log_det
+
+
+def combine(options: list[list[_Option]], heads: list[Head], order: list[int], tokens: int) -> Sheets:
+    """Every choice of one branch a head; columns in the order of the rows of the fields."""
+    solved, weights, directions = [], [], []
+    for choice in itertools.product(*options):
+        groups = [g for option, head in zip(choice, heads, strict=True) for g in _groups(option.columns, head)]
+        solved.append(_ordered(groups, order))
+        total: np.ndarray | float = 0.0
+        for option in choice:
+            total = total + option.log_weight
+        weights.append(np.asarray(total))
+        moving = []
+        zero = np.zeros(1)
+        for number, option in enumerate(choice):
+            for direction in option.directions:
+                parts: list[Columns] = []
+                for other, head in enumerate(heads):
+                    own = direction if other == number else [[zero] * tokens for _ in choice[other].columns]
+                    parts += _groups(own, head)
+                moving.append(_ordered(parts, order))
+        directions.append(moving)
+    if all(weight is weights[0] for weight in weights):
+        weights = weights[:1]
+    return Sheets(solved, weights, directions)
+
+
+def _groups(columns: Columns, head: Head) -> list[Columns]:
+    """The columns of each field that a head is solved for."""
+    rank = int(head.fields[0].shape[0])
+    return [columns[i : i + rank] for i in range(0, len(columns), rank)]
+
+
+def _ordered(groups: list[Columns], order: list[int]) -> Arrays:
+    return [value for i in order for column in groups[i] for value in column]

@@ -1,0 +1,394 @@
+"""Files: declarations (TOML), results (JSON), data (NPZ) and the store that makes long runs resumable.
+
+Every write is atomic (:mod:`smisym.base.files`).  Every fault of a file is an :class:`~smisym.base.errors.InputError`
+that names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import errno
+import functools
+import hashlib
+import io
+import json
+import lzma
+import math
+import os
+import platform
+import re
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from smisym.base.edge import available_memory, check_memory
+from smisym.base.errors import InputError, Words
+from smisym.base.files import check_path, make_folder, reason, write_bytes, write_text
+from smisym.declare.architecture import Architecture, Attention
+from smisym.declare.smi import SMI
+
+SCHEMA = 1
+MAX_DECLARATION_BYTES = 1 << 20
+MAX_ENTRY_BYTES = 1 << 28
+
+_ARCHITECTURE_KEYS = tuple(f.name for f in dataclasses.fields(Architecture))
+_LAYER_KEYS = tuple(f.name for f in dataclasses.fields(Attention))
+_SMI_KEYS = tuple(f.name for f in dataclasses.fields(SMI))
+_KINDS = ("attention", "smi")
+_IS_FOLDER = "give the name of a file: this is a folder"
+_EXAMPLE = 'begin with "tokens = 2", then write one [[layers]] line for every layer'
+
+
+# --- declarations --------------------------------------------------------------------------------
+
+
+def load(path: str | os.PathLike[str]) -> Architecture | SMI:
+    """The architecture, or the model by expressions, declared in a TOML file.
+
+    An architecture has the names of :class:`~smisym.declare.architecture.Architecture` at the top, then one
+    ``[[layers]]`` table per layer with the names of :class:`~smisym.declare.architecture.Attention`.  With ``kind =
+    "smi"`` the names are those of :class:`~smisym.declare.smi.SMI`.  Whatever is left out has its default. Raises
+    :class:`~smisym.base.errors.InputError`.
+    """
+    where = f"architecture file {check_path(path, 'architecture file')}"
+    table = _parse(_read(path, where, MAX_DECLARATION_BYTES), where)
+    kind = table.pop("kind", "attention")
+    if kind not in _KINDS:
+        allowed = " or ".join(f'"{name}"' for name in _KINDS)
+        raise InputError(f"kind in {where}", kind, allowed, "choose one of these, or leave kind out for attention")
+    return _load_smi(table, where) if kind == "smi" else _load_architecture(table, where)
+
+
+def _load_smi(table: dict[str, Any], where: str) -> SMI:
+    _check_keys(table, ("kind", *_SMI_KEYS), where)
+    for key in ("fields", "expressions"):
+        if key not in table:
+            fix = 'write, for example, fields = ["z1", "z2"] and expressions = ["z1 * z2"]'
+            raise InputError(where, sorted(table), f'a file with the key "{key}"', fix)
+    made: SMI = _make(SMI, table, where)
+    return made
+
+
+def _load_architecture(table: dict[str, Any], where: str) -> Architecture:
+    for key in ("fields", "expressions"):
+        if key in table and "layers" not in table:
+            raise InputError(f"key in {where}", key, ", ".join(_ARCHITECTURE_KEYS), 'add kind = "smi" at the top')
+    _check_keys(table, _ARCHITECTURE_KEYS, where)
+    for key in ("tokens", "layers"):
+        if key not in table:
+            raise InputError(where, sorted(table), f'a file with the key "{key}"', _EXAMPLE)
+    layers = table.pop("layers")
+    if not isinstance(layers, list) or not all(isinstance(layer, dict) for layer in layers):
+        raise InputError(
+            f"layers in {where}", layers, "one [[layers]] table per layer", "write [[layers]], with double brackets"
+        )
+    made = []
+    for number, layer in enumerate(layers, start=1):
+        place = f"layer {number} in {where}"
+        _check_keys(layer, _LAYER_KEYS, place)
+        made.append(_make(Attention, layer, place))
+    architecture: Architecture = _make(Architecture, table | {"layers": tuple(made)}, where)
+    return architecture
+
+
+def save(architecture: Architecture | SMI, path: str | os.PathLike[str]) -> None:
+    """Write the TOML file that :func:`load` reads back as an equal declaration; defaults are written out."""
+    if not isinstance(architecture, Architecture | SMI):
+        raise InputError(
+            "declaration to save", architecture, "an Architecture or an SMI", "pass Architecture(...) or SMI(...)"
+        )
+    write_text(path, tomli_w.dumps(_without_none(architecture.canonical())))
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: what is None is left out, and so has its default when it is read."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _read(path: str | os.PathLike[str], where: str, limit: int) -> bytes:
+    """At most ``limit`` bytes of a file; ``where`` names it in errors."""
+    try:
+        with open(path, "rb") as handle:
+            content = handle.read(limit + 1)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise _unreadable(where, error) from None
+    if len(content) > limit:
+        given = Words(f"more than {limit} bytes")
+        raise InputError(where, given, f"a file of at most {limit} bytes", "check the name, or delete it")
+    return content
+
+
+def _unreadable(where: str, error: Exception) -> InputError:
+    fixes = {errno.ENOENT: "check the name", errno.EACCES: "ask for permission to read it", errno.EISDIR: _IS_FOLDER}
+    fix = fixes.get(getattr(error, "errno", None) or 0, "check the name and the permissions")
+    return InputError(where, Words(reason(error)), "a file that exists and can be read", fix)
+
+
+def _parse(content: bytes, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(where, str(error), "TOML text in UTF-8", "save the file as UTF-8") from None
+    except RecursionError:
+        raise InputError(where, Words("brackets nested too deep"), "TOML text", _EXAMPLE) from None
+    except ValueError as error:  # TOMLDecodeError, and integers too long to read
+        given, fix = _syntax(content.decode("utf-8-sig"), str(error))
+        raise InputError(where, given, "TOML text", fix) from None
+
+
+_SYNTAX = (
+    (r"=\s*(True|False)\b", "TOML writes true and false, in small letters"),
+    (r"=\s*(None|null|nil)\b", "TOML has no None: leave the key out for its default"),
+    (r"=\s*\(", "TOML writes lists in square brackets"),
+    (r"=\s*-?\.\d|=\s*-?\d+\.(\D|$)", "TOML wants a digit on both sides of the decimal point: 0.5, 1.0"),
+    (r"^\s*[\w.-]+\s*:", "TOML writes name = value, with an equals sign"),
+    (r"^\s*[\w.-]+\s*=\s*(#.*)?$", "give the value after the equals sign, or leave the line out"),
+    (r"^\s*\[\[?[\w.-]+\]?\s*$", "write [[layers]], with two brackets on each side"),
+    (r"=\s*[A-Za-z_]+\s*(#.*)?$", 'put text in quotes: activation = "softmax"'),
+)
+
+
+def _syntax(text: str, message: str) -> tuple[Words, str]:
+    """Where TOML text is wrong and what stands there; then what to do about it."""
+    found = re.search(r"^(.*?) \(at line (\d+), column (\d+)\)$", message, flags=re.DOTALL)
+    lines = text.splitlines() or [""]
+    if found is None:  # at the end of the document, or of no place
+        given = Words(f"{message}; it ends with {lines[-1][:80]!r}")
+        return given, "complete what was begun: a bracket or a quote is open"
+    what, line, column = found[1], int(found[2]), int(found[3])
+    here = lines[line - 1] if line <= len(lines) else ""
+    given = Words(f"line {line}, column {column}, {here.strip()[:80]!r}: {what[:1].lower()}{what[1:]}")
+    if what.startswith("Cannot overwrite"):
+        return given, "remove one of the two lines that give this key"
+    if what.startswith("Cannot declare") or what.startswith("Cannot mutate"):
+        return given, "write [[layers]], with two brackets on each side, for every layer"
+    return given, next((fix for pattern, fix in _SYNTAX if re.search(pattern, here)), "write name = value on that line")
+
+
+def _check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.5)
+            fix = f'write "{near[0]}" if that was meant, or remove it' if near else "remove it"
+            raise InputError(f"key in {where}", key, ", ".join(allowed), fix)
+
+
+def _make(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
+    """Construct a declaration; its errors say in which file they were met."""
+    try:
+        return kind(**values)
+    except InputError as error:
+        raise InputError(f"{error.what} in {where}", error.given, error.allowed, error.fix) from None
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def write_json(path: str | os.PathLike[str], value: object) -> None:
+    """:func:`to_json` into a file, atomically."""
+    write_text(path, to_json(value) + "\n")
+
+
+def to_json(value: object) -> str:
+    """One JSON document: arrays as lists, floats to the last bit, infinity and NaN as null."""
+    return json.dumps(plain(value), indent=2, allow_nan=False)
+
+
+def plain(value: object) -> Any:
+    """``value`` in plain JSON types; :class:`TypeError` for what has no JSON form."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, Architecture | SMI):
+        return value.canonical()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    raise TypeError(f"no JSON form for {type(value).__name__}: add a case to smisym.io.plain")
+
+
+# --- what every result file begins with ----------------------------------------------------------
+
+
+def header(architecture: Architecture | SMI, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What reproduces a result: schema, versions, declaration, seed and every setting, as plain JSON types."""
+    return {
+        "schema": SCHEMA,
+        "package": "smisym",
+        "package_version": package_version(),
+        "architecture": architecture.canonical(),
+        "architecture_digest": architecture.digest,
+        "seed": int(seed),
+        "settings": plain(dict(settings)),
+        "versions": dict(_versions()),
+    }
+
+
+@functools.cache
+def package_version() -> str:
+    """Version of the installed package; "unknown" where smisym runs from a folder without being installed."""
+    try:
+        return metadata.version("smisym")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+@functools.cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    names = ("numpy", "scipy", "sympy")
+    return (("python", platform.python_version()), *((name, metadata.version(name)) for name in names))
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class DataFile:
+    """Arrays of an .npz file: X, y and, if there is one, the truth W; others: names of arrays that were not read."""
+
+    X: np.ndarray
+    y: np.ndarray
+    W: np.ndarray | None
+    others: tuple[str, ...]
+
+
+def read_data(path: str | os.PathLike[str]) -> DataFile:
+    """The arrays X, y and W of an .npz file, as they are; :func:`smisym.gamp` checks shapes and values of them.
+
+    Pickled content is never loaded, and nothing that the file's headers say would not fit in memory.
+    Raises :class:`~smisym.base.errors.InputError` for a fault of the file.
+    """
+    where = f"data file {check_path(path, 'data file')}"
+    allowed = "an .npz file with the arrays X (N, T, D) and y (N, ...), and W (P, D) if the truth is known"
+    fix = "write it with numpy.savez(file, X=X, y=y)"
+    try:
+        with open(path, "rb") as handle:
+            if handle.read(6) == b"\x93NUMPY":
+                raise InputError(where, Words("a single array (.npy)"), allowed, fix)
+            handle.seek(0)
+            with zipfile.ZipFile(handle) as archive:
+                names = [name.removesuffix(".npy") for name in archive.namelist()]
+                if not {"X", "y"} <= set(names):
+                    raise InputError(where, names, allowed, fix)
+                wanted = [name for name in ("X", "y", "W") if name in names]
+                _check_sizes(archive, wanted, where)
+            handle.seek(0)
+            with np.load(handle, allow_pickle=False) as arrays:
+                read = {name: arrays[name] for name in wanted}
+    except InputError:
+        raise
+    except (
+        ValueError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, KeyError, NotImplementedError, TypeError,
+        MemoryError, OverflowError, SyntaxError, RuntimeError,
+    ) as error:  # fmt: skip
+        raise InputError(where, Words(str(error) or type(error).__name__), allowed, fix) from None
+    except OSError as error:
+        raise _unreadable(where, error) from None
+    others = tuple(name for name in names if name not in wanted)
+    return DataFile(read["X"], read["y"], read.get("W"), others)
+
+
+def _check_sizes(archive: zipfile.ZipFile, names: Sequence[str], where: str) -> None:
+    """InputError, before anything is allocated, for arrays larger than memory, or than what the file holds of them."""
+    total, samples = 0, 1
+    for name in names:
+        with archive.open(f"{name}.npy") as member:
+            version = np.lib.format.read_magic(member)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(member)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or size > archive.getinfo(f"{name}.npy").file_size:
+            given = Words(f"{name} of shape {shape} and type {dtype}, but not the numbers of it")
+            raise InputError(where, given, "arrays of numbers, whole", "write it with numpy.savez(file, X=X, y=y)")
+        total += size
+        samples = shape[0] if name == "X" and shape else samples
+    fits = int(samples * available_memory() / max(total, 1))
+    check_memory(where, f"{samples} samples", total, f"keep at most {fits} samples")
+
+
+def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], head: Mapping[str, Any]) -> None:
+    """Arrays in one .npz file, atomically, with ``head`` as JSON text in the array "header"."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, header=np.array(to_json(head)), **arrays)  # type: ignore[arg-type]
+    write_bytes(path, buffer.getvalue())
+
+
+# --- results that survive ------------------------------------------------------------------------
+
+
+class Store:
+    """Finished results of one task on disk, so that the same task resumes where it stopped.
+
+    The folder is named by the digest of ``key`` (everything that the results depend on), so results of
+    another architecture, seed, setting or version are never mixed in; key.json beside them says
+    what the folder holds.  One file per entry, written atomically and read only if its checksum holds.
+
+    Raises :class:`~smisym.base.errors.InputError` where the folder cannot be made or written.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], key: Mapping[str, Any]) -> None:
+        text = to_json(key)
+        canonical = json.dumps(plain(key), sort_keys=True, separators=(",", ":"))
+        directory = check_path(directory, "folder to keep results in")
+        self.folder = make_folder(directory / _digest(canonical), "folder to keep results in")
+        # Always written: it tells now, before any computing, whether results can be kept.
+        write_text(self.folder / "key.json", text + "\n")
+
+    def get(self, name: str, valid: Callable[[Any], object] | None = None) -> dict[str, Any] | None:
+        """The entry as :meth:`put` returned it, or None where there is no intact entry of that name.
+
+        valid: called with the entry; where it is false or raises, the entry is not one of ours, and so absent.
+        Raises InputError where the file cannot be read, or is larger than MAX_ENTRY_BYTES.
+        """
+        path = self._path(name)
+        if not path.exists():
+            return None
+        content = _read(path, f"stored result {path}", MAX_ENTRY_BYTES)
+        try:
+            entry = json.loads(content)
+            value = entry["value"]
+            intact = entry["name"] == name and entry["checksum"] == _digest(json.dumps(value))
+            whole = intact and isinstance(value, dict) and (valid is None or valid(value))
+        # Damaged after it was written, or another's: compute it again.
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
+            return None
+        return value if whole else None
+
+    def put(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep one entry; returns it as :meth:`get` will give it, so that a resumed run sees the same bits."""
+        kept = json.loads(to_json(value))
+        entry = {"name": name, "checksum": _digest(json.dumps(kept)), "value": kept}
+        write_json(self._path(name), entry)
+        return kept
+
+    def _path(self, name: str) -> Path:
+        # Readable, safe on any file system, and distinct for distinct names.
+        readable = re.sub(r"[^A-Za-z0-9=.,-]+", "_", name)[:60]
+        return self.folder / f"entry_{readable}_{_digest(json.dumps(name))}.json"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

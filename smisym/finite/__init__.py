@@ -1,0 +1,1 @@
+"""Finite dimension: data, GAMP, and what an estimate and the truth have in common."""

@@ -1,0 +1,96 @@
+"""The accuracy plan: how a posterior is integrated, how well, and how many of them are affordable.
+
+The only table of accuracy in the house.  A row is looked up by the number of free dimensions and whether the integrand
+is smooth; each purpose (one posterior asked for by name, a batch of moments, the overlap map, a threshold integrated
+over outputs, the check of a chart) has its column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+# Methods: a finite sum over sheets; an adaptive lattice, which falls back on sampling over its budget; sampling alone.
+SUM, LATTICE, SAMPLING = "sum", "lattice", "sampling"
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The adaptive lattice in some dimension: all measured by benchmarks/moments.py, in numbers of evaluations.
+
+    cell: nodes a side of one cell.  steps: of the first level, for a tight and a loose tolerance.  root: cells a side
+    of the first level at most.  budget: evaluations that one posterior may cost unless told otherwise.
+    """
+
+    cell: int
+    steps: tuple[float, float]
+    root: int
+    budget: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """How posteriors of one kind are integrated.
+
+    method: SUM, LATTICE or SAMPLING.  block: samples integrated together, enough to amortise the interpreter, few
+    enough for the cache and for the cells of all of them (10^5 each in four dimensions) to fit in memory. Errors aimed
+    at for a mean, in the norm of V^{-1}: moments (of a batch), single (a denoiser asked for by name, worth more nodes
+    than the average of many), averaged (in the overlap map), over_outputs (in an integral over y). dearer: how many
+    times fewer samples are affordable.  checked: posteriors that the check of a chart takes. measured: where these
+    numbers come from.
+    """
+
+    method: str
+    block: int
+    moments: float
+    single: float
+    averaged: float
+    over_outputs: float
+    dearer: int
+    checked: int
+    measured: str
+
+
+_MOMENTS = "benchmarks/moments.py: what a lattice reaches before its cost doubles for a digit"
+_SMOOTH = (
+    Row(SUM, 1024, 1e-12, 1e-12, 1e-3, 1e-12, 1, 2048, "exact; the tolerance of the map has no effect"),
+    Row(LATTICE, 1024, 1e-8, 1e-8, 1e-3, 1e-7, 1, 1024, _MOMENTS),
+    Row(LATTICE, 1024, 1e-6, 1e-10, 1e-2, 1e-6, 1, 512, f"{_MOMENTS}; two layers on two tokens: 1e-2 leaves 1e-4 in E"),
+    Row(LATTICE, 256, 1e-5, 1e-7, 3e-2, 1e-2, 4, 256, f"{_MOMENTS}; posteriors cost 10 to 30 times as much"),
+    Row(LATTICE, 32, 1e-3, 1e-3, 3e-2, 1e-2, 8, 64, f"{_MOMENTS}; posteriors cost up to 300 times as much"),
+    Row(SAMPLING, 1024, 1e-2, 1e-2, 3e-2, 1e-2, 8, 32, "benchmarks/moments.py: a tenth of a second a posterior"),
+)
+# Where sheets have edges, or outputs are discrete, a lattice converges slowly.
+_ROUGH = tuple(
+    replace(row, moments=1e-2, single=1e-2, averaged=3e-2)
+    if row.method == SUM
+    else replace(row, method=SAMPLING, moments=1e-2, single=1e-2, averaged=3e-2, dearer=8, checked=32)
+    for row in _SMOOTH
+)
+LATTICES = {
+    1: Lattice(8, (0.4, 0.5), 64, 10**5),
+    2: Lattice(4, (0.4, 0.6), 12, 8 * 10**6),
+    3: Lattice(4, (0.5, 0.65), 8, 10**6),
+    4: Lattice(2, (0.6, 0.75), 12, 10**6),
+}
+# Tolerance from which on the first step of a lattice is the loose one.
+LOOSE = 3e-3
+# Evaluations that one sampled posterior may cost unless told otherwise.
+SAMPLED_BUDGET = 2**17
+# Points a side of a lattice over an output of two or three coordinates, raised until a threshold rests.
+OUTPUTS = {2: (24, 36, 54, 80, 120), 3: (16, 24, 36)}
+# Gauss-Hermite nodes a side by the number of fields of one term of a sum, and quasi-random points beyond.  For a
+# softmax of two tokens these leave 2e-4 in the second derivatives, relative to the largest.
+TERMS = {1: 40, 2: 20, 3: 12}
+TERMS_BEYOND = 2**11
+# Error aimed at by GAMP where the moments of a batch are finer: averaged over samples it reaches the estimate far below
+# its fluctuations.
+GAMP = 1e-3
+# Samples of one evaluation of the overlap map, and of one threshold, where posteriors cost little; scrambles of both;
+# points of one scramble of a map that only finds the way.
+SAMPLES, THRESHOLD_SAMPLES, SCRAMBLES, SCOUT_POINTS = 8192, 65536, 8, 1024
+
+
+def plan(free: int, smooth: bool) -> Row:
+    """The row of posteriors with so many free dimensions."""
+    rows = _SMOOTH if smooth else _ROUGH
+    return rows[min(free, len(rows) - 1)]

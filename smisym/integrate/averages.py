@@ -1,0 +1,64 @@
+"""What an integral over a batch of posteriors gives, and the finite sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.integrate.modes import Doubt, Integrand
+
+
+@dataclass
+class Posterior:
+    """Moments of zeta = (x, r) under a batch of posteriors.
+
+    log_norm (S,): log of the integral over x of sum_b exp(...), without factors of 2 pi.
+    mean (S, d+m), cov (S, d+m, d+m) or None.
+    error (S,): estimated norm of the error of ``mean``, from refinement or from independent scrambles.
+    nodes (S,): evaluations spent.  converged (S,): error within what was asked.
+    doubt: what solutions that the evaluations sought tell of those not found; None where none were sought.
+    """
+
+    log_norm: np.ndarray
+    mean: np.ndarray
+    cov: np.ndarray | None
+    error: np.ndarray
+    nodes: np.ndarray
+    converged: np.ndarray
+    doubt: Doubt | None = None
+
+    def replace(self, index: np.ndarray, other: Posterior) -> np.ndarray:
+        """Take over the entries of ``other`` (for the samples ``index``) whose error is smaller; returns which."""
+        used = np.zeros(len(self.error), dtype=bool)
+        better = other.error < self.error[index]
+        used[index[better]] = True
+        self.nodes[index] += other.nodes
+        for name in ("log_norm", "mean", "cov", "error", "converged"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine is not None:
+                mine[index[better]] = theirs[better]
+        return used
+
+
+def discrete(integrand: Integrand, *, cov: bool = False) -> Posterior:
+    """The case d = 0: a finite sum over branches, exact."""
+    S = integrand.samples
+    index = np.arange(S)
+    r, log_weight, along, _ = integrand.evaluate(index, np.empty((0, 1, S)))
+    r, log_weight = r[..., 0, :], log_weight[:, 0]
+    logf = log_weight - 0.5 * np.einsum("bms,bms->bs", r, r)
+    logf = np.where(np.isfinite(logf), logf, -np.inf)
+    top = logf.max(axis=0)
+    w = np.exp(logf - np.where(np.isfinite(top), top, 0.0))
+    total = w.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        w /= total
+    mean = np.einsum("bs,bms->sm", w, r)
+    centred = r - mean.T
+    spread = np.einsum("bs,bms,bks->smk", w, centred, centred) if cov else None
+    if spread is not None and along is not None:
+        spread += np.einsum("bs,bims,biks->smk", w, along[..., 0, :], along[..., 0, :])
+    with np.errstate(divide="ignore"):
+        log_norm = top + np.log(total)
+    return Posterior(log_norm, mean, spread, np.zeros(S), np.ones(S), np.isfinite(log_norm))

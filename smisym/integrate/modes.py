@@ -1,0 +1,215 @@
+"""Posteriors with a Gaussian part: what an integrand is, and where its maxima are.
+
+An integrand is a posterior over a whitened vector zeta = (x, r): x in R^d standard normal a priori,
+r = r_b(x) in R^m a residual that depends on x and on a branch b, with density proportional to
+
+    sum_b exp(-|x|^2/2 - |r_b(x)|^2/2 + log_weight_b(x)).
+
+Along some directions of r the posterior may be Gaussian with unit variance (integrated in closed form): r is then its
+mean, and the directions are handed over as orthonormal vectors, the "spread".
+
+Nothing here knows where x, r or the branches come from.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+# Points evaluated together: enough to amortise the interpreter, few enough for the cache.
+CHUNK = 32768
+# Points from which local maxima are sought, for every branch.
+MODE_STARTS = 12
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What solutions found from starts tell of those that were not: sums of weights over evaluations, in logs.
+
+    all_found (S,): of all solutions.  found_once (S,): of those that a single start has reached.  lost (S,): whether
+    some found no place to be kept.
+    """
+
+    all_found: np.ndarray
+    found_once: np.ndarray
+    lost: np.ndarray
+
+    @classmethod
+    def none(cls, samples: int) -> Doubt:
+        return cls(np.full(samples, -np.inf), np.full(samples, -np.inf), np.zeros(samples, dtype=bool))
+
+    def add(self, index: np.ndarray, other: Doubt) -> None:
+        """Add what an evaluation of some of the samples tells."""
+        np.logaddexp.at(self.all_found, index, other.all_found)
+        np.logaddexp.at(self.found_once, index, other.found_once)
+        np.logical_or.at(self.lost, index, other.lost)
+
+
+class Values(NamedTuple):
+    """An integrand at points: residuals (branches, m, n, C), log_weight (branches or 1, n, C), the spread
+    (branches, k, m, n, C) or None, and what solutions that were sought tell of those not found, by columns, or None."""
+
+    residuals: np.ndarray
+    log_weight: np.ndarray
+    spread: np.ndarray | None = None
+    doubt: Doubt | None = None
+
+
+class Integrand(Protocol):
+    """A batch of S posteriors.  Nothing is written to it while it is evaluated.
+
+    ``evaluate(index, x)``: ``index`` (C,) which posterior, ``x`` (d, n, C) points, n for each.  ``reach``, at least
+    one: how many times as far out as the log-weight near the centre tells some mass may lie. ``modeless``: whether its
+    maxima are dear to find, or tell little of where the mass is; whoever samples it begins with broad proposals then.
+    """
+
+    samples: int
+    dim: int
+    residuals: int
+    branches: int
+    reach: float
+    modeless: bool
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values: ...
+
+
+def log_density(x: np.ndarray, r: np.ndarray, log_weight: np.ndarray) -> np.ndarray:
+    """(branches, n, C) exponent; a point where the chart is singular has weight zero."""
+    base = log_weight.copy()
+    for row in x:
+        base -= 0.5 * row * row
+    out = np.empty((r.shape[0], *base.shape[1:]))
+    for b in range(r.shape[0]):
+        out[b] = base[b if len(base) > 1 else 0]
+        if not r.shape[1]:
+            continue
+        square = r[b, 0] * r[b, 0]
+        for j in range(1, r.shape[1]):
+            square += r[b, j] * r[b, j]
+        square *= -0.5
+        out[b] += square
+    bad = ~np.isfinite(out)
+    if bad.any():
+        out[bad] = -np.inf
+    return out
+
+
+def probe(integrand: Integrand, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Largest exponent and largest log-weight over a few fixed points; (len(index),) each."""
+    points = _probe_points(integrand.dim)
+    best = np.empty(len(index))
+    weight = np.empty(len(index))
+    per = max(1, CHUNK // points.shape[1])
+    for i in range(0, len(index), per):
+        owner = index[i : i + per]
+        x = np.broadcast_to(points[:, :, None], (integrand.dim, points.shape[1], len(owner)))
+        r, log_weight, *_ = integrand.evaluate(owner, x)
+        best[i : i + per] = log_density(x, r, log_weight).max(axis=(0, 1))
+        weight[i : i + per] = np.where(np.isfinite(log_weight), log_weight, -np.inf).max(axis=(0, 1))
+    return best, weight
+
+
+def _probe_points(dim: int) -> np.ndarray:
+    """(d, n) points: the centre and two shells of axis and diagonal directions."""
+    axes = [s * v for v in np.eye(dim) for s in (1.0, -1.0)]
+    diagonals = [np.array(v) / np.sqrt(dim) for v in itertools.islice(itertools.product((1.0, -1.0), repeat=dim), 16)]
+    directions = axes + diagonals
+    return np.array([np.zeros(dim), *(0.7 * v for v in directions), *(1.6 * v for v in directions)]).T
+
+
+@dataclass
+class Modes:
+    """Local maxima found from several starts: x (S, K, d), branch (S, K), value (S, K) exponent there."""
+
+    x: np.ndarray
+    branch: np.ndarray
+    value: np.ndarray
+    jacobian: np.ndarray  # (S, K, m, d) of the residual
+
+
+def starts(dim: int) -> int:
+    """From how many probe points local maxima are sought."""
+    return min(MODE_STARTS, _probe_points(dim).shape[1])
+
+
+def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> Modes:
+    """Levenberg-Marquardt on |x|^2 + |r_b(x)|^2 from the best of the probe points, every branch.
+
+    Derivatives by forward differences: they only place nodes and never enter a result.
+    """
+    d, nb = integrand.dim, integrand.branches
+    points = _probe_points(d)
+    S = len(index)
+    x0 = np.broadcast_to(points[:, :, None], (d, points.shape[1], S))
+    r, log_weight, *_ = integrand.evaluate(index, x0)
+    density = np.swapaxes(log_density(x0, r, log_weight), 1, 2)  # (nb, S, n)
+    K = starts(d)
+    order = np.argsort(-density, axis=2)[:, :, :K]
+    x = points.T[order]  # (nb, S, K, d)
+    x = np.moveaxis(x, 3, 0).reshape(d, nb, S * K)
+    owner = np.repeat(index, K)
+    x, value, jacobian = levenberg(integrand, owner, x, steps)
+    branch = np.broadcast_to(np.arange(nb)[:, None, None], (nb, S, K))
+
+    def shape(a: np.ndarray) -> np.ndarray:
+        """(nb, S*K, ...) to (S, nb*K, ...)."""
+        a = a.reshape(nb, S, K, *a.shape[2:])
+        return np.moveaxis(a, 0, 1).reshape(S, nb * K, *a.shape[3:])
+
+    return Modes(
+        shape(np.moveaxis(x, 0, 2)), np.moveaxis(branch, 0, 1).reshape(S, nb * K), shape(value), shape(jacobian)
+    )
+
+
+def levenberg(
+    integrand: Integrand, owner: np.ndarray, x: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every branch and start at once; x (d, nb, N). Returns x, exponent (nb, N), Jacobian (nb, N, m, d)."""
+    d, nb, N = x.shape
+    damping = np.full((nb, N), 1e-2)
+    r, log_weight = _residual(integrand, owner, x)
+    cost = (x**2).sum(axis=0) + (r**2).sum(axis=1)
+    J = _jacobian(integrand, owner, x, r)
+    for _ in range(steps):
+        normal = np.einsum("bnmi,bnmj->bnij", J, J) + np.eye(d)
+        normal += damping[..., None, None] * np.einsum("bnii->bni", normal)[..., None] * np.eye(d)
+        gradient = np.einsum("bnmi,bmn->bni", J, r) + np.moveaxis(x, 0, 2)
+        good = np.isfinite(normal).all(axis=(2, 3)) & np.isfinite(gradient).all(axis=2)
+        normal[~good] = np.eye(d)
+        gradient[~good] = 0.0
+        trial = x - np.moveaxis(np.linalg.solve(normal, gradient[..., None])[..., 0], 2, 0)
+        new_r, new_weight = _residual(integrand, owner, trial)
+        new_cost = (trial**2).sum(axis=0) + (new_r**2).sum(axis=1)
+        better = new_cost < cost
+        x = np.where(better, trial, x)
+        r = np.where(better[:, None, :], new_r, r)
+        log_weight = np.where(better, new_weight, log_weight)
+        moved = better & (cost - new_cost > 1e-3)
+        cost = np.where(better, new_cost, cost)
+        damping = np.where(better, damping * 0.2, damping * 5.0)
+        if not moved.any() and (damping > 1e3)[~better].all():
+            break
+        J = _jacobian(integrand, owner, x, r)
+    return x, np.where(np.isfinite(cost), log_weight - 0.5 * cost, -np.inf), J
+
+
+def _residual(integrand: Integrand, owner: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """r (nb, m, N) where branch b is evaluated at its own point x[:, b], and its log-weight (nb, N)."""
+    nb = x.shape[1]
+    r, log_weight, *_ = integrand.evaluate(owner, x)  # (nb, m, nb, N), (nb or 1, nb, N)
+    own = np.stack([r[b, :, b] for b in range(nb)])
+    weight = np.stack([log_weight[b if len(log_weight) > 1 else 0, b] for b in range(nb)])
+    return np.where(np.isfinite(own), own, 1e150), weight
+
+
+def _jacobian(integrand: Integrand, owner: np.ndarray, x: np.ndarray, r: np.ndarray) -> np.ndarray:
+    columns = []
+    for i in range(x.shape[0]):
+        step = 1e-6 * (1 + np.abs(x[i]))
+        shifted = x.copy()
+        shifted[i] += step
+        columns.append((_residual(integrand, owner, shifted)[0] - r) / step[:, None, :])
+    return np.moveaxis(np.stack(columns, axis=-1), 1, 2)

@@ -1,0 +1,225 @@
+"""All solutions of f(Z) = y in some of the entries of Z, the others given: where no closed chart is known.
+
+One equation in one unknown is scanned along a line, many unknowns are sought from many starts.  Derivatives are
+complex steps, exact to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.base.complex_step import STEP, Function, jacobian
+from smisym.base.matrices import solve_or_stay
+
+# Largest misfit of a solution, relative to the size of the output; distance at which two are the same one.
+ON_SURFACE, SAME = 1e-9, 1e-6
+# Points of a scan, from - to + this many standard deviations, dense in the middle.
+_SCAN, _REACH = 97, 30.0
+# Standard deviations beyond which a solution carries no mass beside nearer ones.
+_CARRIES = 8.0
+_ITERATIONS = 60
+# Equations solved together.
+_CHUNK = 16384
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Solutions of a batch of N problems, at most B each.
+
+    values (N, B, K): the unknowns, 0 where there are fewer.  found (N, B): which there are.  hits (N, B): from how many
+    starts each was reached (0 for a scan).  lost (N,): whether there were more than B.
+    """
+
+    values: np.ndarray
+    found: np.ndarray
+    hits: np.ndarray
+    lost: np.ndarray
+
+
+def log_volume(J: np.ndarray) -> np.ndarray:
+    """log sqrt(det J^T J) of (..., M, K) with M >= K; -inf where the rank is lower."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(np.linalg.svd(np.where(np.isfinite(J), J, 0.0), compute_uv=False))
+    return np.asarray(logs.sum(axis=-1))
+
+
+def newton(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Levenberg-Marquardt for f(Z) = y (N, M) in the unknown entries, from Z (N, n); returns Z and which were met."""
+    Z, done = Z.copy(), np.zeros(len(Z), dtype=bool)
+    for i in range(0, len(Z), _CHUNK):
+        part = slice(i, i + _CHUNK)
+        Z[part], done[part] = _newton(link, y[part], Z[part], unknown)
+    return Z, done
+
+
+def _newton(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    done, K = np.zeros(len(Z), dtype=bool), len(unknown)
+    scale = 1 + np.abs(y).max(axis=1)
+    damping, stuck = np.full(len(Z), 1e-2), np.zeros(len(Z), dtype=int)
+    live = np.arange(len(Z))
+    value, J = jacobian(link, Z, unknown)
+    r = value - y
+    for _ in range(_ITERATIONS):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            gradient = np.einsum("nmk,nm->nk", J, r)
+            normal = np.einsum("nmk,nml->nkl", J, J)
+            size = np.einsum("nkk->n", normal) / K
+            size = np.where(size > 0, size, 1.0)
+            normal = normal / size[:, None, None] + damping[live][:, None, None] * np.eye(K)
+            gradient = gradient / size[:, None]
+        good = np.isfinite(normal).all(axis=(1, 2)) & np.isfinite(gradient).all(axis=1)
+        normal[~good] = np.eye(K)
+        trial = Z[live]
+        trial[:, unknown] -= np.where(good[:, None], solve_or_stay(normal, gradient), 0.0)
+        new_value, new_J = jacobian(link, trial, unknown)
+        new_r = new_value - y[live]
+        with np.errstate(over="ignore", invalid="ignore"):
+            better = (new_r**2).sum(axis=1) < (r**2).sum(axis=1)
+        Z[live[better]] = trial[better]
+        r, J = np.where(better[:, None], new_r, r), np.where(better[:, None, None], new_J, J)
+        damping[live] = np.where(better, np.maximum(damping[live] * 0.1, 1e-14), damping[live] * 8.0)
+        met = np.abs(r).max(axis=1) <= ON_SURFACE * scale[live]
+        # Once met, one more step takes it to rounding: quadratic convergence.
+        stuck[live] = np.where(better, 0, stuck[live] + 1)
+        finished = met & ((np.abs(r).max(axis=1) <= 1e-14 * scale[live]) | (stuck[live] > 0))
+        done[live[met]] = True
+        keep = ~finished & (stuck[live] < 8) & good
+        live, r, J = live[keep], r[keep], J[keep]
+        if not live.size:
+            break
+    return Z, done
+
+
+def distinct(values: np.ndarray, met: np.ndarray, slots: int) -> Roots:
+    """The different ones among values (N, m, K), where ``met`` (N, m)."""
+    N, m, K = values.shape
+    kept, found = np.zeros((N, slots, K)), np.zeros((N, slots), dtype=bool)
+    hits, lost = np.zeros((N, slots), dtype=int), np.zeros(N, dtype=bool)
+    rows = np.arange(N)
+    for i in range(m):
+        v = values[:, i]
+        near = np.abs(kept - v[:, None]).max(axis=2) <= SAME * (1 + np.abs(v).max(axis=1))[:, None]
+        near &= found
+        known = near.any(axis=1)
+        again = met[:, i] & known
+        hits[rows[again], near[again].argmax(axis=1)] += 1
+        new = met[:, i] & ~known
+        count = found.sum(axis=1)
+        lost |= new & (count >= slots)
+        put = new & (count < slots)
+        kept[rows[put], count[put]] = v[put]
+        found[rows[put], count[put]] = True
+        hits[rows[put], count[put]] = 1
+    return Roots(kept, found, hits, lost)
+
+
+def from_starts(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray, starts: np.ndarray) -> Roots:
+    """Solutions of N problems from starts (N, m, K) of the unknowns; Z (N, n) holds the other entries."""
+    N, m, K = starts.shape
+    begin = np.repeat(Z, m, axis=0)
+    begin[:, unknown] = starts.reshape(N * m, K)
+    end, met = newton(link, np.repeat(y, m, axis=0), begin, unknown)
+    return distinct(end[:, unknown].reshape(N, m, K), met.reshape(N, m), m)
+
+
+def along_line(
+    link: Function, y: np.ndarray, Z: np.ndarray, unknown: int, mean: np.ndarray, scale: np.ndarray, slots: int
+) -> Roots:
+    """Solutions of one equation (y (N, 1)) in one entry, about ``mean`` (N,) in units of ``scale`` (N,).
+
+    Cells of the scan where f - y changes sign hold a solution, and those where its slope turns back before it does may
+    hold two: the turning point is found and tells.
+    """
+    grid = _REACH * np.sinh(4.1 * np.linspace(-1, 1, _SCAN)) / np.sinh(4.1)
+    parts = []
+    for i in range(0, len(Z), max(1, _CHUNK // _SCAN)):
+        p = slice(i, i + max(1, _CHUNK // _SCAN))
+        parts.append(_scan(link, y[p, 0], Z[p], unknown, mean[p], scale[p], grid, slots))
+    return Roots(*(np.concatenate([getattr(r, name) for r in parts]) for name in ("values", "found", "hits", "lost")))
+
+
+# Many parameters: arrays of one search, block by block.
+def _scan(
+    link: Function,
+    y: np.ndarray,
+    Z: np.ndarray,
+    unknown: int,
+    mean: np.ndarray,
+    scale: np.ndarray,
+    grid: np.ndarray,
+    slots: int,
+) -> Roots:
+    v = mean[:, None] + scale[:, None] * grid
+    N, G = v.shape
+
+    def evaluate(owner: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """f - y and its slope for problems ``owner`` at values ``at`` of the unknown."""
+        full = Z[owner].astype(complex)
+        full[:, unknown] = at + 1j * STEP
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            out = link(full)[:, 0]
+        return out.real - y[owner], out.imag / STEP
+
+    f, slope = (a.reshape(N, G) for a in evaluate(np.repeat(np.arange(N), G), v.ravel()))
+    crossing = f[:, :-1] * f[:, 1:] <= 0
+    turning = ~crossing & (f[:, :-1] * slope[:, :-1] < 0) & (f[:, 1:] * slope[:, 1:] > 0)
+    owner, cell = np.nonzero(crossing)
+    low, high = v[owner, cell], v[owner, cell + 1]
+    turned, where = np.nonzero(turning)
+    if turned.size:
+        a, b = v[turned, where], v[turned, where + 1]
+        at = _bisect(lambda x: evaluate(turned, x)[1], a, b, 45)
+        two = evaluate(turned, at)[0] * f[turned, where] <= 0
+        owner = np.concatenate([owner, turned[two], turned[two]])
+        low = np.concatenate([low, a[two], at[two]])
+        high = np.concatenate([high, at[two], b[two]])
+    root = _bisect(lambda x: evaluate(owner, x)[0], low, high, 12) if owner.size else low
+    for _ in range(6):
+        value, s = evaluate(owner, root) if owner.size else (root, root)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = root - value / s
+        root = np.where(np.isfinite(step) & (step >= low) & (step <= high), step, root)
+    if owner.size:
+        # Where Newton left the cell, bisection to the end; a jump of the link is no solution.
+        bad = np.abs(evaluate(owner, root)[0]) > ON_SURFACE * (1 + np.abs(y[owner]))
+        if bad.any():
+            root[bad] = _bisect(lambda x: evaluate(owner[bad], x)[0], low[bad], high[bad], 60)
+        met = np.abs(evaluate(owner, root)[0]) <= ON_SURFACE * (1 + np.abs(y[owner]))
+        owner, root = owner[met], root[met]
+    return _slotted(owner, root, np.abs(root - mean[owner]) / scale[owner], N, slots)
+
+
+def _bisect(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, steps: int) -> np.ndarray:
+    low, high = low.copy(), high.copy()
+    left = np.sign(f(low))
+    for _ in range(steps):
+        middle = 0.5 * (low + high)
+        same = np.sign(f(middle)) == left
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return np.asarray(0.5 * (low + high))
+
+
+def _slotted(owner: np.ndarray, root: np.ndarray, away: np.ndarray, count: int, slots: int) -> Roots:
+    """Solutions in the slots of their problems, those nearest to the mean first (``away``, in standard deviations).
+
+    Those met twice, at the edge of two cells, count once; more than there are slots are lost unless they are so far
+    away that they carry no mass.
+    """
+    order = np.lexsort((root, owner))
+    owner, root, away = owner[order], root[order], away[order]
+    if owner.size:
+        fresh = np.r_[True, (owner[1:] != owner[:-1]) | (np.diff(root) > 1e-12 * (1 + np.abs(root[1:])))]
+        owner, root, away = owner[fresh], root[fresh], away[fresh]
+        order = np.lexsort((away, owner))
+        owner, root, away = owner[order], root[order], away[order]
+    number = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    inside = number < slots
+    values, found = np.zeros((count, slots, 1)), np.zeros((count, slots), dtype=bool)
+    values[owner[inside], number[inside], 0] = root[inside]
+    found[owner[inside], number[inside]] = True
+    lost = np.zeros(count, dtype=bool)
+    lost[owner[~inside & (away < _CARRIES)]] = True
+    return Roots(values, found, np.zeros((count, slots), dtype=int), lost)

@@ -1,0 +1,1 @@
+"""From a declaration to its link function: a program of few kinds of steps, its ranks and its symmetries."""

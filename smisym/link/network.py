@@ -1,0 +1,251 @@
+"""Architecture into program: the mixing recursion of attention, head by head.
+
+    U_l = B_{l-1} h_l^T,    A_l = c I + sum_a o_a sigma(beta U_l^a U_l^aT),    B_l = A_l B_{l-1},    B_0 = I
+
+(arXiv 2502.00901, eqs 2-7 and appendix A; tokens are rows).  Mixing commutes with the projection on weights,
+X_l w = B_l (X_0 w), which is why fields of the *input* suffice.  Heads that share the embedding mix it together;
+heads with a slice of it each have a recursion of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from smisym.base import symbols
+from smisym.base.derivation import Derivation, Formula, Step
+from smisym.base.errors import InputError
+from smisym.declare.architecture import Architecture, Attention
+from smisym.declare.expressions import parse
+from smisym.link.large_depth import limiting_mixing
+from smisym.link.program import Assign, Elementwise, Program, RowHardmax, RowSoftmax
+from smisym.link.unroll import MAX_TOKENS
+
+# Rows of Z up to which the recursion is written entry by entry: beyond, nobody reads it and sympy takes minutes.
+_READABLE_ROWS = 24
+PAPER = "arXiv 2502.00901, eqs 2-7 and appendix A"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the fields: its input in the program, layer and head (from 1), slice of the embedding, plain name."""
+
+    input: int
+    layer: int
+    head: int
+    slice: int
+    label: str
+
+
+@dataclass
+class _Build:
+    """What has been built so far; ``mixing`` has one accumulated mixing a stream (one, or one a slice)."""
+
+    architecture: Architecture
+    mixing: list[MatrixExpr]
+    inputs: list[sp.MatrixSymbol]
+    assigns: list[Assign]
+    rows: list[Row]
+
+    @property
+    def tokens(self) -> int:
+        return self.architecture.tokens
+
+    @property
+    def split(self) -> bool:
+        return len(self.mixing) > 1
+
+    def assign(self, target: sp.MatrixSymbol, value: MatrixExpr) -> sp.MatrixSymbol:
+        self.assigns.append(Assign(target, value))
+        return target
+
+
+def build_program(architecture: Architecture) -> tuple[Program, tuple[Row, ...]]:
+    """The program of an architecture and its rows: layer by layer, head by head, query before key, then rank."""
+    T = architecture.tokens
+    if T > MAX_TOKENS:
+        raise InputError(
+            "tokens", T, f"at most {MAX_TOKENS} for a compiled link", "use fewer tokens, or raise MAX_TOKENS"
+        )
+    streams = architecture.layers[0].heads if architecture.head_layout == "split" else 1
+    build = _Build(architecture, [sp.Identity(T)] * streams, [], [], [])
+    *inner, last = architecture.layers
+    if architecture.limit == "ode":
+        build.mixing = [limiting_mixing(T, tuple(inner))]
+    elif architecture.limit == "first_order":
+        _committee(build, inner)
+    else:
+        for number, layer in enumerate(inner, start=1):
+            _mix(build, number, layer, [symbols.mixing(number, T, s) for s in _names(streams)])
+    outputs = _outputs(build, len(architecture.layers), last)
+    return Program(tuple(build.inputs), tuple(build.assigns), outputs[0], tuple(outputs[1:])), tuple(build.rows)
+
+
+def _names(count: int) -> list[int]:
+    """Numbers of heads or streams in names: 1, 2, ..., or 0 (not written) where there is one."""
+    return list(range(1, count + 1)) if count > 1 else [0]
+
+
+def _mix(build: _Build, number: int, layer: Attention, targets: list[sp.MatrixSymbol]) -> None:
+    """One layer applied to the tokens of every stream."""
+    attentions = _heads(build, number, layer)
+    T = build.tokens
+    for stream, target in enumerate(targets):
+        terms = _weighted(layer, attentions, [stream] if build.split else range(layer.heads))
+        name = stream + 1 if build.split else 0
+        skip = [exact(layer.skip) * sp.Identity(T)] if layer.skip else []
+        own = build.assign(symbols.layer_matrix(number, T, name), _plus(*skip, *terms))
+        build.mixing[stream] = build.assign(target, (own * build.mixing[stream]).doit())
+
+
+def _committee(build: _Build, inner: list[Attention]) -> None:
+    """First order in the readouts: every layer attends to the original tokens, and what they add is summed."""
+    T = build.tokens
+    streams = len(build.mixing)
+    added: list[list[MatrixExpr]] = [[] for _ in range(streams)]
+    for number, layer in enumerate(inner, start=1):
+        attentions = _heads(build, number, layer)
+        for stream in range(streams):
+            terms = _weighted(layer, attentions, [stream] if build.split else range(layer.heads))
+            name = symbols.layer_matrix(number, T, stream + 1 if build.split else 0)
+            added[stream].append(build.assign(name, _plus(*terms)))
+    for stream, name in enumerate(_names(streams)):
+        total = build.assign(symbols.statistic(T, name), _plus(*added[stream]))
+        build.mixing[stream] = build.assign(symbols.mixing(len(inner), T, name), _plus(sp.Identity(T), total))
+
+
+def _outputs(build: _Build, number: int, layer: Attention) -> list[sp.MatrixSymbol]:
+    """What is observed of the last layer."""
+    T, architecture = build.tokens, build.architecture
+    if architecture.output == "sequence":
+        targets = [symbols.output(T, s) for s in _names(len(build.mixing))]
+        _mix(build, number, layer, targets)
+        return targets
+    attentions = _heads(build, number, layer)
+    if architecture.combine == "sum":
+        return [build.assign(symbols.output(T), _plus(*_weighted(layer, attentions, range(layer.heads))))]
+    return [
+        build.assign(symbols.output(T, name), attention)
+        for name, attention in zip(_names(layer.heads), attentions, strict=True)
+    ]
+
+
+def _weighted(layer: Attention, attentions: list[MatrixExpr], heads: list[int] | range) -> list[MatrixExpr]:
+    return [
+        attentions[a] if layer.readouts[a] == 1.0 else (exact(layer.readouts[a]) * attentions[a]).doit(deep=False)
+        for a in heads
+    ]
+
+
+def _plus(*terms: MatrixExpr) -> MatrixExpr:
+    return terms[0] if len(terms) == 1 else sp.MatAdd(*terms)
+
+
+def _heads(build: _Build, number: int, layer: Attention) -> list[MatrixExpr]:
+    """The attention matrix of every head of a layer, on the mixing as it stands; records fields and scores."""
+    found = []
+    for head, name in enumerate(_names(layer.heads)):
+        stream = head if build.split else 0
+        mixed = []
+        for role in ("",) if layer.tied else ("q", "k"):
+            symbol = symbols.field(number, layer.rank, build.tokens, role, name)
+            vector = symbols.scores_vector(number, layer.rank, build.tokens, role, name)
+            build.assign(vector, (build.mixing[stream] * symbol.T).doit())
+            build.rows += [
+                Row(len(build.inputs), number, head + 1, stream, _label(number, name, role, k, layer))
+                for k in range(layer.rank)
+            ]
+            build.inputs.append(symbol)
+            mixed.append(vector)
+        found.append(activated(layer, exact(layer.beta * layer.scale) * mixed[0] * mixed[-1].T, build.tokens))
+    return found
+
+
+def activated(layer: Attention, scores: MatrixExpr, tokens: int) -> MatrixExpr:
+    """The activation of a layer on its scores, with its position scores and mask."""
+    if layer.position is not None:
+        scores = scores + sp.ImmutableDenseMatrix(tokens, tokens, [exact(x) for row in layer.position for x in row])
+    attended = layer.attended(tokens)
+    mask = None
+    if not all(all(row) for row in attended):
+        mask = sp.ImmutableDenseMatrix(tokens, tokens, [int(x) for row in attended for x in row])
+    if layer.activation == "softmax":
+        return RowSoftmax(scores, mask)
+    if layer.activation == "hardmax":
+        return RowHardmax(scores, mask)
+    if layer.activation == "linear":
+        return scores if mask is None else Elementwise(scores, symbols.SCORE, mask)
+    return Elementwise(scores, parse(layer.activation, {"s": symbols.SCORE}, what="activation"), mask)
+
+
+def exact(value: float) -> sp.Expr:
+    """A number of a declaration as sympy reads it best: integers and short decimals exactly."""
+    return sp.Integer(int(value)) if value == int(value) else sp.Float(value, 17)
+
+
+def _label(number: int, head: int, role: str, k: int, layer: Attention) -> str:
+    name = f"layer {number}" + (f" head {head}" if head else "") + {"": "", "q": " query", "k": " key"}[role]
+    return name if layer.rank == 1 else f"{name}, rank index {k + 1}"
+
+
+def record_architecture(architecture: Architecture, program: Program, derivation: Derivation) -> None:
+    tokens = architecture.tokens
+    derivation.add(
+        Step(
+            "architecture",
+            "What was declared",
+            f"An attention network on sequences of $T = {tokens}$ tokens, with {len(architecture.layers)} "
+            f"layer(s); what is observed is the {architecture.output} output. Tokens are rows: $X$ is $(T, D)$ with "
+            "independent standard normal entries, and the weights $W$ have independent standard normal rows.",
+            (Formula("Z", r"W X^{\top} / \sqrt{D}", "the fields: one row an index, one column a token"),),
+            source=PAPER,
+        )
+    )
+    derivation.add(
+        Step(
+            "link",
+            "From attention to a sequence multi-index model",
+            "Every layer multiplies the tokens from the left, so that $X_l = B_l X$ exactly, and the scores of a layer "
+            "depend on the input only through $X w = \\sqrt{D}\\, h^{\\top}$. The network is therefore a function of "
+            "the fields alone, given by the recursion below; it is exact at every $D$.",
+            tuple(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
+            source=PAPER,
+        )
+    )
+    few = sum(int(symbol.shape[0]) for symbol in program.inputs) <= _READABLE_ROWS
+    if tokens == 2 and few and not program.more_outputs and all(_readable(a.value) for a in program.assigns):
+        derivation.add(_explicit_step(program))
+
+
+def _readable(value: MatrixExpr) -> bool:
+    """Whether the entries of a value fit on a page: plain softmaxes and products."""
+    return not value.atoms(RowHardmax, Elementwise) and all(s.mask is None for s in value.atoms(RowSoftmax))
+
+
+def _explicit_step(program: Program) -> Step:
+    """The same recursion entry by entry; only for T = 2, where it is readable."""
+    formulas = []
+    for assign in program.assigns:
+        value = assign.value
+        if isinstance(value, RowSoftmax):
+            entries = explicit_softmax(value)
+        else:
+            entries = (
+                value.xreplace({s: explicit_softmax(s) for s in value.atoms(RowSoftmax)}).as_explicit()
+                if value.has(RowSoftmax)
+                else value.as_explicit()
+            )
+        formulas.append(Formula(assign.target, entries))
+    return Step(
+        "link", "Entry by entry", "For two tokens a row softmax is one logistic function a row.", tuple(formulas)
+    )
+
+
+def explicit_softmax(expression: RowSoftmax) -> sp.ImmutableDenseMatrix:
+    """Entries of a 2 x 2 row softmax as logistic functions of score differences."""
+    scores = expression.arg.as_explicit()
+    a = 1 / (1 + sp.exp(sp.factor(scores[0, 0] - scores[0, 1])))
+    b = 1 / (1 + sp.exp(sp.factor(scores[1, 1] - scores[1, 0])))
+    return sp.ImmutableDenseMatrix([[1 - a, a], [b, 1 - b]])

@@ -1,0 +1,354 @@
+"""Channel: posterior moments of the fields given (y, omega, V).  It checks, integrates and assembles.
+
+What is integrated over is the posterior's to say (:mod:`smisym.posterior.base`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from smisym.base.edge import real_array
+from smisym.base.errors import InputError
+from smisym.base.solution import Result, worst
+from smisym.charts.base import Coordinates
+from smisym.integrate import importance, quadrature
+from smisym.integrate.accuracy import SAMPLING, SUM, Row, plan
+from smisym.integrate.averages import Posterior as Average
+from smisym.integrate.averages import discrete
+from smisym.link.linking import LinkFunction, Observation, check_fields
+from smisym.posterior.base import Integrand, Observed, Posterior, Task
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Posterior moments of the fields of a batch of samples.
+
+    log_partition (S,): log p(y | omega, V), a density in the chart's coordinates of y.
+    mean (S, P, T): E[Z | y, omega, V].
+    cov (S, P, T, P, T): covariance, or None when not asked for.
+    g (S, P, T): g_out = V^{-1}(mean - omega), without cancellation.
+    dg (S, P, T, P, T): d g_out / d omega = V^{-1} cov V^{-1} - V^{-1}, or None.
+    error (S,): estimated error of ``mean`` in the norm of V^{-1}; deterministic (refinement) on a lattice,
+    statistical (independent scrambles) where ``statistical`` is True.
+    nodes (S,): integrand evaluations spent.
+    result: SUCCESS, INTEGRATION (some error above rtol) or ILL_CONDITIONED (y rounds away the fields).
+    """
+
+    log_partition: np.ndarray
+    mean: np.ndarray
+    cov: np.ndarray | None
+    g: np.ndarray
+    dg: np.ndarray | None
+    error: np.ndarray
+    nodes: np.ndarray
+    statistical: np.ndarray
+    result: Result
+
+    def take(self, index: np.ndarray) -> Moments:
+        """The same for chosen samples, which may repeat."""
+        arrays: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "result"}
+        chosen: dict[str, Any] = {n: None if a is None else a[index] for n, a in arrays.items()}
+        return Moments(**chosen, result=self.result)
+
+
+def join(parts: list[Moments], result: Result) -> Moments:
+    """Moments of several batches as those of one."""
+    arrays: dict[str, Any] = {}
+    for name in (f.name for f in fields(Moments) if f.name != "result"):
+        values = [getattr(part, name) for part in parts]
+        arrays[name] = None if values[0] is None else np.concatenate(values)
+    return Moments(**arrays, result=result)
+
+
+class Channel:
+    """The output channel of a model: a link, Gaussian noise of some variance on every entry of its output, or none.
+
+    ``y`` is an array (S, ...) of outputs or an :class:`~smisym.link.linking.Observation`; ``omega`` (S, P, T);
+    ``V`` (P, P) or (S, P, P), positive definite.  Errors: InputError for shapes, NaN, a V that is not positive
+    definite, y outside the image.
+    """
+
+    def __init__(self, link: LinkFunction, posterior: Posterior, noise: float = 0.0) -> None:
+        self.link, self.posterior, self.noise = link, posterior, noise
+        self.fields, self.tokens = link.fields, link.tokens
+        self.free_dimensions = posterior.dim
+        self.plan = plan_of(posterior)
+
+    def moments(
+        self,
+        y: np.ndarray | Observation,
+        omega: np.ndarray,
+        V: np.ndarray,
+        *,
+        cov: bool = False,
+        rtol: float | None = None,
+        seed: int = 0,
+        max_nodes: int | None = None,
+    ) -> Moments:
+        """Posterior moments; ``rtol`` is the error aimed at for the mean, in the norm of V^{-1}.
+
+        ``rtol`` defaults to :meth:`default_rtol`.  ``seed`` matters only where importance sampling is used (five
+        free dimensions or more, a lattice over budget, or an integrand that is not smooth, such as the cells of
+        hardmax); ``max_nodes`` bounds the evaluations spent on one sample.
+        """
+        observation = self._observation(y)
+        omega = check_fields(omega, self.fields, self.tokens)
+        if len(observation) != len(omega):
+            raise InputError(
+                "lengths of y and omega", (len(observation), len(omega)), "equal", "give one omega (P, T) for each y"
+            )
+        how = _How(cov, self._checked_rtol(rtol), seed, max_nodes)
+        V = self._covariances(V, len(omega))
+        return self._integrate(self.posterior.read(observation), omega, V, how)
+
+    def moments_at(
+        self,
+        u: np.ndarray,
+        omega: np.ndarray,
+        V: np.ndarray,
+        *,
+        cov: bool = False,
+        rtol: float | None = None,
+        seed: int = 0,
+        max_nodes: int | None = None,
+    ) -> Moments:
+        """Like :meth:`moments`, at coordinates u (S, K) of the output in the chart instead of outputs."""
+        omega = check_fields(omega, self.fields, self.tokens)
+        u = np.asarray(u, dtype=float)
+        if u.ndim != 2 or len(u) != len(omega) or not np.isfinite(u).all():
+            raise InputError("coordinates u", u.shape, f"finite, of shape ({len(omega)}, n)", "one row a sample")
+        how = _How(cov, self._checked_rtol(rtol), seed, max_nodes)
+        return self._integrate(Coordinates(u, np.zeros(len(u))), omega, self._covariances(V, len(omega)), how)
+
+    # ---- integrate -----------------------------------------------------------------------------
+
+    def _integrate(self, observed: Observed, omega: np.ndarray, V: np.ndarray, how: _How) -> Moments:
+        """Moments of all samples, each from the task in which its error is smaller."""
+        tasks = self.posterior.tasks(observed, omega, V)
+        where, found = tasks[0].where, self._task(tasks[0], how)
+        for task in tasks[1:]:
+            where, found = _apart(found, where, self._task(task, how), task.where, how.rtol)
+        return found
+
+    def _task(self, task: Task, how: _How) -> Moments:
+        """Moments of the samples of one task, block by block."""
+        S = len(task.where)
+        if S > 1 and isinstance(task.observed, Coordinates) and not task.omega.any() and (task.V == task.V[0]).all():
+            first, where = np.unique(task.observed.values, axis=0, return_index=True, return_inverse=True)[1:]
+            if 2 * len(first) < S:
+                # Outputs that repeat, as discrete ones do: one integral for all of a kind.
+                own = task.observed.take(first), task.omega[first], task.V[:1]
+                return self._task(Task(first, task.posterior, *own), how).take(where.reshape(-1))
+        block = plan_of(task.posterior).block
+        parts = [self._block(task, slice(i, min(i + block, S)), how) for i in range(0, S, block)]
+        if not parts:
+            return _nothing(self.fields, self.tokens, how.cov)
+        missed = any(not part.result.ok for part in parts)
+        ill = (task.observed.relative_error > max(1e-6, 10 * how.rtol)).any()
+        code = Result.INTEGRATION if missed else Result.ILL_CONDITIONED if ill else Result.SUCCESS
+        return join(parts, code)
+
+    def _block(self, task: Task, where: slice, how: _How) -> Moments:
+        """Moments of one block of samples of a task."""
+        V = task.V if len(task.V) == 1 else task.V[where]
+        integrand = task.posterior.at(task.observed.take(where), task.omega[where], V)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
+            found, statistical = _integral(integrand, plan_of(task.posterior), where.start, how)
+        moments = integrand.fields(found.mean, found.cov)
+        result = Result.SUCCESS if found.converged.all() else Result.INTEGRATION
+        log_partition = found.log_norm + integrand.log_constant()
+        return Moments(
+            log_partition,
+            moments.mean,
+            moments.cov,
+            moments.g,
+            moments.dg,
+            found.error,
+            found.nodes,
+            statistical,
+            result,
+        )
+
+    def g_out(
+        self, y: np.ndarray | Observation, omega: np.ndarray, V: np.ndarray, *, rtol: float | None = None, seed: int = 0
+    ) -> np.ndarray:
+        """The denoiser g_out(y, omega, V) = V^{-1}(E[Z | y] - omega), (S, P, T)."""
+        return self.moments(y, omega, V, rtol=self._fine(rtol), seed=seed).g
+
+    def dg_out(
+        self, y: np.ndarray | Observation, omega: np.ndarray, V: np.ndarray, *, rtol: float | None = None, seed: int = 0
+    ) -> np.ndarray:
+        """d g_out[p,t] / d omega[q,s], (S, P, T, P, T), from the posterior covariance."""
+        return np.asarray(self.moments(y, omega, V, cov=True, rtol=self._fine(rtol), seed=seed).dg)
+
+    def log_partition(
+        self, y: np.ndarray | Observation, omega: np.ndarray, V: np.ndarray, *, rtol: float | None = None, seed: int = 0
+    ) -> np.ndarray:
+        """log p(y | omega, V), (S,), a density in the chart's coordinates of y."""
+        return self.moments(y, omega, V, rtol=self._fine(rtol), seed=seed).log_partition
+
+    def sample(self, Z: np.ndarray, rng: np.random.Generator) -> Observation:
+        """Outputs at the given fields (S, P, T); a noiseless channel draws nothing from ``rng``."""
+        return self.draw(Z, rng.standard_normal((len(Z), self.noise_dimensions)))
+
+    @property
+    def noise_dimensions(self) -> int:
+        """How many standard normal numbers one output takes."""
+        return int(np.prod(self.link.output_shape)) if self.noise else 0
+
+    def draw(self, Z: np.ndarray, normals: np.ndarray) -> Observation:
+        """Outputs at the given fields (S, P, T) with noise from standard normals (S, noise_dimensions)."""
+        observed = self.link.observe(Z)
+        if not self.noise:
+            return observed
+        return Observation(observed.y + np.sqrt(self.noise) * normals.reshape(observed.y.shape), None)
+
+    def default_rtol(self) -> float:
+        """What the integration reaches at a reasonable cost in this number of free dimensions."""
+        return self.plan.moments
+
+    def _fine(self, rtol: float | None) -> float:
+        """Single evaluations asked for by name are worth more nodes than the average of many."""
+        return self.plan.single if rtol is None else rtol
+
+    # ---- edge ----------------------------------------------------------------------------------
+
+    def _observation(self, y: np.ndarray | Observation) -> Observation:
+        if isinstance(y, Observation):
+            return y
+        return observation_from_array(y, self.link, self.noise)
+
+    def _covariances(self, V: np.ndarray, samples: int) -> np.ndarray:
+        """V as (1, P, P) or (samples, P, P), or an InputError."""
+        V = real_array("V", V, "real numbers", "give a covariance (P, P), or one a sample")
+        P = self.fields
+        if V.shape not in ((P, P), (samples, P, P)):
+            raise InputError(
+                "shape of V", V.shape, f"({P}, {P}) or ({samples}, {P}, {P})", "give one V or one a sample"
+            )
+        if not np.isfinite(V).all() or (np.abs(V - np.swapaxes(V, -1, -2)) > 1e-12 * np.abs(V).max()).any():
+            raise InputError("V", V, "a finite symmetric matrix", "symmetrise V and remove NaN")
+        return V.reshape(-1, P, P)
+
+    def _checked_rtol(self, rtol: float | None) -> float:
+        rtol = self.default_rtol() if rtol is None else rtol
+        if not (np.isfinite(rtol) and rtol > 0):
+            raise InputError("rtol", rtol, "a positive number", "use 1e-6, or 1e-3 in many dimensions")
+        return rtol
+
+
+@dataclass(frozen=True)
+class _How:
+    """What is asked of the integrals, as :meth:`Channel.moments` has it."""
+
+    cov: bool
+    rtol: float
+    seed: int
+    max_nodes: int | None
+
+
+def plan_of(posterior: Posterior) -> Row:
+    """The row of the accuracy plan that a posterior is integrated by."""
+    return plan(posterior.dim, posterior.smooth)
+
+
+def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Average, np.ndarray]:
+    """The integral over a block of samples that begins at ``start``, and which were sampled rather than integrated."""
+    statistical = np.zeros(integrand.samples, dtype=bool)
+    if row.method is SUM:
+        return _doubted(discrete(integrand, cov=how.cov), integrand, how.rtol), statistical
+    rng = np.random.default_rng([how.seed, start])
+    budget: dict[str, Any] = {"rtol": how.rtol, "cov": how.cov, "max_nodes": how.max_nodes}
+    if row.method is SAMPLING:
+        return _doubted(importance.mixture(integrand, rng=rng, **budget), integrand, how.rtol), ~statistical
+    found = quadrature.lattice(integrand, **budget)
+    rest = np.flatnonzero(~found.converged)
+    if not rest.size:
+        return found, statistical
+    return found, found.replace(rest, importance.mixture(integrand.take(rest), rng=rng, **budget))
+
+
+def _doubted(posterior: Average, integrand: Integrand, rtol: float) -> Average:
+    """With the error of what an integrand may have missed."""
+    moved, missed = integrand.doubt(posterior.doubt)
+    posterior.error += moved
+    # However little, what is doubted is not returned as if it were known.
+    posterior.converged &= (posterior.error <= rtol) & ~missed
+    return posterior
+
+
+def _apart(
+    one: Moments, first: np.ndarray, other: Moments, others: np.ndarray, rtol: float
+) -> tuple[np.ndarray, Moments]:
+    """(which samples, their moments) from those of two tasks.
+
+    Of a sample that has both, the one with the smaller error, which is no smaller than the gap between their means:
+    neither may have seen all of the posterior.
+    """
+    union = np.union1d(first, others)
+    both, a, b = np.intersect1d(first, others, return_indices=True)
+    result = worst([one.result, other.result])
+    joined = join([one, other], result)
+    choice = np.empty(len(union), dtype=int)
+    choice[np.searchsorted(union, others)] = len(first) + np.arange(len(others))
+    better = one.error[a] < other.error[b]
+    kept = ~np.isin(first, both[~better])
+    choice[np.searchsorted(union, first[kept])] = np.flatnonzero(kept)
+    chosen = joined.take(choice)
+    gap = np.einsum("spt,spt->s", one.mean[a] - other.mean[b], one.g[a] - other.g[b])
+    with np.errstate(invalid="ignore"):
+        apart = np.nan_to_num(np.sqrt(gap), nan=np.inf, posinf=np.inf)
+    where = np.searchsorted(union, both)
+    chosen.error[where] = np.maximum(chosen.error[where], apart)
+    if result is Result.SUCCESS and (chosen.error[where] > rtol).any():
+        return union, join([chosen], Result.INTEGRATION)
+    return union, chosen
+
+
+def _nothing(fields: int, tokens: int, cov: bool) -> Moments:
+    """Moments of no samples."""
+    one, pair = np.empty((0, fields, tokens)), np.empty((0, fields, tokens, fields, tokens))
+    none = np.empty(0)
+    second = pair if cov else None
+    return Moments(none, one, second, one, second, none, none, np.empty(0, dtype=bool), Result.SUCCESS)
+
+
+def observation_from_array(y: np.ndarray, link: LinkFunction, noise: float = 0.0) -> Observation:
+    """An Observation from float outputs (S, ...), checked to be outputs of the right kind."""
+    y = real_array("y", y, "real numbers", "give one output of the link function per sample")
+    shape = link.output_shape
+    if y.ndim != 1 + len(shape) or y.shape[1:] != shape:
+        raise InputError("shape of y", y.shape, f"(S, {', '.join(map(str, shape))})", "stack samples along axis 0")
+    if not np.isfinite(y).all():
+        raise InputError("y", "an array with NaN or infinity", "finite numbers", "remove the bad samples")
+    if noise or not link.output_is_softmax:
+        return Observation(y, None, exact=False)
+    T = link.tokens
+    inner = link.core_values(y)
+    off = np.abs(inner.sum(axis=-1) - 1).reshape(len(y), -1).max(axis=1)
+    rounding = 64 * T * np.finfo(float).eps
+    if (off > rounding).any():
+        sample = int(off.argmax())
+        raise InputError(
+            f"y of sample {sample}",
+            f"rows that sum to {inner[sample].sum(axis=-1).tolist()}",
+            "an attention matrix: every row sums to 1 to double precision",
+            "normalise the rows in float64 before passing y",
+        )
+    attended = link.attended
+    if (inner[:, attended] <= 0).any():
+        sample = int(np.flatnonzero((inner[:, attended] <= 0).any(axis=1))[0])
+        raise InputError(
+            f"y of sample {sample}",
+            f"smallest entry {inner[sample][attended].min():.3g}",
+            "positive entries, as a softmax gives",
+            "zeros are underflow: pass the Observation of model.observe(Z), which keeps the log-ratios",
+        )
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.where(attended, inner, 0.0))
+    first = np.where(np.einsum("...ii->...i", attended), np.arange(T), attended.argmax(axis=-1))
+    base = np.take_along_axis(logs, np.broadcast_to(first, logs.shape[:-1])[..., None], axis=-1)
+    return Observation(y, logs - base, exact=False)

@@ -1,0 +1,196 @@
+"""``compile``: Architecture -> link -> symmetry -> level set -> channel -> Model.  Sympy stops here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.base.derivation import Derivation, Step
+from smisym.base.edge import check_generator, check_rows
+from smisym.base.errors import InputError, NoChartError
+from smisym.charts import LevelSet, Rules, find_level_set, record_refusals
+from smisym.declare.architecture import Architecture
+from smisym.declare.smi import SMI
+from smisym.link.linking import LinkFunction, Observation, check_varies, link_function
+from smisym.link.program import Program
+from smisym.link.rank import JacobianRanks
+from smisym.link.symmetry import Symmetry, find_symmetry
+from smisym.link.symmetry_check import check_symmetry
+from smisym.model.calibrating import check_calibration
+from smisym.model.channel import Channel
+from smisym.model.integration import choose_posterior, record_channel, record_statistic
+from smisym.prior import GaussianRows, Prior, SlicedRows
+
+
+@dataclass(frozen=True, repr=False)
+class Model:
+    """Everything that solvers need, as plain arrays and callables.
+
+    ``architecture`` is None for a model compiled from an anonymous program.  ``level_set`` is a chart of the link in
+    the fields, or in the statistic and the fields beside it where the declaration says ``statistic="gaussian"``.
+    ``prior`` is the law of the weights.
+    """
+
+    architecture: Architecture | SMI | None
+    link: LinkFunction
+    symmetry: Symmetry
+    level_set: LevelSet | None
+    channel: Channel
+    derivation: Derivation
+    prior: Prior
+
+    def __repr__(self) -> str:
+        """What is learned and how its posteriors are integrated, in one line; the derivation has the rest."""
+        rule = "no chart" if self.level_set is None else f"chart: {self.level_set.rule}"
+        noise = f", noise {self.noise:g}" if self.noise else ""
+        size = f"{self.fields} field(s) on {self.tokens} token(s){noise}"
+        return f"<Model: {size}; {rule}; {self.channel.posterior.dim} free dimension(s)>"
+
+    @property
+    def fields(self) -> int:
+        """P, the number of rows of Z."""
+        return self.link.fields
+
+    @property
+    def tokens(self) -> int:
+        """T, the number of columns of Z."""
+        return self.link.tokens
+
+    @property
+    def noise(self) -> float:
+        """Variance of the Gaussian noise on every entry of the output."""
+        return self.channel.noise
+
+    @property
+    def slices(self) -> int:
+        """Into how many slices the embedding is cut; each has slices * alpha samples per dimension."""
+        return self.link.slices
+
+    @property
+    def row_slices(self) -> tuple[int, ...]:
+        """The slice of the embedding that each row of Z lives on."""
+        return self.link.row_slices
+
+    @property
+    def row_layers(self) -> tuple[int, ...]:
+        """Layer, counted from 1, of each row of Z."""
+        return self.link.row_layers
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A plain name for each row of Z."""
+        return self.link.labels
+
+    def observe(self, Z: np.ndarray) -> Observation:
+        """The noiseless output at fields Z (S, P, T): y (S, ...) and, of a softmax, its exact log-ratios.
+
+        Raises InputError for fields of another shape, or that are not finite.
+        """
+        return self.link.observe(Z)
+
+    def jacobian_rank(self, rows: tuple[int, ...], rng: np.random.Generator) -> float:
+        """K_S: mean rank of df/dZ restricted to the given rows, over draws of standard normal fields from ``rng``.
+
+        Rows count from 0; f is the log-ratios of a softmax, else the output.  It counts equations in the theory of
+        perfect recovery.  The draws are 16 where f is analytic, so that all have one rank, and 4096 where it is not.
+        Raises InputError for rows that are not those of Z, for an ``rng`` that is none, and where derivatives
+        overflow at all these fields.
+        """
+        check_rows(rows, self.fields)
+        check_generator(rng)
+        return self.jacobian_ranks(rng)(np.eye(self.fields)[list(rows)])[0]
+
+    def jacobian_ranks(self, rng: np.random.Generator) -> JacobianRanks:
+        """K_S for any subspaces S of R^P, at one set of random fields."""
+        return JacobianRanks(self.link, rng, self.prior.law(np.zeros((self.fields, self.fields))).scale)
+
+
+def compile(
+    architecture: Architecture | SMI | Program, *, prior: Prior | None = None, rules: Rules | None = None
+) -> Model:
+    """Derive a Model from a declaration (or from a bare :class:`~smisym.link.program.Program`).
+
+    A link without a chart is compiled too: its fields are found numerically, or integrated over all of them, and the
+    derivation says which and why.
+
+    prior: the law of the weights; None for standard normal ones, on slices of the embedding where heads split it.
+    rules: names and rules that look for a chart, in their order; None for those of smisym and what was registered.
+
+    Raises InputError for what is none of these, for an output that is the same at all fields, for more tokens than a
+    link is compiled for (:data:`smisym.link.unroll.MAX_TOKENS`), for ``statistic="gaussian"`` where no sum is found or
+    its level set has no chart, for a noiseless output that is smooth at some fields and discrete at others, and for a
+    chart of one's own that fails its check against the link.  What a bare Program raises stands there.
+    """
+    if not isinstance(architecture, Architecture | SMI | Program):
+        raise InputError(
+            "architecture", architecture, "an Architecture, an SMI or a Program",
+            "write smisym.compile(Architecture(tokens=2, layers=(Attention(),)))",
+        )  # fmt: skip
+    derivation = Derivation(title="From the declaration to the denoiser")
+    # The recursion comes first: everything else reads the program, never the architecture.
+    link = link_function(architecture, derivation)
+    check_varies(link)
+    declared = None if isinstance(architecture, Program) else architecture
+    noise = 0.0 if isinstance(architecture, Program) else float(architecture.noise)
+    symmetry = find_symmetry(link, derivation, exact=not noise)
+    check_symmetry(link, symmetry, exact=not noise)
+    prior = _prior_of(link) if prior is None else prior
+    _check_prior(prior, link, symmetry)
+    through = isinstance(declared, Architecture) and declared.statistic == "gaussian"
+    if through:
+        record_statistic(link, derivation)
+    level_set = None if noise else _level_set(link.through_statistic if through else link, derivation, rules)
+    posterior = choose_posterior(link, noise, level_set, symmetry, derivation, through=through, rules=rules)
+    channel = Channel(link, posterior, noise)
+    record_channel(channel, derivation)
+    if level_set is not None and level_set.registered:
+        checks = check_calibration(level_set.rule, channel)
+        derivation.add(Step("channel", "Posteriors on the chart", CALIBRATED, checks=checks))
+    return Model(declared, link, symmetry, level_set, channel, derivation, prior)
+
+
+def _prior_of(link: LinkFunction) -> Prior:
+    """Standard normal weights, on slices of the embedding where the declaration splits it."""
+    return SlicedRows(link.row_slices) if link.slices > 1 else GaussianRows(link.fields)
+
+
+def _check_prior(prior: Prior, link: LinkFunction, symmetry: Symmetry) -> None:
+    """InputError unless the weights have a row a field, are cut as declared, and obey the link's symmetries."""
+    if not isinstance(prior, Prior) or prior.row_slices != link.row_slices:
+        given = prior.row_slices if isinstance(prior, Prior) else prior
+        allowed = f"a Prior with row_slices = {link.row_slices}, the part of the embedding that each row lives on"
+        raise InputError("prior", given, allowed, "leave it out for standard normal weights")
+    turned = [turn for group in symmetry.rotations for turn in _quarter_turns(group, link.fields)]
+    if not all(prior.respects(change) for change in (*symmetry.elements, *turned)):
+        raise InputError(
+            "prior",
+            prior.describe(),
+            "a law that is unchanged where rows that the output cannot tell apart are exchanged or rotated",
+            "give such rows the same law",
+        )
+
+
+def _quarter_turns(group: Sequence[Sequence[int]], fields: int) -> Iterator[np.ndarray]:
+    """Changes (P, P) that exchange neighbours, in all sets of rows of a group at once: these are rotated alike."""
+    for first, second in itertools.pairwise(zip(*group, strict=True)):
+        turn = np.eye(fields)
+        turn[[*first, *second]] = turn[[*second, *first]]
+        yield turn
+
+
+CALIBRATED = (
+    "The chart is of a registered rule: that its sheets hold all probability is seen in the posteriors themselves, "
+    "which must agree on average with the fields that the outputs were made from."
+)
+
+
+def _level_set(link: LinkFunction, derivation: Derivation, rules: Rules | None) -> LevelSet | None:
+    """The chart of a noiseless output, or None where no rule finds one."""
+    try:
+        return find_level_set(link, derivation, rules)
+    except NoChartError as error:
+        record_refusals(error.refusals, derivation)
+        return None

@@ -1,0 +1,72 @@
+"""Two posteriors of one output: around the level set where noise is weak beside what V leaves open, else over all
+fields.
+
+Which it is is decided sample by sample; where the first one misses part of the mass, both are asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from smisym.link.linking import Observation
+from smisym.posterior.all_fields import OnAllFields
+from smisym.posterior.base import Integrand, Observed, Posterior, Task
+
+
+class Thin(Protocol):
+    """A kind of posterior that serves where noise is weak."""
+
+    dim: int
+    smooth: bool
+
+    def noise_is_weak(self, V: np.ndarray) -> np.ndarray:
+        """(S,) or (1,) whether the noise is weak beside what the cavity leaves open of the output; V (S, P, P)."""
+        ...
+
+    def locate(self, observed: Any, omega: np.ndarray, V: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+        """What :meth:`at` needs of the outputs; which samples can be integrated so, and which in part."""
+        ...
+
+    def read(self, observation: Observation) -> Observed: ...
+
+    def at(self, observed: Any, omega: np.ndarray, V: np.ndarray) -> Integrand: ...
+
+    def describe(self) -> tuple[str, str]: ...
+
+
+class WhereNoiseIsWeak(Posterior):
+    """Around the level set, or over all fields where that does not serve."""
+
+    def __init__(self, thin: Any, everywhere: OnAllFields) -> None:
+        self.thin, self.everywhere = thin, everywhere
+        self.dim, self.smooth = thin.dim, thin.smooth
+
+    def read(self, observation: Observation) -> Observed:
+        return self.everywhere.read(observation)
+
+    def tasks(self, observed: Any, omega: np.ndarray, V: np.ndarray) -> tuple[Task, ...]:
+        weak = np.broadcast_to(self.thin.noise_is_weak(V), (len(omega),)).copy()
+        first = np.flatnonzero(weak)
+        found = []
+        if len(first):
+            located, suited, in_part = self.thin.locate(observed.take(first), omega[first], _rows(V, first))
+            weak[first] = suited
+            taken = suited | in_part
+            first = first[taken]
+            if len(first):
+                found.append(Task(first, self.thin, located.take(taken), omega[first], _rows(V, first)))
+        others = np.flatnonzero(~weak)
+        if len(others) or not found:
+            own = observed.take(others), omega[others], _rows(V, others)
+            found.append(Task(others, self.everywhere, *own))
+        return tuple(found)
+
+    def describe(self) -> tuple[str, str]:
+        return self.thin.describe()
+
+
+def _rows(V: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """The covariances of some of the samples, where each has its own."""
+    return V if len(V) == 1 else V[index]

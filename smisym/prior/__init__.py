@@ -1,0 +1,11 @@
+"""The law of the weights and its scaling: all that the solvers know of W.
+
+Overlaps are counted in units of the prior: Q = 0 where nothing is known, Q = I where everything is.
+"""
+
+from __future__ import annotations
+
+from smisym.prior.base import Law, Prior, Response, remaining
+from smisym.prior.gaussian import GaussianPrior, GaussianRows, SlicedRows
+
+__all__ = ["GaussianPrior", "GaussianRows", "Law", "Prior", "Response", "SlicedRows", "remaining"]

@@ -1,0 +1,140 @@
+"""What a law of the weights answers to the solvers."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+
+def remaining(Q: np.ndarray) -> np.ndarray:
+    """V = I - Q (..., P, P), what is left to learn at an overlap; and the overlap at which V is left."""
+    return np.asarray(np.eye(Q.shape[-1]) - Q)
+
+
+@dataclass(frozen=True)
+class Law:
+    """The joint law of fields Z and estimated fields omega, (P, T) each with independent columns, at one overlap.
+
+    scale (P, P): Z = scale @ normals.  gain, noise (P, P): omega = gain @ Z + noise @ other normals.
+    V (P, P): the covariance of Z given omega.  units (P, P): U with U V^{-1} U^T = I, which takes g_out to where it is
+    of order one however small V is: U g g^T U^T is that of V'^{1/2} E V'^{1/2}, V' = I - Q and E in units of the prior.
+    back (P, P): U^T.
+    """
+
+    scale: np.ndarray
+    gain: np.ndarray
+    noise: np.ndarray
+    V: np.ndarray
+    units: np.ndarray
+    back: np.ndarray
+
+
+@dataclass(frozen=True)
+class Response:
+    """What the prior makes of what the data tell, at one overlap with V = I - Q.
+
+    V' is what is left to learn afterwards, V^{-1/2} V' V^{-1/2} = vectors diag(1 / values) vectors^T.
+    half (P, P): log(V^{-1/2} V' V^{-1/2}) moves by -half M half^T as the data tell M more, in units of V^{1/2}.
+    """
+
+    vectors: np.ndarray
+    values: np.ndarray
+    half: np.ndarray
+
+
+class Prior(abc.ABC):
+    """The law of the weights W (P, own), and how samples count against it.
+
+    A kind of prior gives the abstract answers.  Solvers ask nothing else of the weights; overlaps Q (P, P) are in units
+    of the prior, 0 <= Q <= I.
+    """
+
+    # ---- how it is laid out
+
+    @property
+    @abc.abstractmethod
+    def rows(self) -> int:
+        """P, the number of rows of W, one a field."""
+
+    @property
+    @abc.abstractmethod
+    def row_slices(self) -> tuple[int, ...]:
+        """The part of the embedding, counted from 0, that each row lives on; rows on different parts have no
+        overlap."""
+
+    @property
+    @abc.abstractmethod
+    def multiplicity(self) -> int:
+        """At alpha samples per dimension of the tokens there are multiplicity * alpha for each entry of a row of W."""
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """The law in a few words."""
+
+    @abc.abstractmethod
+    def respects(self, change: np.ndarray) -> bool:
+        """Whether a linear change (P, P) of the rows leaves the law as it is."""
+
+    # ---- D to infinity
+
+    @abc.abstractmethod
+    def law(self, Q: np.ndarray) -> Law:
+        """Of fields and estimated fields at an overlap; InputError unless 0 <= Q < I."""
+
+    @abc.abstractmethod
+    def roots(self, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(A, B), (P, P) each: omega = A xi and Z = omega + B u have the same joint law; exact also at Q = I."""
+
+    @abc.abstractmethod
+    def response(self, V: np.ndarray, told: np.ndarray, side_information: float) -> Response:
+        """To ``told`` (P, P), V^{1/2} alpha E V^{1/2}, and side information sqrt(lam) W + noise, where V is left."""
+
+    @abc.abstractmethod
+    def entropy(self, Q: np.ndarray) -> float:
+        """Its term of the free entropy, whose derivative is -(V^{-1} - I) / 2 over the multiplicity where it is
+        Gaussian."""
+
+    # ---- D as it is
+
+    @abc.abstractmethod
+    def row_dimension(self, dim: int) -> int:
+        """Entries of a row of W where tokens have dimension D; InputError where D cannot be divided so."""
+
+    @abc.abstractmethod
+    def draw(self, dim: int, rng: np.random.Generator, *, normalised: bool = False) -> np.ndarray:
+        """W (P, own); normalised: rows of exactly the norm that they have on average."""
+
+    @abc.abstractmethod
+    def in_units(self, W: np.ndarray) -> np.ndarray:
+        """Weights (P, own), or an estimate of them, in units of the prior: what overlaps are taken of."""
+
+    @abc.abstractmethod
+    def project(self, W: np.ndarray, X: np.ndarray, tokens: int) -> np.ndarray:
+        """Fields (N, P, T) of weights (P, own) on tokens X (N T, D)."""
+
+    @abc.abstractmethod
+    def back_project(self, g: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """The transpose: (P, own) from g (N, P, T) and X (N T, D)."""
+
+    @abc.abstractmethod
+    def denoise(self, A: np.ndarray, b: np.ndarray, side_information: float) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean (P, own) and covariance (P, P) of a column of W, from what the data tell: A (P, P), b (P,
+        own).
+
+        The exponent is b . w - w^T (A + side_information) w / 2.  Raises LinAlgError where that has no posterior.
+        """
+
+    # ---- the same for all
+
+    @final
+    def together(self) -> np.ndarray:
+        """(P, P): 1 where two rows live on one part of the embedding, else 0."""
+        return np.equal.outer(self.row_slices, self.row_slices).astype(float)
+
+    @final
+    def nothing_known(self) -> np.ndarray:
+        """V (P, P) of the fields where nothing is known."""
+        return self.law(np.zeros((self.rows, self.rows))).V

@@ -1,0 +1,33 @@
+"""Documents on disk: the writer follows the name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from smisym.base.derivation import Derivation
+from smisym.base.errors import InputError
+from smisym.base.files import write_text
+from smisym.report.html import derivation_page
+from smisym.report.latex import derivation_document
+from smisym.report.markdown import derivation_text
+
+_WRITERS: dict[str, Callable[[Derivation], str]] = {
+    ".html": derivation_page,
+    ".md": derivation_text,
+    ".tex": derivation_document,
+}
+
+
+def write_derivation(derivation: Derivation, path: str | os.PathLike[str]) -> Path:
+    """Write the derivation as HTML, Markdown or LaTeX, by the suffix of ``path``; returns the path.
+
+    Raises InputError for another suffix (before anything is rendered) and where the file cannot be written.
+    """
+    path = Path(path)
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise InputError("name of the document", str(path), f"a name that ends in {', '.join(_WRITERS)}", "rename it")
+    write_text(path, writer(derivation))
+    return path

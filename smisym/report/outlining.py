@@ -1,0 +1,196 @@
+"""Derivation -> numbered outline: what the HTML, Markdown and LaTeX writers have in common.
+
+Sections follow the stages in the order recorded, equations are numbered through, prose is cut into
+text and inline formulas.  Nothing here knows a markup language other than the LaTeX of the formulas.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixElement
+from sympy.printing.latex import LatexPrinter
+
+from smisym.base.derivation import Derivation, Formula, Step
+
+STAGE_TITLES = {
+    "architecture": "Architecture",
+    "link": "Link function",
+    "symmetry": "Symmetry",
+    "chart": "Level set",
+    "channel": "Channel",
+    "prior": "Prior",
+    "model": "Model",
+}
+
+# Commands with which a formula could read or write files, load the network or redefine others.
+_FORBIDDEN = (
+    "begingroup|bibliography|catcode|class|closein|closeout|csname|def|directlua|edef|endcsname|endgroup|endinput|eqref|"
+    "everymath|expandafter|gdef|global|href|htmlClass|htmlData|htmlId|htmlStyle|immediate|include|includegraphics|input|"
+    "label|let|makeatletter|newcommand|newread|newwrite|nonumber|notag|openin|openout|par|read|ref|renewcommand|require|"
+    "special|style|tag|unicode|url|usepackage|verbatiminput|write|xdef"
+)
+_FORBIDDEN_COMMAND = re.compile(rf"\\(?:{_FORBIDDEN})(?![A-Za-z])")
+_ENVIRONMENTS = frozenset(
+    "matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix array cases aligned gathered split".split()
+)
+_TOKEN = re.compile(r"\\begin\{(?P<begin>[^{}]*)\}|\\end\{(?P<end>[^{}]*)\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
+_CLOSES = {"}": "{", r"\right": r"\left"}
+# A dollar opens a formula only before, and closes one only after, something that is not a space.
+_MATH = re.compile(r"(?<!\\)\$(?!\s)((?:[^$\\]|\\.)+?)(?<!\s)\$(?!\d)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A piece of prose: plain text, or the LaTeX of an inline formula."""
+
+    content: str
+    is_math: bool = False
+
+
+@dataclass(frozen=True)
+class Equation:
+    """A displayed equation with its number in the document."""
+
+    number: int
+    latex: str
+    note: str
+    code: str
+
+
+@dataclass(frozen=True)
+class NumberedStep:
+    """A step with its number, "2.1", and its equations."""
+
+    number: str
+    step: Step
+    equations: tuple[Equation, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A run of consecutive steps of one stage."""
+
+    number: int
+    title: str
+    steps: tuple[NumberedStep, ...]
+
+
+def outline(derivation: Derivation) -> tuple[Section, ...]:
+    """Sections, steps and equations, numbered in the order in which they were recorded.
+
+    A stage that was left and entered again opens a new section: the order of the trail is never changed.
+    """
+    sections = []
+    count = itertools.count(1)
+    for number, (stage, run) in enumerate(itertools.groupby(derivation, key=lambda step: step.stage), start=1):
+        steps = tuple(
+            NumberedStep(f"{number}.{k}", step, tuple(_equation(next(count), f) for f in step.formulas))
+            for k, step in enumerate(run, start=1)
+        )
+        title = STAGE_TITLES.get(stage, stage.replace("_", " ").strip().capitalize())
+        sections.append(Section(number, title or "Steps", steps))
+    return tuple(sections)
+
+
+def _equation(number: int, formula: Formula) -> Equation:
+    right = to_latex(formula.right)
+    latex = right if formula.left is None else f"{to_latex(formula.left)} = {right}"
+    return Equation(number, latex, formula.note, formula.code)
+
+
+def to_latex(side: sp.Basic | str) -> str:
+    """LaTeX of one side of a formula; text is LaTeX already.
+
+    As sympy prints it, but in the conventions of the papers: indices count from 1, a transpose is marked by a sign
+    that is not the number of tokens T, the identity is I, a long exponent is an argument of exp.
+    """
+    latex = side if isinstance(side, str) else _Printer().doprint(side)
+    return re.sub(r"\s+", " ", latex).strip()
+
+
+class _Printer(LatexPrinter):
+    _LONGEST_EXPONENT = 14
+
+    def _print_MatrixElement(self, expr: MatrixElement) -> str:
+        parent: Any = expr.parent
+        rows, columns = parent.shape
+        indices = [self._print(index + 1) for index in expr.indices]
+        if rows == 1 or columns == 1:
+            indices = indices[1:] if rows == 1 else indices[:1]
+        joined = ("" if all(len(index) == 1 for index in indices) else ",").join(indices)
+        name = self._print(parent)
+        if isinstance(parent, sp.MatrixSymbol) and (plain := re.fullmatch(r"(.+)_\{(\w+)\}", name)):
+            return f"{plain[1]}_{{{plain[2]},{joined}}}"
+        return f"{name}_{{{joined}}}" if isinstance(parent, sp.MatrixSymbol) else rf"\left({name}\right)_{{{joined}}}"
+
+    def _print_Transpose(self, expr: sp.Transpose) -> str:
+        return rf"{self.parenthesize(expr.arg, sp.printing.precedence.PRECEDENCE['Pow'])}^{{\top}}"
+
+    def _print_Identity(self, expr: sp.Identity) -> str:
+        return "I"
+
+    def _print_exp(self, expr: sp.exp, exp: str | None = None) -> str:
+        argument = self._print(expr.args[0])
+        if len(argument) <= self._LONGEST_EXPONENT:
+            printed = f"e^{{{argument}}}"
+            return printed if exp is None else rf"\left({printed}\right)^{{{exp}}}"
+        power = "" if exp is None else f"^{{{exp}}}"
+        return rf"\exp{power}\left({argument}\right)"
+
+
+def paragraphs(text: str) -> tuple[tuple[Fragment, ...], ...]:
+    """Prose as paragraphs (cut at blank lines) of fragments; single line breaks are spaces."""
+    pieces = (piece.strip() for piece in re.split(r"\n\s*\n", text))
+    return tuple(fragments(re.sub(r"\s+", " ", piece)) for piece in pieces if piece)
+
+
+def fragments(text: str) -> tuple[Fragment, ...]:
+    r"""Text cut at inline formulas ``$...$``; ``\$`` and a dollar without partner are plain dollars."""
+    found: list[Fragment] = []
+    end = 0
+    for match in _MATH.finditer(text):
+        found += _text(text[end : match.start()])
+        found.append(Fragment(match[1].strip(), is_math=True))
+        end = match.end()
+    return (*found, *_text(text[end:]))
+
+
+def _text(text: str) -> list[Fragment]:
+    return [Fragment(text.replace(r"\$", "$"))] if text else []
+
+
+def is_plain_math(latex: str) -> bool:
+    """Whether a formula can be set as it stands in any of the three formats.
+
+    False for braces, environments or ``\\left``/``\\right`` without partner, for a character that would end the formula
+    early, and for commands that reach outside it.  Such a formula is shown as code instead: a page
+    is never broken or hijacked by the name of a symbol.
+    """
+    if not latex or _FORBIDDEN_COMMAND.search(latex) or any(mark in latex for mark in ("^^", "`", "<!--")):
+        return False
+    stack: list[str] = []
+    for match in _TOKEN.finditer(latex):
+        token = match[0]
+        if token in _CLOSES:
+            if not stack or stack.pop() != _CLOSES[token]:
+                return False
+        elif match["end"]:
+            if not stack or stack.pop() != match["end"]:
+                return False
+        elif match["begin"]:
+            if match["begin"] not in _ENVIRONMENTS:
+                return False
+            stack.append(match["begin"])
+        elif token in ("{", r"\left"):
+            stack.append(token)
+        elif token in ("&", r"\\"):
+            if not any(name in _ENVIRONMENTS for name in stack):
+                return False
+        elif token in ("$", "%", "#", "~", "\\"):
+            return False
+    return not stack

@@ -1,0 +1,104 @@
+"""How long an evaluation of the overlap map will take, from a few posteriors, before it is asked for."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from smisym.base.edge import check_count, check_number
+from smisym.base.solution import Result
+from smisym.model.compiled import Model
+from smisym.run.progress import duration
+from smisym.theory.maps import OverlapMap, as_map
+
+# A posterior may take seconds: what it may cost is raised step by step until it is found, or time is up.
+_NODES = tuple(4**k for k in range(5, 13))
+# Overlaps at which posteriors are timed: those of nothing learned are the widest, of something learned the typical.
+_AT = (0.0, 0.5)
+_BINDING = 4**7
+_LONGER = 3.0  # seconds
+# The time that any number takes is at most so many times that of the posteriors of a batch.
+_SHARED = 4
+# Many together cost less each; more only while the budget lasts.
+_COUNTS = (4, 16, 64, 256, 1024)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """seconds: of one evaluation of the map, all scrambles, with its workers.  at_least: whether the budget ended
+    before a posterior was found, so that it will be more.  spent: seconds that the estimate took."""
+
+    seconds: float
+    at_least: bool
+    spent: float
+
+    def __str__(self) -> str:
+        return f"{'more than' if self.at_least else 'about'} {duration(max(self.seconds, 1.0))}"
+
+
+def estimate(
+    model: Model | OverlapMap, samples: int | None = None, scrambles: int | None = None, *, budget: float = 2.0
+) -> Cost:
+    """What one evaluation of the overlap map costs, by timing some posteriors at Q = 0 and at Q = I / 2.
+
+    samples, scrambles: of the evaluation; by default the map's own, or those of a map of the model.
+    budget: seconds that the estimate may take, roughly, and some more where an evaluation takes minutes.
+    Raises InputError for what is no model or map, and for numbers that are not positive.
+    """
+    omap = as_map(model)
+    samples = omap.samples if samples is None else check_count("samples", samples, 1)
+    scrambles = omap.scrambles if scrambles is None else check_count("scrambles", scrambles, 1)
+    check_number("budget", budget, "a positive number of seconds", "use budget=2.0", least=1e-3)
+    began = time.monotonic()
+    single, whole = 0.0, True
+    with threadpool_limits(1):  # as the map evaluates
+        for q in _AT:
+            one, found = _posterior(omap, q, samples, budget / len(_AT))
+            single, whole = max(single, one), whole and found
+    share = math.ceil(scrambles / min(omap.workers, scrambles)) / scrambles
+    return Cost(single * samples * share, not whole, time.monotonic() - began)
+
+
+def _posterior(omap: OverlapMap, q: float, samples: int, budget: float) -> tuple[float, bool]:
+    """Seconds of one posterior at overlap q I, and whether one was found within the budget."""
+    began = time.monotonic()
+    _timed(omap, q, 1, _NODES[0])  # what is compiled or remembered at first use
+    one = math.inf
+    for nodes in _NODES:
+        before, (one, result) = one, _timed(omap, q, 1, nodes)
+        # One that missed its tolerance with as many nodes as it wants costs no more with more.
+        if result is not Result.INTEGRATION or (nodes > _BINDING and one < 1.5 * before):
+            break
+        if time.monotonic() - began + 4 * one > budget + _longer(one, samples):
+            return one, False
+    last, taken = 1, one
+    # Fewer than the evaluation itself has: the estimate of something cheap must be cheaper.
+    for count in (n for n in _COUNTS if n <= samples // 2):
+        if time.monotonic() - began + (count - last) * one + taken > budget + _longer(one, samples):
+            break
+        now = _timed(omap, q, count, None)[0]
+        # What one more costs: much of the time of a few is the same for any number.
+        one = max((now - taken) / (count - last), now / count / _SHARED)
+        last, taken = count, now
+    return one, True
+
+
+def _longer(one: float, samples: int) -> float:
+    """Seconds more, where what follows takes far longer: a hundredth of one evaluation, of which there will be ten."""
+    return min(0.01 * one * samples, _LONGER)
+
+
+def _timed(omap: OverlapMap, q: float, count: int, nodes: int | None) -> tuple[float, Result]:
+    model, rng = omap.model, np.random.default_rng(0)
+    Z, other = rng.standard_normal((2, count, model.fields, model.tokens))
+    law = model.prior.law(q * np.eye(model.fields))
+    Z = law.scale @ Z
+    omega = law.gain @ Z + law.noise @ other
+    y = model.channel.sample(Z, rng)
+    began = time.perf_counter()
+    found = model.channel.moments(y, omega, law.V, cov=True, rtol=omap.rtol, max_nodes=nodes)
+    return time.perf_counter() - began, found.result

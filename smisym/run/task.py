@@ -1,0 +1,156 @@
+"""One command on one network: what it is called with, what it will cost, and how its result is printed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
+
+import typer
+from typer.models import OptionInfo
+
+if TYPE_CHECKING:
+    from smisym.declare.io import Store
+    from smisym.model.compiled import Model
+    from smisym.run.analysis import Plan
+    from smisym.theory.maps import OverlapMap
+
+Document = dict[str, Any]
+
+
+BAD_INPUT, NOT_CONVERGED, INTERRUPTED, PIPE = 2, 3, 130, 141
+
+
+# Seconds expected of a command above which it says beforehand how long it will take.
+LONG = 20.0
+
+
+# Evaluations of the map that two and three layers take; counted, and rounded generously.
+EVALUATIONS = (10, 40)
+
+
+STAGE_EVALUATIONS = (1, 10)
+
+
+ANALYZE_EVALUATIONS = (20, 80)
+
+
+_COUNTABLE = 1e15
+
+
+COMMANDS: dict[str, Callable[..., None]] = {}
+
+
+@functools.cache
+def options_of(command: str) -> dict[str, str]:
+    """Options of a command by the names of its parameters, {"samples": "--samples"}."""
+    found = {}
+    for name, hint in get_type_hints(COMMANDS[command], include_extras=True).items():
+        declared = [info for info in getattr(hint, "__metadata__", ()) if isinstance(info, OptionInfo)]
+        if declared:
+            names = [word for word in declared[0].param_decls or () if word.startswith("--")]
+            found[name] = names[0] if names else f"--{name.replace('_', '-')}"
+    return found
+
+
+def fail(message: str, code: int) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(code)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One command on one network: what every result of it says, and where its parts are kept."""
+
+    model: Model
+    header: dict[str, Any]
+    store: Store | None
+    as_json: bool
+
+    def overlap_map(self, workers: int | None) -> OverlapMap:
+        from smisym.theory.maps import overlap_map
+
+        settings = self.header["settings"]
+        accuracy = {name: settings[name] for name in ("samples", "scrambles", "rtol") if name in settings}
+        return overlap_map(self.model, seed=self.header["seed"], workers=workers, store=self.store, **accuracy)
+
+    def analyze(self, folder: str, plan: Plan, workers: int | None, published: dict[str, Any] | None) -> None:
+        from smisym.base.files import check_path
+        from smisym.run import analysis, terminal
+        from smisym.run.progress import progress_bar
+
+        omap = self.overlap_map(workers)
+        announce(omap, "thresholds and curve take", ANALYZE_EVALUATIONS)
+        done = analysis.write_all(
+            omap, check_path(folder, "folder for the files"), plan, self.header, store=self.store, bar=progress_bar,
+            published=published,
+        )  # fmt: skip
+        self.finish(
+            {key: done[key] for key in ("folder", "files", "thresholds")}, done["results"], terminal.print_files
+        )
+
+    def finish(self, document: Document, results: Sequence[str], show: Callable[[Document], object]) -> None:
+        """Print the document, as JSON or as ``show`` shows it; exit code 3 unless all results are a success."""
+        from smisym.base.solution import Result, worst
+        from smisym.declare.io import to_json
+        from smisym.report import wording
+
+        result = worst([Result(code) for code in results])
+        if self.as_json:
+            typer.echo(to_json(self.header | document | {"result": result}))
+        else:
+            show(document)
+        if not result.ok:
+            bad = sum(code != Result.SUCCESS.value for code in results)
+            advice = wording.of_result(result, options_of(self.header["command"]))
+            which = f"{bad} of {len(results)} results are" if len(results) > 1 else "the result is"
+            fail(f"smisym: {which} no success: {advice}", NOT_CONVERGED)
+
+
+def announce(omap: OverlapMap, what: str, evaluations: tuple[int, int]) -> None:
+    """On stderr, what an evaluation of the map costs, before a command that will take long."""
+    from smisym.run.cost import estimate
+
+    cost = estimate(omap)
+    few, many = evaluations
+    if cost.seconds * few > LONG:
+        typer.echo(f"smisym: {cost} an evaluation of the map; {what} {few} to {many} evaluations", err=True)
+
+
+def announce_gamp(model: Model, samples: float, iterations: int) -> None:
+    """The same of GAMP, each of whose iterations integrates one posterior for every sample."""
+    from smisym.run.cost import estimate
+
+    if not 1 <= samples < _COUNTABLE:  # refused where the data are drawn
+        return
+    cost = estimate(model, int(samples), 1)
+    if cost.seconds * iterations > LONG:
+        typer.echo(f"smisym: {cost} an iteration; at most {iterations} iterations", err=True)
+
+
+def begin(
+    command: str,
+    file: str,
+    seed: int,
+    state: str | None,
+    as_json: bool,
+    settings: dict[str, Any],
+    accuracy: tuple[int, int | None, int | None] | None = None,
+) -> _Task:
+    """``accuracy``: samples that one evaluation is worth, then --samples and --scrambles as given."""
+    from smisym.declare.io import Store, header, load
+    from smisym.integrate.accuracy import SCRAMBLES
+    from smisym.model.compiled import compile
+    from smisym.theory.effort import affordable
+
+    architecture = load(file)
+    model = compile(architecture)
+    if accuracy is not None:
+        worth, samples, scrambles = accuracy
+        settings = settings | {
+            "samples": affordable(model, worth) if samples is None else samples,
+            "scrambles": SCRAMBLES if scrambles is None else scrambles,
+        }
+    head = {"command": command, **header(architecture, seed, settings)}
+    return _Task(model, head, None if state is None else Store(state, head), as_json)

@@ -1,0 +1,178 @@
+"""Results for people at a terminal, as tables on stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from smisym.report import format_with_error
+
+Record = Mapping[str, Any]
+
+NARROW = 80  # columns where stdout is not a terminal
+ROWS = 24  # of a table of iterations
+
+
+def print_thresholds(document: Record) -> None:
+    """One line for each threshold, in the order in which they are met."""
+    thresholds = document["thresholds"]
+    # Layers alone do not name the fields where one has several rows.
+    several = any(len(t["names"]) > len(t["layers"]) or len(t["subspace"][0]) > 1 for t in thresholds)
+    shared = several and len({row["layers"][0] for row in thresholds}) < max(len(t["subspace"][0]) for t in thresholds)
+    # The fields of a model by expressions have names of their own, and no layers.
+    shared = shared or any(not name.startswith("layer") for t in thresholds for name in t["names"])
+    lines = [
+        [
+            threshold["kind"],
+            ", ".join(threshold["names"] if shared and threshold["names"] else map(str, threshold["layers"])),
+            _alpha(threshold),
+            _below(threshold),
+        ]
+        for threshold in thresholds
+    ]
+    head = ["threshold", "fields" if shared else "layers", "alpha", "overlaps just below"]
+    _print(head, lines, folded=[head[1], head[3]])
+
+
+def saying_found(step: Callable[[Record], object]) -> Callable[[Record], object]:
+    """Calls ``step``, and says on stderr which thresholds are known before the long part that follows the first."""
+    parts: list[Record] = []
+
+    def told(part: Record) -> None:
+        step(part)
+        parts.append(part)
+        if len(parts) == 1:
+            found = [f"{t['kind']} {', '.join(t['names'])} at {_alpha(t)}" for t in part["thresholds"]]
+            sys.stderr.write(f"smisym: {'; '.join(found) or 'no threshold'}; next, where Q = I is reached\n")
+
+    return told
+
+
+def _below(threshold: Record) -> str:
+    """Overlaps just below it; where Q = I is never reached there is no such place."""
+    never = threshold["kind"].startswith("perfect") and threshold["alpha"] is None
+    return "-" if never else _diagonal(threshold["Q"])
+
+
+def _alpha(threshold: Record) -> str:
+    if threshold["alpha"] is not None:
+        return format_with_error(threshold["alpha"], threshold["error"])
+    return "∞" if threshold["order"] is None else f"∞ (order {threshold['order']})"
+
+
+def print_curve(document: Record) -> None:
+    """One line for each alpha: overlaps, then errors and free entropy, below them where both do not fit beside."""
+    points = document["points"]
+    size = len(points[0]["Q"])
+    overlaps = [f"Q_{i + 1}{i + 1}" if size < 10 else f"Q_{i + 1},{i + 1}" for i in range(size)]
+    others = {"Bayes error": "bayes_error", "plug-in error": "plug_in_error", "free entropy": "free_entropy"}
+    columns = {"alpha": [f"{point['alpha']:.6g}" for point in points]}
+    for i, name in enumerate(overlaps):
+        columns[name] = [format_with_error(point["Q"][i][i], point["Q_error"][i][i]) for point in points]
+    columns |= {name: [_number(point, key) for point in points] for name, key in others.items()}
+    columns["result"] = [point["result"] for point in points]
+    _print_wide([overlaps, [*others, "result"]], columns, "alpha")
+    # Files of earlier versions have none.
+    found = [point.get("nishimori", {"degrees_of_freedom": 0}) for point in points]
+    checked = [agreement for agreement in found if agreement["degrees_of_freedom"]]
+    if checked:
+        least = min(checked, key=lambda agreement: agreement["p"])
+        _say(
+            f"Nishimori: over {len(checked)} point{'s' * (len(checked) > 1)} the three estimators of E differ by at "
+            f"most {max(a['t'] for a in checked):.2g} standard errors ({least['degrees_of_freedom']} degrees of "
+            f"freedom) beyond the errors of the integrals; smallest chance {least['p']:.2g}"
+        )
+
+
+def print_gamp(document: Record, explain: Callable[[str], str] = str) -> None:
+    """One line for each iteration, of many the first, the last and some between; then why it stopped.
+
+    explain: turns the reason into the words of the command line.
+    """
+    steps = document["iterations"]
+    known = steps[0]["overlap"] is not None
+    key, title = ("overlap", "overlap with the truth") if known else ("Q", "overlap with itself")
+    lines = []
+    for number in _shown(len(steps)):
+        step = steps[number]
+        change = "–" if step.get("change") is None else f"{step['change']:.1g}"
+        lines.append([str(step["step"]), change, _diagonal(step[key])])
+    _print(["iteration", "change", title], lines, folded=[title])
+    left_out = len(steps) - len(lines)
+    if left_out:
+        _say(f"{left_out} of {len(steps)} iterations are not shown; --json prints all")
+    _say(f"{document['result']}: {explain(document['reason'])}")
+
+
+def _shown(count: int) -> list[int]:
+    """All of a few iterations; of many the first and last ones, and some evenly between."""
+    if count <= ROWS:
+        return list(range(count))
+    ends = ROWS // 3
+    between = np.linspace(ends, count - ends - 1, ROWS - 2 * ends).round().astype(int).tolist()
+    return sorted({*range(ends), *between, *range(count - ends, count)})
+
+
+def _say(text: str) -> None:
+    Console(width=_width()).print(text, markup=False, highlight=False)
+
+
+def print_files(document: Record) -> None:
+    """The names of the files that were written."""
+    for name in document["files"]:
+        Console(soft_wrap=True).print(f"{document['folder']}/{name}", markup=False, highlight=False)
+
+
+def _print(head: Sequence[str], lines: Sequence[Sequence[str]], folded: Sequence[str] = ()) -> None:
+    """A table no wider than the terminal, or than 80 columns; cells of ``folded`` columns break between their items."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for k, name in enumerate(head):
+        words = [word for line in lines for word in line[k].split()] if name in folded else [line[k] for line in lines]
+        table.add_column(name, no_wrap=name not in folded, min_width=max(map(len, [name, *words])))
+    for line in lines:
+        table.add_row(*line)
+    Console(width=_width(), markup=False, highlight=False).print(table)
+
+
+def _width() -> int:
+    """Columns of the terminal; of what is no terminal 80, which fits whatever it is read in."""
+    return Console().width if sys.stdout.isatty() else NARROW
+
+
+def _print_wide(groups: Sequence[Sequence[str]], columns: Mapping[str, Sequence[str]], first: str) -> None:
+    """Columns in one table where they fit, else each group in its own, again split where that is too wide.
+
+    columns: cells by name.  first: the column that every table begins with.
+    """
+    every = [name for group in groups for name in group]
+    shown = 0
+    for group in [every] if _fits([first, *every], columns) else groups:
+        rest = list(group)
+        while rest:
+            count = next((n for n in range(len(rest), 1, -1) if _fits([first, *rest[:n]], columns)), 1)
+            names, rest = [first, *rest[:count]], rest[count:]
+            if shown:
+                Console().print()
+            shown += 1
+            _print(names, list(zip(*(columns[name] for name in names), strict=True)))
+
+
+def _fits(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> bool:
+    # A blank before and behind every cell, and one between.
+    return sum(max(map(len, [name, *columns[name]])) + 3 for name in names) - 1 <= _width()
+
+
+def _diagonal(matrix: Sequence[Sequence[float]] | None) -> str:
+    return "–" if matrix is None else ", ".join(format_with_error(row[i], digits=4) for i, row in enumerate(matrix))
+
+
+def _number(point: Record, key: str) -> str:
+    if key == "free_entropy" and "unbounded" in point:
+        return "+∞" if point["unbounded"] == "+inf" else "−∞"
+    return format_with_error(point[key], point[f"{key}_stderr"])

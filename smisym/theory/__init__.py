@@ -1,0 +1,1 @@
+"""Infinite dimension: the overlap map, its fixed points, thresholds, free entropy and prediction errors."""

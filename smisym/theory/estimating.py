@@ -1,0 +1,143 @@
+"""One scramble's estimates at one overlap: points drawn, posteriors integrated, three estimators combined."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from smisym.base.matrices import units
+from smisym.base.remembered import Remembered
+from smisym.base.sobol import Normals
+from smisym.base.solution import Result
+from smisym.model.compiled import Model
+from smisym.theory.estimate import Estimate
+
+# Multiple of its squared error above which what a posterior adds to a rate of growth is no error.
+_BEYOND = 10.0
+# Negative eigenvalue of E, beside its largest, that is rounding.
+_ROUNDING = 1e-10
+# Parts of the points of one scramble that take their control coefficients from each other.
+_FOLDS = 4
+
+
+class Estimator:
+    """Estimates at ``points`` Sobol points a scramble; rtol is that of the inner integrals."""
+
+    def __init__(self, model: Model, points: int, seed: int, rtol: float) -> None:
+        self.model, self.points, self.seed, self.rtol = model, points, seed, rtol
+        self._points = Remembered[tuple[np.ndarray, np.ndarray]]()
+
+    def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
+        """Standard normals of one scramble: (n, 2, P, T) for the fields and the part of omega independent of them,
+        then (n, K) for the noise."""
+        return self._points.get(scramble, lambda: self._drawn(scramble))
+
+    def _drawn(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
+        P, T, K = self.model.fields, self.model.tokens, self.model.channel.noise_dimensions
+        seed = np.random.SeedSequence(self.seed, spawn_key=(scramble,))
+        drawn = Normals(2 * P * T + K, seed, fine=True).draw(self.points)
+        normals, noise = np.split(drawn, [2 * P * T], axis=1)
+        # The first Sobol coordinates are the best: they go to the last rows, which the output shows most directly.
+        return normals.reshape(-1, 2, P, T)[:, :, ::-1], noise
+
+    def __call__(self, scramble: int, Q: np.ndarray) -> Estimate:
+        """The estimates of one scramble at Q (P, P), of which only what the symmetries allow is given."""
+        law = self.model.prior.law(Q)
+        normals, noise = self._normals(scramble)
+        Z = law.scale @ normals[:, 0]
+        omega = law.gain @ Z + law.noise @ normals[:, 1]
+        moments = self.model.channel.moments(
+            self.model.channel.draw(Z, noise), omega, law.V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble
+        )
+        if moments.dg is None:
+            raise TypeError("the channel returned no covariance")
+        g, dg, n = moments.g, moments.dg, len(Z)
+        # A posterior that was not found tells nothing; its infinite error makes that of the estimate infinite.
+        absent = ~np.isfinite(g).all(axis=(1, 2)) | ~np.isfinite(dg).all(axis=(1, 2, 3, 4))
+        g, dg = np.where(absent[:, None, None], 0.0, g), np.where(absent[:, None, None, None, None], 0.0, dg)
+        still = self._still(Q)
+        # What flips that leave omega alone change the sign of is zero; integrated numerically it is only small.
+        g = np.where(np.asarray((still < 0).any(axis=0))[:, None], 0.0, g)
+        alike = np.asarray(np.logical_and.reduce(still[:, :, None] == still[:, None, :], axis=0))
+        dg = np.where(alike[:, None, :, None], dg, 0.0)
+        # In units of what is left to learn: of order one however small V is, and rounding stays where it is made.
+        star = law.units @ np.linalg.solve(law.V, Z - omega)
+        g, dg = law.units @ g, np.einsum("pi,nitjs,jq->nptqs", law.units, dg, law.back, optimize=True)
+        products = np.stack(
+            [
+                np.einsum("npt,nqt->npq", g, g),
+                -_symmetric(np.einsum("nptqt->npq", dg)),
+                _symmetric(np.einsum("npt,nqt->npq", g, star)),
+            ]
+        )
+        flat = dg.transpose(1, 3, 0, 2, 4).reshape(dg.shape[1] * dg.shape[3], -1)
+        P = len(Q)
+        multiplicity = self.model.prior.multiplicity
+        slope = multiplicity * (flat @ flat.T / n).reshape(P, P, P, P)
+        products = multiplicity * products
+        size = np.einsum("npt,npt->n", g, g)
+        error = np.where(absent, np.inf, moments.error)
+        gaps = self.model.symmetry.coordinates(products[:1] - products[1:])
+        with np.errstate(invalid="ignore"):
+            inner = np.where(absent, np.inf, 2 * np.sqrt(size) * error + error**2).mean()
+        return Estimate(
+            Q,
+            self._combine(products),
+            self.model.symmetry.project(products.mean(axis=1)),
+            slope,
+            self._unclear(dg, moments.error),
+            float(moments.log_partition[~absent].mean()) if not absent.all() else math.nan,
+            float(inner) * multiplicity,
+            moments.result is not Result.INTEGRATION and not absent.any(),
+            gaps.mean(axis=1),
+            gaps.std(axis=1, ddof=1) / math.sqrt(n),
+        )
+
+    def _unclear(self, dg: np.ndarray, error: np.ndarray) -> np.ndarray:
+        """:attr:`Estimate.unclear` from dg (n, P, T, P, T) and errors (n,) of posteriors; one without a bound is told
+        by the infinite error of the estimate instead."""
+        unit = units(self.model.symmetry.basis)
+        fed = np.einsum("nptas,kab,nqtbs->nkpq", dg, unit, dg, optimize=True)
+        rates = np.einsum("jpq,nkpq->njk", unit, fed, optimize=True)
+        most = np.where(np.isfinite(error), _BEYOND * error**2, 0.0)[:, None, None]
+        unclear = self.model.prior.multiplicity * np.minimum(np.abs(rates), most).mean(axis=0)
+        return np.asarray(0.5 * (unclear + unclear.T))
+
+    def _still(self, Q: np.ndarray) -> np.ndarray:
+        """The flips (G, P) of rows that leave the link and every omega in the range of Q unchanged."""
+        signs = self.model.symmetry.signs
+        learned = np.abs(Q).max(axis=1) > 0
+        return np.asarray(signs[(signs[:, learned] > 0).all(axis=1)])
+
+    def _combine(self, products: np.ndarray) -> np.ndarray:
+        """V^{1/2} E V^{1/2}: the mean of E[g g^T], with the two differences of Nishimori, which vanish on average, as
+        control variates.
+
+        Each fold of the points takes its coefficients from the others: fitted to the points that they are
+        applied to, they would bias the mean (by 1e-3 near perfect recovery, where one estimator is almost exact).
+        """
+        symmetry = self.model.symmetry
+        first, second, third = symmetry.coordinates(products)  # (n, k) each
+        fold = np.arange(len(first)) * min(_FOLDS, len(first)) // len(first)
+        best = np.empty(first.shape[1])
+        for k in range(first.shape[1]):
+            controls = np.stack([first[:, k] - second[:, k], first[:, k] - third[:, k]], axis=1)
+            corrected = np.empty(len(first))
+            for f in range(fold[-1] + 1):
+                mine, others = fold == f, fold != f
+                centred = controls[others] - controls[others].mean(axis=0)
+                values = first[others, k] - first[others, k].mean()
+                coefficient = np.linalg.lstsq(centred, values, rcond=None)[0]
+                corrected[mine] = first[mine, k] - controls[mine] @ coefficient
+            best[k] = corrected.mean()
+        combined = symmetry.matrix(best)
+        values = np.linalg.eigvalsh(combined)
+        if values[0] < -_ROUNDING * values[-1]:
+            # E is positive semi-definite, and so is its first estimate; the combination is only on average.
+            return symmetry.matrix(first.mean(axis=0))
+        return combined
+
+
+def _symmetric(products: np.ndarray) -> np.ndarray:
+    return 0.5 * (products + np.swapaxes(products, -1, -2))

@@ -1,0 +1,389 @@
+"""The overlap map E(Q) = E[g_out g_out^T] (sum over tokens) and its exact derivative.
+
+E does not depend on alpha: one table of evaluations serves every alpha, every threshold and the free entropy.
+Each scramble of the Sobol points gives its own smooth, deterministic map; solvers solve once for each
+scramble, and the spread of their answers is the statistical error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import inspect
+import io
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from smisym.base import patience, processes
+from smisym.base.edge import (
+    check_count,
+    check_model,
+    check_number,
+    check_seed,
+    check_settings,
+    check_workers,
+    overlap_matrix,
+)
+from smisym.base.errors import InputError, OutOfTime
+from smisym.base.files import write_bytes
+from smisym.declare.io import header
+from smisym.integrate.accuracy import SAMPLES, SCRAMBLES
+from smisym.link.symmetry_check import check_symmetry
+from smisym.model.compiled import Model
+from smisym.theory.effort import affordable
+from smisym.theory.estimate import Estimate, estimate_from
+from smisym.theory.estimating import Estimator
+
+
+class Keeper(Protocol):
+    """Keeps records of plain JSON types by name: :class:`smisym.declare.io.Store`."""
+
+    def get(self, name: str, valid: Callable[[Any], object] | None = None) -> dict[str, Any] | None: ...
+
+    def put(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+class OverlapMap:
+    """E(Q) of one model, evaluated on demand and remembered.
+
+    samples: Sobol points of one evaluation over all scrambles; samples / scrambles is a power of two.  None: 8192, and
+    less where there are more than two free dimensions or posteriors are sampled
+    (:func:`smisym.theory.effort.affordable`). scrambles: at least two, independent; their spread is the statistical
+    error. seed: of the scrambles, and of posteriors that are sampled; a whole number >= 0. rtol: tolerance of the inner
+    integrals, sample by sample; the estimated errors are far above the true ones and do not add up, so that 1e-2 leaves
+    1e-4 in E (measured for two layers).  None: 1e-3 in no or one free dimension, 1e-2 in two, 3e-2 in more and where
+    posteriors are sampled. workers: how many evaluations at a time, None for one a core.  Threads of one process share
+    one core; after some seconds of work others are begun (:mod:`smisym.base.processes`).  Results do not depend on it,
+    nor on where they are made. store: keeps every evaluation as soon as it is made, so that a run that was killed
+    resumes with the same bits. on_evaluation: called after every evaluation of one scramble, from the thread that made
+    it, with {"evaluations" (so far, of this map and its siblings), "seconds" (of this one), "samples", "what" (is being
+    solved)}. time_limit: seconds from the first evaluation, of this map or a sibling, after which OutOfTime is raised,
+    also in the middle of one.  None: no limit.
+
+    Raises InputError for samples / scrambles that is no power of two, fewer than two scrambles, and a bad seed.
+    """
+
+    # Many parameters: settings, all by keyword.
+    def __init__(
+        self,
+        model: Model,
+        *,
+        samples: int | None = None,
+        scrambles: int = SCRAMBLES,
+        seed: int = 0,
+        rtol: float | None = None,
+        workers: int | None = None,
+        store: Keeper | None = None,
+        on_evaluation: Callable[[dict[str, Any]], object] | None = None,
+        time_limit: float | None = None,
+    ) -> None:
+        check_model(model, "an OverlapMap")
+        points = _check_points(affordable(model, SAMPLES) if samples is None else samples, scrambles)
+        check_symmetry(model.link, model.symmetry, exact=not model.noise)
+        self.samples, self.scrambles = points
+        self.model, self.seed = model, check_seed(seed)
+        self.rtol = model.channel.plan.averaged if rtol is None else _positive("rtol", rtol)
+        check_workers(workers)
+        self.workers = workers or processes.cores()
+        self.store = store
+        self.on_evaluation = on_evaluation
+        self.time_limit = None if time_limit is None else _positive("time_limit", time_limit)
+        self._clock: list[float] = []  # when the first evaluation began; shared
+        self.pool = processes.pool(min(self.workers, self.scrambles))
+        # Threads that wait for other processes are many; those that work here are not.
+        self._here = threading.Semaphore(self.workers)
+        self.what = ""
+        # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
+        self._family: dict[tuple[int, int], OverlapMap] = {(self.samples, self.scrambles): self}
+        self._used: list[list[Estimate]] = []  # whoever listens to what is asked of the family; shared
+        self._fresh()
+
+    def _fresh(self) -> None:
+        """What belongs to this number of points alone."""
+        self._known: dict[tuple[int, bytes], Estimate] = {}
+        self._sent: processes.Sent | None = None
+        self._estimator = Estimator(self.model, self.samples // self.scrambles, self.seed, self.rtol)
+
+    def sibling(self, samples: int, scrambles: int | None = None) -> OverlapMap:
+        """The same map with other numbers of points; asked for twice, it is the same object."""
+        key = int(samples), int(scrambles or self.scrambles)
+        if key not in self._family:
+            made = copy.copy(self)
+            made.samples, made.scrambles = _check_points(*key)
+            made._fresh()
+            self._family[key] = made
+        return self._family[key]
+
+    # ---- evaluation ----------------------------------------------------------------------------
+
+    def __call__(self, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """E(Q) and its standard error over the scrambles; (P, P) each.
+
+        Q (P, P), 0 <= Q < I, of which only the part that the symmetries allow counts; or (scrambles, P, P), one for
+        each scramble.  E is the mean of g_out g_out^T summed over tokens, times the prior's multiplicity, in its units.
+        Raises InputError unless 0 <= Q < I.
+        """
+        values = np.array([e.E for e in self.evaluate(Q)])
+        return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
+
+    def evaluate(self, Q: np.ndarray) -> list[Estimate]:
+        """The estimates of all scrambles at Q (P, P), or scramble by scramble at Q (scrambles, P, P).
+
+        Raises InputError unless 0 <= Q < I.
+        """
+        Q = overlap_matrix(Q, self.model.fields, self.scrambles)
+        each = np.broadcast_to(Q, (self.scrambles, *Q.shape[-2:]))
+        return self.each(lambda r: self.at(r, each[r]))
+
+    def each(self, task: Any) -> list[Any]:
+        """``task(r)`` for every scramble r, in threads that share the workers; results do not depend on their number.
+
+        An exception, Ctrl-C among them, ends all of them within one piece of work.
+        """
+        with threadpool_limits(1):
+            if self.workers == 1:
+                return [task(r) for r in range(self.scrambles)]
+            ended = threading.Event()
+
+            def stop() -> None:
+                if ended.is_set():
+                    raise _Ended
+
+            def stoppable(r: int) -> Any:
+                with patience.asking(stop):
+                    return task(r)
+
+            with ThreadPoolExecutor(self.scrambles) as threads:
+                try:
+                    return list(threads.map(stoppable, range(self.scrambles)))
+                except BaseException as error:
+                    ended.set()
+                    if not isinstance(error, Exception):
+                        self.pool.end()
+                    raise
+
+    def at(self, scramble: int, Q: np.ndarray) -> Estimate:
+        """One scramble's estimates at Q (P, P), remembered."""
+        Q = self.model.symmetry.project(np.asarray(Q, dtype=float))
+        key = (scramble, Q.tobytes())
+        found = self._known.get(key)
+        if found is None:
+            with patience.asking(None if self.time_limit is None else self._check_time):
+                patience.check()
+                seconds, found = self._kept(scramble, Q)
+                self._known[key] = found
+            self._heard({"seconds": seconds, "samples": self.samples // self.scrambles})
+        for used in self._used:
+            used.append(found)
+        return found
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[list[Estimate]]:
+        """The estimates that are asked of this map, or of a sibling, meanwhile: made then, or remembered."""
+        found: list[Estimate] = []
+        self._used.append(found)
+        try:
+            yield found
+        finally:
+            self._used.remove(found)
+
+    def _estimate(self, scramble: int, Q: np.ndarray) -> Estimate:
+        return self._estimator(scramble, Q)
+
+    def _check_time(self) -> None:
+        """Raise OutOfTime where the time that was given is spent; counted from the first call."""
+        now = time.perf_counter()
+        if not self._clock:
+            self._clock.append(now)
+        spent = now - self._clock[0]
+        if self.time_limit is None or spent <= self.time_limit:
+            return
+        made = sum(len(omap._known) for omap in list(self._family.values()))
+        first = next(iter(self._family.values()))
+        raise OutOfTime(
+            f"{spent:.0f} s spent on {made} evaluations, time_limit={self.time_limit:g}; was solving: "
+            f"{first.what or 'nothing in particular'}. To fix: lower samples, ask for fewer stages or alphas, or raise "
+            "time_limit."
+        )
+
+    def _heard(self, record: dict[str, Any]) -> None:
+        """Tell whoever listens to the first map of the family of one evaluation."""
+        family = list(self._family.values())
+        listening = family[0].on_evaluation
+        if listening is not None:
+            made = sum(len(omap._known) for omap in family)
+            listening({"what": family[0].what, "evaluations": made} | record)
+
+    def _made(self, scramble: int, Q: np.ndarray) -> tuple[float, Estimate]:
+        """One scramble's estimates, made here or in another process, and the seconds that it took."""
+        begun = time.perf_counter()
+        answer = self._elsewhere(scramble, Q)
+        if not answer:
+            with self._here:
+                # Others may have become ready while this thread waited for its turn.
+                begun = time.perf_counter()
+                answer = self._elsewhere(scramble, Q) or [self._estimate(scramble, Q)]
+                self.pool.worked(time.perf_counter() - begun)
+        return time.perf_counter() - begun, answer[0]
+
+    def _elsewhere(self, scramble: int, Q: np.ndarray) -> list[Estimate]:
+        """[estimates] from another process, or [] where none is ready or it failed."""
+        if not self.pool.ready:
+            return []
+        if self._sent is None:
+            self._sent = processes.Sent(_Elsewhere(self._estimator))
+        left = None if self.time_limit is None else self.time_limit - (time.perf_counter() - self._clock[0])
+        return self.pool.call(self._sent, scramble, Q, left)
+
+    def _kept(self, scramble: int, Q: np.ndarray) -> tuple[float, Estimate]:
+        """From the store, or estimated and put there; with the seconds that this took."""
+        if self.store is None:
+            return self._made(scramble, Q)
+        content = json.dumps([self.settings(), self.model.prior.describe(), scramble, Q.tolist()])
+        name = f"E {hashlib.sha256(content.encode()).hexdigest()[:24]}"
+        seconds = 0.0
+        stored = self.store.get(name, lambda value: estimate_from(value, self.model) is not None)
+        found = None if stored is None else estimate_from(stored, self.model)
+        if found is None or not np.array_equal(found.Q, Q):  # none, of an older version, or not ours
+            seconds, made = self._made(scramble, Q)
+            # What is used is what was stored: a resumed run sees the same bits.
+            found = estimate_from(
+                self.store.put(name, {f.name: getattr(made, f.name) for f in fields(Estimate)}), self.model
+            )
+        if found is None:
+            raise TypeError("the store does not give back what was put there")
+        return seconds, found
+
+    # ---- files ---------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        return {"samples": self.samples, "scrambles": self.scrambles, "seed": self.seed, "rtol": self.rtol}
+
+    def save(self, path: str | Path) -> None:
+        """Everything evaluated so far, as one .npz file with a JSON header; written atomically."""
+        path = Path(path)
+        keys = sorted(self._known, key=lambda k: (k[0], k[1]))
+        arrays: dict[str, np.ndarray] = {
+            f.name: np.array([getattr(self._known[k], f.name) for k in keys]) for f in fields(Estimate)
+        }
+        arrays["scramble"] = np.array([k[0] for k in keys], dtype=int)
+        head = header(self.model.architecture, self.seed, self.settings()) if self.model.architecture else {}
+        arrays["header"] = np.array(json.dumps(head | {"map": self.settings()}))
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        write_bytes(path, buffer.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path, model: Model, *, workers: int | None = None) -> OverlapMap:
+        """A map with the evaluations of a file; InputError when it belongs to another model."""
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                head = json.loads(str(data["header"]))
+                arrays = {name: data[name] for name in data.files if name != "header"}
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError("overlap map", str(path), "a file written by OverlapMap.save", str(error)) from None
+        missing = {f.name for f in fields(Estimate)} - arrays.keys()
+        if missing:
+            raise InputError(
+                "overlap map", f"{path}, without {sorted(missing)}", "a file of this version", "make the map anew"
+            )
+        if model.architecture is not None and head.get("architecture_digest") != model.architecture.digest:
+            raise InputError(
+                "overlap map",
+                str(path),
+                "a map of the same architecture",
+                "compile the architecture that it was made for",
+            )
+        loaded = cls(model, workers=workers, **head["map"])
+        for i, scramble in enumerate(arrays["scramble"]):
+            estimate = estimate_from({f.name: arrays[f.name][i] for f in fields(Estimate)}, model)
+            if estimate is None:
+                allowed = "estimates of this model"
+                raise InputError("overlap map", f"{path}, with a bad estimate {i}", allowed, "make the map anew")
+            loaded._known[int(scramble), estimate.Q.tobytes()] = estimate
+        return loaded
+
+
+class _Ended(BaseException):
+    """Raised in a thread whose answer nobody waits for any more."""
+
+
+class _Elsewhere:
+    """The estimator as other processes have it."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        model, points, seed, rtol = estimator.model, estimator.points, estimator.seed, estimator.rtol
+        self.estimator = Estimator(model, points, seed, rtol)  # without its points: they are drawn there
+
+    def __call__(self, scramble: int, Q: np.ndarray, seconds: float | None) -> Estimate:
+        begun = time.perf_counter()
+
+        def check() -> None:
+            if seconds is not None and time.perf_counter() - begun > seconds:
+                raise OutOfTime("in another process")
+
+        with patience.asking(check):
+            return self.estimator(scramble, Q)
+
+
+def _check_points(samples: Any, scrambles: Any) -> tuple[int, int]:
+    """(samples, scrambles), or InputError unless each of at least two scrambles has a power of two of them."""
+    samples, scrambles = check_count("samples", samples, 1), check_count("scrambles", scrambles, 2)
+    points, left = divmod(samples, scrambles)
+    if left or points < 2 or points & (points - 1):
+        below = max(2, 1 << max(points, 1).bit_length() - 1)
+        raise InputError(
+            "samples, scrambles",
+            (samples, scrambles),
+            "samples / scrambles a power of two, at least two",
+            f"use samples={below * scrambles} or samples={2 * below * scrambles} with scrambles={scrambles}",
+        )
+    return samples, scrambles
+
+
+# Many parameters: settings, all by keyword.
+def overlap_map(
+    model: Model,
+    *,
+    samples: int | None = None,
+    scrambles: int = SCRAMBLES,
+    seed: int = 0,
+    rtol: float | None = None,
+    workers: int | None = None,
+    store: Keeper | None = None,
+    time_limit: float | None = None,
+) -> OverlapMap:
+    """The overlap map of a model: E(Q) = E[g_out g_out^T], (P, P), summed over tokens, on demand.
+
+    All parameters are those of :class:`OverlapMap`: samples (Sobol points of one evaluation), scrambles, seed, rtol (of
+    the inner integrals), workers (evaluations at a time), store, time_limit (seconds).  Raises InputError as it does.
+    Source: arXiv 2502.00901, eq. 14.
+    """
+    return OverlapMap(
+        model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers, store=store,
+        time_limit=time_limit,
+    )  # fmt: skip
+
+
+def as_map(model: Model | OverlapMap, **settings: Any) -> OverlapMap:
+    """A map as it is, or a new one for a model; InputError for settings that it cannot take."""
+    allowed = tuple(name for name in inspect.signature(OverlapMap).parameters if name != "model")
+    check_settings(settings, allowed, given_map=isinstance(model, OverlapMap))
+    return model if isinstance(model, OverlapMap) else OverlapMap(model, **settings)
+
+
+def _positive(what: str, value: Any) -> float:
+    number = check_number(what, value, "a positive number", "leave it out for the default")
+    if not number > 0:
+        raise InputError(what, value, "a positive number", "leave it out for the default")
+    return number

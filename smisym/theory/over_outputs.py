@@ -1,0 +1,269 @@
+"""First thresholds by quadrature over the output itself, where its chart gives it a few coordinates with a density."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from smisym.base.matrices import units
+from smisym.charts import LevelSet
+from smisym.integrate.accuracy import OUTPUTS
+from smisym.model.compiled import Model
+
+# One coordinate of y: panels, Gauss nodes of each, halvings, and the share of the whole that a panel may miss.
+_PANELS, _NODES, _HALVINGS, _PANEL_TOL = 32, 8, 16, 1e-7
+# Outputs after which panels are halved no more (smooth lines take one thousand, noise of posteriors never ends).
+_MOST = 8192
+# Times that such a line is doubled at either end, and the share of the whole below which an end carries no more.
+_DOUBLINGS, _END = 64, 1e-8
+# Lattice over the coordinates of y: refined until the first threshold moves by less than this; share of the mass below
+# which a point of it is left out.
+_SIDE_TOL = 3e-5
+_NEGLIGIBLE = 1e-12
+# The lattice reaches so far that its outer half carries less than this share of the rate, up to a largest reach.
+_TAIL, _FARTHEST = 1e-6, 100.0
+# Outputs whose posteriors tell whether that is within reach; nodes above which a line has edges (smooth ones take some
+# two thousand, |z1| - |z2| twenty thousand at some outputs: its integral over y did not end in minutes).
+_PROBED, _SMOOTH = 4, 8192
+
+
+def by_quadrature(model: Model) -> bool:
+    """Whether the first threshold is better integrated over y than sampled."""
+    # With latent coordinates an output costs milliseconds, and a lattice has thousands: sampling is as good.
+    chart = model.level_set
+    cheap = can_be_integrated(model) and chart is not None and (chart.dimension == 1 or not chart.latents)
+    return cheap and _resolved(model)
+
+
+def _resolved(model: Model) -> bool:
+    """Whether the posteriors of a few random outputs reach their tolerance: sheets with edges do not, slowly."""
+    y = model.observe(_random_fields(model)[:_PROBED])
+    still = np.zeros((_PROBED, model.fields, model.tokens))
+    rtol = _tolerance(model)
+    u = _chart(model).coordinates(y).values
+    moments = model.channel.moments_at(u, still, model.prior.nothing_known(), rtol=rtol)
+    return moments.result.ok and not (model.channel.free_dimensions == 1 and moments.nodes.max() > _SMOOTH)
+
+
+def can_be_integrated(model: Model) -> bool:
+    """Whether y has coordinates few enough to be integrated over."""
+    chart = model.level_set
+    return (
+        chart is not None
+        and chart.density
+        and (chart.dimension == 1 or chart.dimension in OUTPUTS)
+        and model.channel.free_dimensions <= 4
+    )
+
+
+def _chart(model: Model) -> LevelSet:
+    if model.level_set is None:
+        raise TypeError("no chart: there are no coordinates of y to integrate over")
+    return model.level_set
+
+
+def _tolerance(model: Model) -> float:
+    return model.channel.plan.over_outputs
+
+
+def first_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]:
+    """(alpha, error) of the first threshold of a class of parts that grow together, by quadrature over y itself.
+
+    For outputs with at most three coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u,
+    on axes stretched by a sinh because the law may have a narrow ridge and wide tails, converges fast.  The error is
+    twice the last change under refinement.  No random numbers enter the value.
+    """
+    rtol = _tolerance(model)
+    if _chart(model).dimension == 1:
+        return _on_a_line(model, parts, rtol)
+    reach, tail, values = 1.8, 0.0, list[float]()
+    for side in OUTPUTS[_chart(model).dimension]:
+        value, tail = _first_at(model, parts, side, reach, rtol)
+        while tail > _TAIL and reach < _FARTHEST:
+            reach *= 2
+            value, tail = _first_at(model, parts, side, reach, rtol)
+        values.append(value)
+        if len(values) > 1 and abs(values[-1] - values[-2]) < max(_SIDE_TOL, 0.05 * rtol) * values[-1]:
+            break
+    # Ridges make the last digits converge slowly, hence the 2; the tails and the inner integrals leave about 1e-6.  A
+    # lattice that reached its limit with more in its outer half may miss as much.
+    return values[-1], max(2 * abs(values[-1] - values[-2]), max(1e-6, tail) * values[-1])
+
+
+def _on_a_line(model: Model, parts: Sequence[int], rtol: float) -> tuple[float, float]:
+    """The first threshold where y is one number.
+
+    Its density may have any tails: from where random outputs end, the line is doubled until an end carries nothing.
+    """
+    sample = _chart(model).coordinates(model.observe(_random_fields(model))).values[:, 0]
+    narrow, wide = np.quantile(np.abs(sample), 1e-3), 3 * np.abs(sample).max()
+    line = _Line(model, parts, rtol, narrow)
+    reach = np.arcsinh(wide / narrow)
+    edges = np.linspace(-1, 1, _PANELS + 1) * reach
+    line.add(edges[:-1], edges[1:])
+    for side in (-1, 1):
+        for k in range(_DOUBLINGS):
+            ends = sorted((side * (reach + k * math.log(2)), side * (reach + (k + 1) * math.log(2))))
+            if line.add(np.array(ends[:1]), np.array(ends[1:])) < _END:
+                break
+        else:
+            # An end that carries something however far it reaches: what it held last is the error at least.
+            line.error += line.last
+    value = line.total[0] / np.linalg.eigvalsh(line.total[1:].reshape(line.side, line.side))[-1]
+    relative = line.error[0] / line.total[0] + line.error[1:].max() / np.abs(line.total[1:]).max()
+    # What was not found may have let overlaps grow as fast as anything else that was seen.
+    mean_rate = np.abs(line.total[1:]).max() / line.total[0]
+    relative += line.lost / line.total[0] * (1 + line.fastest / mean_rate)
+    return float(value), float(value * max(relative, 1e-6, 0.1 * rtol))
+
+
+class _Line:
+    """Integrals over one coordinate of y, panel by panel; panels are halved where they are not accurate.
+
+    The density of y may jump or diverge anywhere (at zero for products, at the edges of what signs allow).  Panels
+    are in s, y = narrow sinh(s).  total, error, last (1 + c c,): the mass and the rates, and what was added last.
+    lost: the most mass that outputs without a posterior may have.  fastest: the largest rate of any other.
+    """
+
+    def __init__(self, model: Model, parts: Sequence[int], rtol: float, narrow: float) -> None:
+        self.model, self.parts, self.rtol, self.narrow = model, parts, rtol, narrow
+        self.side = int(np.isin(model.symmetry.parts, parts).sum())
+        self.total = np.zeros(1 + self.side**2)
+        self.error, self.last = np.zeros_like(self.total), np.zeros_like(self.total)
+        self.lost = self.fastest = 0.0
+        self.outputs = 0
+        self._nodes, self._weights = np.polynomial.legendre.leggauss(_NODES)
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> float:
+        """Add these panels; returns the largest share of the whole that they hold."""
+        before = self.total.copy()
+        whole = self._panels(left, right)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (left + right)
+            first, second = self._panels(left, middle), self._panels(middle, right)
+            change = np.abs(first + second - whole)
+            rough = (change > _PANEL_TOL * self._scale(self.total + (first + second).sum(axis=0))).any(axis=1)
+            self.total += (first + second)[~rough].sum(axis=0)
+            self.error += change[~rough].sum(axis=0)
+            left, right = np.r_[left[rough], middle[rough]], np.r_[middle[rough], right[rough]]
+            whole = np.concatenate([first[rough], second[rough]])
+            if not rough.any() or self.outputs > _MOST:
+                break
+        # Panels that are rough to the end sit on jumps and poles: what they hold is their error.
+        self.total += whole.sum(axis=0)
+        self.error += np.abs(whole).sum(axis=0)
+        self.last = np.abs(self.total - before)
+        return float((self.last / self._scale(self.total)).max())
+
+    def _scale(self, total: np.ndarray) -> np.ndarray:
+        return np.maximum(np.abs(total), max(1e-3 * np.abs(total[1:]).max(), 1e-300))
+
+    def _panels(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """(n, 1 + c c) integrals of the density and of the rates over each panel."""
+        half = 0.5 * (right - left)
+        self.outputs += _NODES * len(left)
+        s = (0.5 * (left + right))[:, None] + half[:, None] * self._nodes
+        log_measure = np.log(self.narrow * np.cosh(s))
+        mass, rate, lost = _rates(self.model, self.parts, self.narrow * np.sinh(s), log_measure, self.rtol)
+        share = self._weights * half[:, None]
+        self.lost += float((lost * share).sum())
+        self.fastest = max(self.fastest, float(np.abs(rate).max()))
+        rule = mass * share
+        return np.einsum("ns,nsk->nk", rule, np.concatenate([np.ones((*s.shape, 1)), rate], axis=2))
+
+
+def _random_fields(model: Model) -> np.ndarray:
+    Z = np.random.default_rng(0).standard_normal((2048, model.fields, model.tokens))
+    return np.asarray(model.prior.law(np.zeros((model.fields, model.fields))).scale @ Z)
+
+
+def _rates(
+    model: Model, parts: Sequence[int], u: np.ndarray, log_measure: np.ndarray, rtol: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(mass (n, m), rates (n, m, c c)) at outputs u (n, m): how an output lets small overlaps of the parts grow.
+
+    Last the mass (n, m), as a first look had it, of those whose posterior was not found; they have no mass and no rate.
+    """
+    channel, shape, u = model.channel, u.shape, u.reshape(-1, 1)
+    still, V = np.zeros((len(u), model.fields, model.tokens)), model.prior.nothing_known()
+    # A look at the density first: most of a line carries no mass, and no field has some of these outputs.
+    seen = channel.moments_at(u, still, V, rtol=0.1).log_partition + log_measure.ravel()
+    seen = np.where(np.isfinite(seen), seen, -np.inf)
+    mass, lost = np.zeros(len(u)), np.zeros(len(u))
+    side = int(np.isin(model.symmetry.parts, parts).sum())
+    rate = np.zeros((len(u), side, side))
+    kept = seen > np.log(_NEGLIGIBLE) + seen.max()
+    if kept.any():
+        moments = channel.moments_at(u[kept], still[kept], V, cov=True, rtol=rtol)
+        rates = _part_rates(model, parts, np.asarray(moments.dg))
+        found = np.isfinite(rates).all(axis=(1, 2)) & np.isfinite(moments.log_partition)
+        where = np.flatnonzero(kept)
+        lost[where[~found]] = np.exp(seen[where[~found]])
+        mass[where[found]] = np.exp((moments.log_partition + log_measure.ravel()[kept])[found])
+        rate[where[found]] = rates[found]
+    return mass.reshape(shape), rate.reshape(*shape, -1), lost.reshape(shape)
+
+
+def _part_rates(model: Model, parts: Sequence[int], dg: np.ndarray) -> np.ndarray:
+    """(n, c, c) rates between unit matrices of the parts from dg (n, P, T, P, T)."""
+    basis = model.symmetry.basis[np.isin(model.symmetry.parts, parts)]
+    unit, scale = units(basis), model.prior.law(np.zeros((model.fields, model.fields))).units
+    dg = np.einsum("pi,nitjs,qj->nptqs", scale, dg, scale, optimize=True)
+    fed = np.einsum("nptas,kab,nqtbs->nkpq", dg, unit, dg, optimize=True)
+    return np.asarray(model.prior.multiplicity * np.einsum("jpq,nkpq->njk", unit, fed))
+
+
+def _first_at(model: Model, parts: Sequence[int], side: int, reach: float, rtol: float) -> tuple[float, float]:
+    """The first threshold on one lattice, and the share of the rate that its outer half (in u) carries."""
+    channel = model.channel
+    u, measure, outer = _outputs(model, side, reach)
+    still, V = np.zeros((len(u), model.fields, model.tokens)), model.prior.nothing_known()
+    # A look at the density first: most of the lattice carries no mass.
+    seen = channel.moments_at(u, still, V, rtol=0.1).log_partition + measure
+    # No field has some of these outputs.
+    seen = np.where(np.isfinite(seen), seen, -np.inf)
+    kept = seen > seen.max() + np.log(_NEGLIGIBLE)
+    moments = channel.moments_at(u[kept], still[kept], V, cov=True, rtol=rtol)
+    log_weight = moments.log_partition + measure[kept]
+    weight = np.exp(log_weight - log_weight.max())
+    rates = weight[:, None, None] * _part_rates(model, parts, np.asarray(moments.dg))
+    whole, far = rates.sum(axis=0), rates[outer[kept]].sum(axis=0)
+    return float(weight.sum() / np.linalg.eigvalsh(whole)[-1]), float(np.trace(far) / np.trace(whole))
+
+
+def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lattice over the space of u: points (n, K), the log of their measure (n,) and which lie far out (n,).
+
+    ``side`` (even) points an axis, to ``reach`` times the largest of some thousand random outputs.  Where the chart is
+    even, half of the lattice stands for the whole.
+    """
+    K, T, fields = _chart(model).dimension, model.tokens, _random_fields(model)
+    # Tokens are exchangeable: with every exchange in the sample, its principal axes lie exactly along narrow ridges.
+    exchanged = np.concatenate([fields[:, :, list(order)] for order in itertools.permutations(range(T))])
+    sample = _chart(model).coordinates(model.observe(exchanged)).values
+    principal = np.linalg.eigh(sample.T @ sample)[1]
+    along = np.abs(sample @ principal)
+    narrow, wide = np.quantile(along, 0.25, axis=0), reach * along.max(axis=0)
+    step = 2 * np.arcsinh(wide / narrow) / side
+    axis = np.arange(side) + 0.5 - side / 2
+    grid = np.stack(np.meshgrid(*[axis] * K, indexing="ij"), axis=-1).reshape(-1, K)
+    grid = (grid[grid[:, 0] > 0] if _even(model) else grid) * step
+    u = narrow * np.sinh(grid)
+    return u @ principal.T, np.log(np.cosh(grid)).sum(axis=1), (np.abs(u) > 0.5 * wide).any(axis=1)
+
+
+def _even(model: Model) -> bool:
+    """Whether u and -u have one level set: every branch of one is a branch of the other, with the same weight."""
+    chart, rng = _chart(model), np.random.default_rng(0)
+    free = list(rng.standard_normal((len(chart.free_rows) * model.tokens, 16)))
+    u = rng.standard_normal((chart.dimension, 16))
+    latent = list(rng.standard_normal((len(chart.latents), 16)))
+    there, back = chart.solve(free, latent, list(u)), chart.solve(free, latent, list(-u))
+    points: np.ndarray = np.array(there.solved)
+    images: np.ndarray = np.array(back.solved)
+    if not np.array_equal(np.array(there.log_weight), np.array(back.log_weight)):
+        return False
+    return all(any(np.array_equal(point, image) for image in images) for point in points)

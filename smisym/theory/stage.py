@@ -1,0 +1,201 @@
+"""A stage of the staircase: what is learned first, and what comes at once with what has begun to be learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from smisym.base.matrices import units
+from smisym.base.solution import Result, mean_and_error
+from smisym.link.symmetry import Symmetry
+from smisym.theory.effort import scout_points
+from smisym.theory.growth import LEAST, class_rate, clear_growth, coupled_classes, growth_rates
+from smisym.theory.linearised import positive
+from smisym.theory.maps import OverlapMap
+from smisym.theory.sentinel import agreement
+
+# Points of one scramble, and scrambles, of the look at Q = 0 that tells trivial directions.
+_TRIVIAL_POINTS, _TRIVIAL_SCRAMBLES = 64, 8
+# Standard errors (over the scrambles) above which E(0) shows a trivial direction.
+_SHOWN = 8.0
+# Share of the largest eigenvalue, and standard errors, below which a direction of a coupled part may be noise alone.
+_CLEARLY, _CLEAR = 1e-2, 4.0
+# Overlap of what has just been learned, at which is asked what comes with it; the most of what was learned before.
+_SOME, _MUCH = 0.3, 0.9
+
+
+@dataclass
+class Stage:
+    """One step of the staircase.
+
+    pivot: the part that grows most.  active (parts,): what is learned from here on.
+    alpha, error: where it begins, with statistical and deterministic error; 0 where trivial.
+    Q (P, P): the overlap just below.  new: the parts that begin here, the pivot first.  directions: of each of these
+    what is learned of it, groups (d, P), fastest first.  after: PARTIAL where that is not all of them, so that nothing
+    is known of what comes after; INTEGRATION where nothing seems to come, but for what may be errors of the integrals.
+    rates: growth of the class just below and just above, where that was solved for.  results: of the solves that led
+    here.
+    """
+
+    pivot: int
+    active: np.ndarray
+    alpha: float
+    error: float
+    Q: np.ndarray
+    trivial: bool = False
+    new: list[int] = field(default_factory=list)
+    directions: list[np.ndarray] = field(default_factory=list)
+    after: Result = Result.SUCCESS
+    rates: tuple[float, float] | None = None
+    results: list[Result] = field(default_factory=list)
+
+
+def first_stage(omap: OverlapMap) -> Stage | None:
+    """What is learned first: trivial directions, or the class that grows fastest at Q = 0; None where nothing is."""
+    omap.what = "first threshold"
+    symmetry, zero = omap.model.symmetry, np.zeros((omap.model.fields,) * 2)
+    points = min(scout_points(omap.model), 2 ** (omap.samples.bit_length() - 1))
+    small = omap.sibling(2 * points, 2)
+    still = small.at(0, zero)
+    shown = _trivial(omap)
+    if shown is not None:
+        whole = shown.mean(axis=0)
+        pivot = int(_shown(symmetry, whole).argmax())
+        active = excited(small, pivot, _shown(symmetry, whole) > 0, whole)
+        return begun(small, Stage(pivot, active, 0.0, 0.0, zero, trivial=True), np.zeros_like(active), shown)
+    growth, _ = clear_growth(small, still)
+    if growth.max() <= 0:
+        return None
+    rates = growth_rates(small, still)
+    fastest = int(growth.argmax())
+    (members,) = [m for m in coupled_classes(rates, symmetry.parts) if fastest in symmetry.parts[m]]
+    pivot, together = leader(symmetry, np.arange(len(rates)), rates, members)
+    active = excited(small, pivot, together, zero)
+    estimates = omap.evaluate(zero)
+    all_rates = np.array([growth_rates(omap, e) for e in estimates])
+    rate, error = mean_and_error(np.array([class_rate(rates, members) for rates in all_rates]))
+    found = agreement(omap, estimates)
+    results = [] if found.holds else [Result.NISHIMORI]
+    # 1 / the mean rate, which a few samples bias less than they do the mean of 1 / rate.
+    stage = Stage(pivot, active, float(1 / rate), float(error / rate**2), zero, results=results)
+    return begun(small, stage, np.zeros_like(active), growing(symmetry, np.arange(len(rates)), all_rates, members))
+
+
+def growing(symmetry: Symmetry, idle: np.ndarray, rates: np.ndarray, members: list[int]) -> np.ndarray:
+    """(R, P, P): what a class of idle coordinates with these rates (R, c, c) grows along, positive, by scramble."""
+    unit = units(symmetry.basis[idle[members]])
+    vectors = [np.linalg.eigh(of_one[np.ix_(members, members)])[1][:, -1] for of_one in rates]
+    return np.array([positive(np.einsum("k,kij->ij", vector, unit)) for vector in vectors])
+
+
+def begun(small: OverlapMap, stage: Stage, before: np.ndarray, grown: np.ndarray) -> Stage:
+    """The stage with all that begins there: its parts, the pivot first, and what is learned of each.
+
+    before: the parts that were active already.  grown (R, P, P): what grows, by scramble.
+    """
+    symmetry = small.model.symmetry
+    others = np.flatnonzero(stage.active & ~before)
+    stage.new = [stage.pivot, *[int(part) for part in others if part != stage.pivot]]
+    for part in stage.new:
+        D = symmetry.directions[part]
+        if (symmetry.parts == part).sum() == 1:
+            stage.directions.append(D)
+            continue
+        clear, rest = _clear_directions(np.einsum("ai,rij,bj->rab", D, grown, D))
+        if len(rest):
+            known = within(symmetry, stage.Q, before, _MUCH)
+            seen = small.at(0, known + _SOME * D.T @ clear.T @ clear @ D).three[0]
+            values, vectors = np.linalg.eigh(rest @ D @ seen @ D.T @ rest.T)
+            top = np.linalg.eigvalsh(D @ seen @ D.T)[-1]
+            stage.after = stage.after if values[0] > _CLEARLY * top else Result.PARTIAL
+            rest = vectors.T[values > _CLEARLY * top][::-1] @ rest
+        stage.directions += [group @ D for group in (clear, rest) if len(group)]
+    return stage
+
+
+def _clear_directions(growing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(c, d), (d - c, d): what overlaps (R, d, d) of all scrambles grow along, fastest first, and what only their
+    noise does."""
+    values, vectors = np.linalg.eigh(growing.mean(axis=0))
+    error = np.asarray(mean_and_error(np.einsum("ik,rij,jk->rk", vectors, growing, vectors))[1])
+    clear = values > np.maximum(_CLEARLY * values[-1], _CLEAR * error)
+    clear[-1] = values[-1] > 0
+    return vectors.T[clear][::-1], vectors.T[~clear][::-1]
+
+
+def leader(symmetry: Symmetry, idle: np.ndarray, rates: np.ndarray, members: list[int]) -> tuple[int, np.ndarray]:
+    """(pivot, parts as booleans) of one class of idle coordinates with these rates."""
+    vector = np.abs(np.linalg.eigh(rates[np.ix_(members, members)])[1][:, -1])
+    parts = np.zeros(len(symmetry.directions), dtype=bool)
+    parts[symmetry.parts[idle[members]]] = True
+    # Overlap per row, as the coordinates of projectors are eigenvalues.
+    size = np.sqrt(np.einsum("kij,kij->k", *[symmetry.basis[idle[members]]] * 2))
+    return int(symmetry.parts[idle[members]][int((vector / size).argmax())]), parts
+
+
+def _shown(symmetry: Symmetry, M: np.ndarray) -> np.ndarray:
+    """Of a positive matrix (P, P) what each part has of it, a direction."""
+    return np.array([np.einsum("di,ij,dj->", D, M, D) / len(D) for D in symmetry.directions])
+
+
+def _trivial(omap: OverlapMap) -> np.ndarray | None:
+    """E(0) (R, P, P), by scramble, in the parts that have g_out(y, 0, I) other than 0; None where there are none.
+
+    A part that some symmetry flips has g_out = 0 there exactly; no estimate is asked.
+    """
+    symmetry = omap.model.symmetry
+    fixed = np.array([_fixed(symmetry, D) for D in symmetry.directions], dtype=bool)
+    if not fixed.any():
+        return None
+    few = omap.sibling(_TRIVIAL_POINTS * _TRIVIAL_SCRAMBLES, _TRIVIAL_SCRAMBLES)
+    estimates = few.evaluate(np.zeros((omap.model.fields,) * 2))
+    mean, error = mean_and_error(np.array([_shown(symmetry, e.three[0]) for e in estimates]))
+    bounded = [e.inner_error for e in estimates if np.isfinite(e.inner_error)]
+    inner = float(np.mean(bounded)) if bounded else 0.0
+    found = fixed & (np.asarray(mean) > np.maximum(_SHOWN * np.asarray(error), max(inner, LEAST)))
+    if not found.any():
+        return None
+    span = symmetry.span(found)
+    return np.array([span @ symmetry.project(e.three[0]) @ span for e in estimates])
+
+
+def within(
+    symmetry: Symmetry, Q: np.ndarray, active: np.ndarray, most: float, least: np.ndarray | None = None
+) -> np.ndarray:
+    """The overlap Q on its active parts alone, its eigenvalues there at most ``most``, at least ``least`` (parts,)."""
+    out = np.zeros_like(Q)
+    for part in np.flatnonzero(active):
+        D = symmetry.directions[part]
+        values, vectors = np.linalg.eigh(D @ Q @ D.T)
+        values = np.clip(values, 0.0 if least is None else least[part], most)
+        out += D.T @ ((vectors * values) @ vectors.T) @ D
+    return out
+
+
+def excited(small: OverlapMap, pivot: int, active: np.ndarray, Q: np.ndarray) -> np.ndarray:
+    """``active`` and the parts that are learned with it at once, because g_out does not vanish there any more.
+
+    Only parts that no symmetry flips while it leaves the active rows where they are can be.
+    """
+    symmetry = small.model.symmetry
+    may = np.array([_fixed(symmetry, D, active) for D in symmetry.directions]) & ~active
+    if not may.any():
+        return active
+    some = np.where(np.arange(len(active)) == pivot, _SOME, 0.0)
+    shown = _shown(symmetry, small.at(0, within(symmetry, Q, active, _MUCH, some)).three[0])
+    return np.asarray(active | (may & (shown > 1e-6 * shown[pivot])))
+
+
+def _fixed(symmetry: Symmetry, D: np.ndarray, active: np.ndarray | None = None) -> bool:
+    """Whether the part of the group that leaves active rows where they are leaves some vector in the span of D too."""
+    elements, rotations = symmetry.elements, symmetry.rotations
+    if active is not None and active.any():
+        known = symmetry.span(active)
+        elements = elements[np.abs(elements @ known - known).max(axis=(1, 2)) < 1e-9]
+        touched = np.abs(known).max(axis=0) > 1e-9
+        rotations = tuple(group for group in rotations if not any(touched[row] for rows in group for row in rows))
+    average = elements.mean(axis=0)
+    turned = [row for group in rotations for rows in group for row in rows]
+    average[turned] = 0.0
+    return bool(np.abs(average @ D.T).max() > 1e-9)

@@ -1,0 +1,144 @@
+"""Other processes: the same bits as at home, and nothing lost where they fail, die or are ended."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import smisym
+from smisym import Architecture, Attention
+from smisym.base import patience, processes
+
+UNTIED = Architecture(2, (Attention(tied=False),))
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[processes.Pool]:
+    """Two other processes, ready."""
+    monkeypatch.setattr(processes, "WORTH", 0.0)
+    monkeypatch.setattr(processes, "_POOLS", {})
+    made = processes.pool(2)
+    made.begin()
+    until = time.monotonic() + 60
+    while not made.ready and time.monotonic() < until:
+        time.sleep(0.05)
+    assert made.ready
+    yield made
+    made.end()
+
+
+def twice(x: float) -> float:
+    return 2 * x
+
+
+def own_number() -> int:
+    return os.getpid()
+
+
+def fails() -> None:
+    raise ValueError("as asked")
+
+
+def test_a_function_is_called_elsewhere(pool: processes.Pool) -> None:
+    offset = 3.0
+    assert pool.call(processes.Sent(lambda x: twice(x) + offset), 2.0) == [7.0]
+    assert pool.call(processes.Sent(own_number)) not in ([], [os.getpid()])
+
+
+def test_what_fails_there_is_left_to_home(pool: processes.Pool) -> None:
+    assert pool.call(processes.Sent(fails)) == []
+    assert pool.ready  # it was the function that failed
+    lock = threading.Lock()
+    closed_over = processes.Sent(lambda: lock.locked())
+    assert closed_over.blob is None and pool.call(closed_over) == []
+
+
+def test_a_process_that_dies_is_not_waited_for(pool: processes.Pool) -> None:
+    assert pool.call(processes.Sent(lambda: os.kill(os.getpid(), signal.SIGKILL))) == []
+    assert not pool.ready and pool.call(processes.Sent(own_number)) == []
+
+
+def test_nobody_waits_longer_than_they_want_to(pool: processes.Pool) -> None:
+    began = time.monotonic()
+
+    def enough() -> None:
+        if time.monotonic() > began + 0.3:
+            raise TimeoutError("enough")
+
+    with patience.asking(enough), pytest.raises(TimeoutError, match="enough"):
+        pool.call(processes.Sent(time.sleep), 20)
+    assert time.monotonic() < began + 10
+    pool.end()
+    assert time.monotonic() < began + 10  # ended in the middle of its sleep
+
+
+def test_none_are_begun_where_they_are_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "WORTH", math.inf)
+    never = processes.Pool(2)
+    never.worked(1e9)
+    never.begin()
+    alone = processes.Pool(1)
+    monkeypatch.setattr(processes, "WORTH", 0.0)
+    alone.begin()
+    assert not (never.ready or never.begun or alone.begun)
+
+
+def test_the_map_has_the_same_bits_wherever_it_is_evaluated(pool: processes.Pool) -> None:
+    model = smisym.compile(UNTIED)
+    here = smisym.overlap_map(model, samples=512, workers=1)
+    there = smisym.overlap_map(model, samples=512, workers=2)
+    heard: list[float] = []
+    there.on_evaluation = lambda record: heard.append(record["seconds"])
+    calls = [s.value.overlaps for s in smisym.curve(there, [0.3, 0.6])]
+    assert heard and pool.ready
+    for one, other in zip(calls, smisym.curve(here, [0.3, 0.6]), strict=True):
+        np.testing.assert_array_equal(one, other.value.overlaps)
+
+
+def test_time_is_up_there_too(pool: processes.Pool) -> None:
+    two_layers = smisym.compile(Architecture(2, (Attention(), Attention())))
+    omap = smisym.overlap_map(two_layers, samples=2**19, workers=2, time_limit=1.0)
+    began = time.monotonic()
+    with pytest.raises(smisym.OutOfTime, match="time_limit=1"):
+        omap(np.zeros((2, 2)))
+    assert time.monotonic() < began + 20
+
+
+SCRIPT = """
+import os, smisym
+from smisym import Architecture, Attention
+from smisym.base import processes
+processes.WORTH = 0.0
+omap = smisym.overlap_map(smisym.compile(Architecture(2, (Attention(), Attention()))), samples=2**15, workers=2)
+def heard(record):
+    if omap.pool.ready:
+        os.write(1, b"ready\\n")  # at once: threads that print mix their lines
+omap.on_evaluation = heard
+smisym.curve(omap, [0.1 * k for k in range(1, 12)])
+"""
+
+
+def test_ctrl_c_ends_all_at_once() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        try:
+            assert run.stdout is not None and run.stdout.readline() == "ready\n"
+            time.sleep(0.5)
+            began = time.monotonic()
+            run.send_signal(signal.SIGINT)
+            _, err = run.communicate(timeout=60)
+            assert time.monotonic() < began + 15
+        finally:
+            run.kill()
+    assert run.returncode != 0 and "KeyboardInterrupt" in err
+    assert "leaked" not in err and "Exception ignored" not in err, err

@@ -1,0 +1,1 @@
+"""Independent implementations: nothing here uses a formula or an integrator of the package."""

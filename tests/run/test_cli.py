@@ -1,0 +1,559 @@
+"""The command line: contracts of its JSON, bad input, exit codes, and runs that are killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from smisym.base.errors import InputError
+from smisym.cli import app
+from smisym.declare import io
+from smisym.declare.architecture import Architecture, Attention
+from smisym.finite.samples import generate
+from smisym.integrate import accuracy
+from smisym.model.compiled import compile
+from smisym.run import gamp_runs, records
+
+ONE_LAYER = Architecture(2, (Attention(),))
+QUICK = ["--samples", "4096"]
+COMMANDS = ("thresholds", "curve", "gamp", "derive", "analyze", "demo")
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> str:
+    path = tmp_path / "one_layer.toml"
+    io.save(ONE_LAYER, path)
+    return str(path)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def document(*arguments: object, code: int = 0) -> dict[str, Any]:
+    """The one JSON document on stdout; NaN and Infinity are not JSON."""
+    result = run(*arguments, "--json")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout, parse_constant=lambda name: pytest.fail(name))
+
+
+def check_header(found: dict[str, Any], architecture: Architecture, seed: int = 0) -> None:
+    assert found["schema"] == io.SCHEMA
+    assert found["architecture"] == architecture.canonical()
+    assert found["seed"] == seed
+    assert {"package_version", "settings", "versions"} <= set(found)
+
+
+# --- grids of alpha
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 200))
+def test_grids_include_both_ends(a: float, b: float, count: int) -> None:
+    start, stop = sorted((a, b))
+    grid = records.alpha_grid(f"{start!r}:{stop!r}:{count}")
+    assert grid[0] == start
+    assert len(grid) <= count
+    assert list(grid) == sorted(set(grid))
+    if count > 1:
+        assert grid[-1] == stop
+    if stop - start > 1e-3:
+        assert len(grid) == count
+        assert np.allclose(np.diff(grid, 2), 0, atol=1e-9 * stop)
+
+
+@given(st.lists(st.floats(0, 1e300), min_size=1, max_size=20))
+def test_comma_lists_round_trip(values: list[float]) -> None:
+    assert records.alpha_grid(",".join(map(repr, values))) == tuple(sorted(set(values)))
+
+
+def test_grid_of_the_demo() -> None:
+    grid = records.alpha_grid("0:1.6:49")
+    assert len(grid) == 49
+    assert np.allclose(grid, np.arange(49) / 30, atol=1e-15)
+
+
+BAD_GRIDS = (
+    "", "x", "0:1", "0:1:0", "0:1:-3", "0:1:2.5", "0:1:2:3", "1:0:5", "-1", "-0.1:1:5", "nan", "0:nan:3", "inf",
+    "0:inf:3", "0.1,", ",", "0.1,,0.2", "0.1;0.2", "0:1:1000000000", "0,1:2:3", "1e400",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD_GRIDS)
+def test_bad_grids_are_refused(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        records.alpha_grid(text)
+    assert caught.value.given == text
+    assert "START:STOP:COUNT" in str(caught.value)
+
+
+# --- help and bad input
+
+
+def test_help_names_every_command_and_option() -> None:
+    shown = run("--help")
+    assert shown.exit_code == 0
+    for command in COMMANDS:
+        assert command in shown.stdout
+        options = run(command, "--help")
+        assert options.exit_code == 0
+        for option in ("--json", "--seed", "--state"):
+            assert option in options.stdout
+
+
+def test_help_tells_the_defaults() -> None:
+    shown = " ".join(run("thresholds", "--help").stdout.split())
+    assert f"By default {accuracy.SAMPLES}, for thresholds {accuracy.THRESHOLD_SAMPLES};" in shown
+    assert f"the error bars; by default {accuracy.SCRAMBLES}." in shown
+    tolerances = [accuracy.plan(free, smooth).averaged for free in range(6) for smooth in (True, False)]
+    low, high = (f"{x:.0e}".replace("e-0", "e-") for x in (min(tolerances), max(tolerances)))
+    assert f"by default {low} to {high}" in shown
+
+
+def refused(*arguments: object) -> str:
+    """The message of a command that must refuse its input: exit code 2, nothing on stdout, no traceback."""
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_bad_networks_are_refused_by_every_command(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text("tokens = 2\n[[layers]]\nskp = 1.0\n")
+    rest = {
+        "thresholds": [],
+        "curve": ["--alpha", "0.1"],
+        "gamp": ["--alpha", "1", "--dim", "10"],
+        "derive": ["-o", tmp_path / "x.html"],
+        "analyze": ["-o", tmp_path / "x"],
+    }
+    for command, options in rest.items():
+        for extra in ([], ["--json"]):
+            message = refused(command, bad, *options, *extra)
+            assert "skp" in message and 'write "skip"' in message and "bad.toml" in message
+        assert "No such file" in refused(command, tmp_path / "absent.toml", *options)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("text", ["x", "0:1:0", "-1", "nan", "2:1:3"])
+def test_bad_alphas(network: str, tmp_path: Path, text: str) -> None:
+    assert "START:STOP:COUNT" in refused("curve", network, f"--alpha={text}")
+    assert "START:STOP:COUNT" in refused("analyze", network, "-o", tmp_path / "out", f"--alpha={text}")
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--alpha", "0.1", "--samples", "1000"], "power of two"),
+        (["--alpha", "0.1", "--samples", "0"], "samples"),
+        (["--alpha", "0.1", "--scrambles", "1"], "scrambles"),
+        (["--alpha", "0.1", "--scrambles", "0"], "scrambles"),
+        (["--alpha", "0.1", "--start", "warm"], "symmetry-broken"),
+        (["--alpha", "0.1", "--seed", "-1"], "seed"),
+        (["--alpha", "0.1", "--seed", "x"], "seed"),
+        (["--alpha", "0.1", "--workers", "0"], "workers"),
+        ([], "--alpha"),
+        (["--alpha", "0.1", "--unknown"], "--unknown"),
+    ],
+)
+def test_bad_options_of_curve(network: str, options: list[str], word: str) -> None:
+    assert word in refused("curve", network, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ([], "--alpha"),
+        (["--alpha", "1"], "--dim"),
+        (["--dim", "10"], "--alpha"),
+        (["--alpha", "1", "--dim", "1"], "D"),
+        (["--alpha", "0", "--dim", "10"], "alpha"),
+        (["--alpha", "nan", "--dim", "10"], "alpha"),
+        (["--alpha", "1e-9", "--dim", "10"], "alpha"),
+        (["--alpha", "1", "--dim", "10", "--damping", "1"], "damping"),
+        (["--alpha", "1", "--dim", "10", "--iterations", "0"], "iterations"),
+        (["--data", "absent.npz"], "No such file"),
+        (["--data", "absent.npz", "--dim", "10"], "--data alone"),
+    ],
+)
+def test_bad_options_of_gamp(network: str, options: list[str], word: str) -> None:
+    assert word in refused("gamp", network, *options)
+
+
+def test_bad_data(network: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((6, 2, 4)), np.full((6, 2, 2), 0.5)
+    beyond = np.full((6, 2, 2), [[0.4, 0.6], [0.6, 0.4]])
+    spoiled = X.copy()
+    spoiled[3, 1, 1] = np.nan
+    cases = {
+        "unequal": ({"X": X, "y": y[:5]}, ""),
+        "tokens": ({"X": rng.standard_normal((6, 3, 4)), "y": y}, "X"),
+        "shape": ({"X": X[0], "y": y}, "X"),
+        "outputs": ({"X": X, "y": y[:, 0]}, "y"),
+        "nan": ({"X": spoiled, "y": y}, "nan"),
+        "complex": ({"X": X + 1j, "y": y}, "real"),
+        "rows": ({"X": X, "y": 0.9 * y}, "y"),
+        "image": ({"X": X, "y": beyond}, "y"),
+        "missing": ({"X": X}, "arrays X"),
+    }
+    for name, (arrays, word) in cases.items():
+        path = tmp_path / f"{name}.npz"
+        np.savez(path, **arrays)
+        message = refused("gamp", network, "--data", path)
+        assert word in message and "To fix" in message, name
+
+
+def test_folders_that_cannot_be_written(network: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    inside = tmp_path / "file" / "x"
+    assert "folder to keep results in" in refused("curve", network, "--alpha", "0.1", "--state", inside)
+    assert "folder to keep results in" in refused("thresholds", network, "--state", inside)
+    assert "folder for the files" in refused("analyze", network, "-o", inside)
+    assert "To fix" in refused("derive", network, "-o", tmp_path / "absent" / "x.html")
+    assert ".html" in refused("derive", network, "-o", tmp_path / "x.pdf")
+
+
+def test_networks_without_a_closed_chart_say_why_in_their_derivation(tmp_path: Path) -> None:
+    layers = (Attention(), Attention())
+    for number, network in enumerate(
+        (Architecture(3, layers, output="sequence"), Architecture(3, (Attention(heads=2),), combine="sum"))
+    ):
+        path, text = tmp_path / f"{number}.toml", tmp_path / f"{number}.md"
+        io.save(network, path)
+        assert run("derive", path, "-o", text).exit_code == 0
+        assert "found numerically from many starts" in text.read_text()
+        assert "Rules that did not apply" in text.read_text()
+
+
+# --- contracts
+
+
+def test_thresholds(network: str) -> None:
+    found = document("thresholds", network, "--seed", "3", *QUICK)
+    check_header(found, ONE_LAYER, seed=3)
+    weak = found["thresholds"][0]
+    assert set(weak) == {"kind", "layers", "subspace", "alpha", "error", "Q", "order", "names"}
+    assert weak["kind"] == "weak"
+    assert weak["layers"] == [1]
+    assert np.abs(weak["subspace"]).tolist() == [[1.0]]
+    assert abs(weak["alpha"] - 1 / 6) < 1e-4
+    assert weak["error"] < 1e-4
+    assert weak["Q"] == [[0.0]]
+    alphas = [math.inf if t["alpha"] is None else t["alpha"] for t in found["thresholds"]]
+    assert alphas == sorted(alphas)
+    table = run("thresholds", network, *QUICK)
+    assert table.exit_code == 0
+    assert "weak" in table.stdout and "0.16666" in table.stdout
+
+
+def test_curve(network: str) -> None:
+    found = document("curve", network, "--alpha", "0.3,0.1,2", *QUICK)
+    check_header(found, ONE_LAYER)
+    points = found["points"]
+    assert [point["alpha"] for point in points] == [0.1, 0.3, 2.0]
+    for point in points:
+        assert {"alpha", "Q", "Q_error", "result", "bayes_error", "plug_in_error", "free_entropy"} <= set(point)
+        assert np.shape(point["Q"]) == np.shape(point["Q_error"]) == (1, 1)
+    below, above, perfect = points
+    assert below["Q"] == [[0.0]]
+    assert 0.1 < above["Q"][0][0] < 0.9
+    assert perfect["Q"] == [[1.0]]
+    assert perfect["free_entropy"] is None and perfect["unbounded"] == "+inf"
+    assert "unbounded" not in above and math.isfinite(above["free_entropy"])
+    assert perfect["bayes_error"] == 0.0
+    table = run("curve", network, "--alpha", "0.1,2", *QUICK)
+    assert "Q_11" in table.stdout and "+∞" in table.stdout and "success" in table.stdout
+
+
+def test_gamp(network: str) -> None:
+    found = document("gamp", network, "--alpha", "1.5", "--dim", "60", "--seed", "1")
+    check_header(found, ONE_LAYER, seed=1)
+    assert found["result"] == "success"
+    for number, step in enumerate(found["iterations"]):
+        assert step["step"] == number
+        assert np.shape(step["overlap"]) == np.shape(step["Q"]) == (1, 1)
+    assert found["iterations"][-1]["overlap"][0][0] > 0.9
+    assert document("gamp", network, "--alpha", "1.5", "--dim", "60", "--seed", "1") == found
+    assert document("gamp", network, "--alpha", "1.5", "--dim", "60", "--seed", "2") != found
+
+
+def test_gamp_that_did_not_converge_is_printed_with_code_3(network: str) -> None:
+    options = ["gamp", network, "--alpha", "0.5", "--dim", "50", "--iterations", "1"]
+    found = document(*options, code=3)
+    assert found["result"] == "max_steps"
+    assert len(found["iterations"]) == 2
+    result = run(*options)
+    assert result.exit_code == 3
+    assert "max_steps" in result.stdout
+    assert "raise --iterations" in result.stderr and "max_steps" not in result.stderr
+
+
+def test_gamp_on_data(network: str, tmp_path: Path) -> None:
+    model = compile(ONE_LAYER)
+    data = generate(model, 60, 1.5, np.random.default_rng(0))
+    np.savez(tmp_path / "d.npz", X=data.X, y=data.y.y)
+    found = document("gamp", network, "--data", tmp_path / "d.npz")
+    assert all(step["overlap"] is None for step in found["iterations"])
+    assert found["dim"] == 60 and found["alpha"] == 1.5
+    assert found["iterations"][-1]["Q"][0][0] == pytest.approx(np.mean(data.W**2), rel=1e-3)
+    assert "overlap with itself" in run("gamp", network, "--data", tmp_path / "d.npz").stdout
+
+
+def test_gamp_keeps_the_estimate(network: str, tmp_path: Path) -> None:
+    options = ["gamp", network, "--alpha", "1.5", "--dim", "60"]
+    without = run(*options)
+    assert "the estimate W_hat is not among what is printed" in without.stderr and "-o OUT.npz" in without.stderr
+    found = document(*options, "-o", tmp_path / "out.npz")
+    assert "W_hat" not in found and found["output"] == str(tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as kept:
+        header = json.loads(str(kept["header"]))
+        arrays = {name: kept[name] for name in kept.files if name != "header"}
+    check_header(header, ONE_LAYER)
+    assert header["command"] == "gamp" and header["result"] == "success"
+    assert arrays["W_hat"].shape == arrays["W"].shape == (1, 60)
+    assert np.allclose(arrays["Q"], arrays["W_hat"] @ arrays["W_hat"].T / 60)
+    steps = len(found["iterations"])
+    assert arrays["history_overlap"].shape == arrays["history_Q"].shape == (steps, 1, 1)
+    assert arrays["history_step"].tolist() == list(range(steps))
+    assert np.isnan(arrays["history_change"][0]) and (arrays["history_change"][1:] > 0).all()
+    assert abs(arrays["W_hat"] @ arrays["W"].T / 60) == pytest.approx(found["iterations"][-1]["overlap"][0][0])
+
+
+def test_gamp_on_data_with_the_truth_and_more(network: str, tmp_path: Path) -> None:
+    data = generate(compile(ONE_LAYER), 60, 1.5, np.random.default_rng(0))
+    np.savez(tmp_path / "d.npz", X=data.X, y=data.y.y, W=data.W, labels=np.zeros(3))
+    done = run("gamp", network, "--data", tmp_path / "d.npz", "-o", tmp_path / "out.npz", "--json")
+    assert done.exit_code == 0
+    assert "labels are not used" in done.stderr
+    found = json.loads(done.stdout)
+    assert found["iterations"][-1]["overlap"][0][0] == pytest.approx(np.mean(data.W**2), rel=1e-3)
+    np.savez(tmp_path / "d.npz", X=data.X, y=data.y.y, W=data.W[:, :7])
+    assert "W: given" in refused("gamp", network, "--data", tmp_path / "d.npz")
+    for change in (0 * data.X, 10 * data.X, data.X + 2):
+        np.savez(tmp_path / "d.npz", X=change, y=data.y.y)
+        assert "mean 0 and variance 1" in refused("gamp", network, "--data", tmp_path / "d.npz")
+
+
+def test_gamp_refuses_outputs_before_it_runs(network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gamp_runs, "gamp", lambda *args, **kwargs: pytest.fail("computed"))
+    for output in (tmp_path / "x.csv", tmp_path, tmp_path / "absent" / "x.npz", ""):
+        assert "To fix" in refused("gamp", network, "--alpha", "1", "--dim", "20", "-o", output)
+
+
+def test_gamp_stops_where_digits_say_nothing_and_says_what_blocks_it(network: str) -> None:
+    options = ["gamp", network, "--alpha", "0.3", "--dim", "60", "--seed", "1"]
+    loose, tight = document(*options), run(*options, "--tol", "1e-12", "--iterations", "12", "--json")
+    assert loose["settings"]["tol"] == pytest.approx(1e-3)
+    assert len(loose["iterations"]) < 101
+    assert tight.exit_code == 3
+    assert "one step still changes the estimate" in json.loads(tight.stdout)["reason"]
+    assert "--tol" in tight.stderr and "--damping" in tight.stderr and "--iterations" in tight.stderr
+    assert document(*options, "--damping", "0.3")["settings"]["damping"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--alpha", "1", "--dim", "1000000000"], "--dim [0-9]+ fits"),
+        (["--alpha", "1e9", "--dim", "1000"], "--alpha and --dim: given"),
+        (["--alpha", "1", "--dim", "20", "--damping=-0.5"], "--damping: given -0.5"),
+        (["--alpha", "1", "--dim", "20", "--tol", "2"], "--tol: given 2.0"),
+        (["--alpha", "1", "--dim", "20", "--state", ""], "--state: given ''"),
+        (["--data", ""], "data file: given ''"),
+    ],
+)
+def test_bad_values_are_refused_in_the_words_of_the_command(network: str, options: list[str], words: str) -> None:
+    assert re.search(words, refused("gamp", network, *options))
+
+
+def test_stages_and_quadrature(network: str, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    command = ["thresholds", network, "--stages", "1", "--state", state, *QUICK]
+    exact, sampled = document(*command), document(*command, "--no-quadrature")
+    assert [t["kind"] for t in exact["thresholds"]] == [t["kind"] for t in sampled["thresholds"]] == ["weak"]
+    assert exact["thresholds"][0]["alpha"] != sampled["thresholds"][0]["alpha"]
+    assert exact["settings"]["stages"] == 1 and sampled["settings"]["quadrature"] is False
+    assert len(list(state.iterdir())) == 2, "other settings are another task"
+    message = refused("thresholds", network, "--stages", "0")
+    assert "--stages" in message
+
+
+FORGED = (
+    {"iterations": [], "result": "success", "reason": ""},
+    {"iterations": [{"step": 0, "Q": [["a"]], "overlap": None}], "result": "success", "reason": ""},
+    {"iterations": 3, "result": {}, "reason": None},
+    {"result": "no such code"},
+)
+
+
+@pytest.mark.parametrize("value", FORGED)
+def test_forged_results_are_computed_again(network: str, tmp_path: Path, value: Any) -> None:
+    command = ["gamp", network, "--alpha", "1.5", "--dim", "60", "--state", tmp_path / "state"]
+    right = document(*command)
+    (entry,) = (tmp_path / "state").glob("*/entry_*")
+    whole = json.loads(entry.read_text())
+    forged = whole | {"value": value, "checksum": io._digest(json.dumps(value))}
+    entry.write_text(json.dumps(forged))
+    assert document(*command) == right
+
+
+@pytest.mark.parametrize("key", ["Q", "alpha", "result"])
+def test_forged_points_and_thresholds_are_computed_again(network: str, tmp_path: Path, key: str) -> None:
+    for command in (["curve", network, "--alpha", "0.05"], ["thresholds", network, "--stages", "1"]):
+        command = [*command, "--state", tmp_path / command[0], *QUICK]
+        right = document(*command)
+        for entry in (tmp_path / command[0]).glob("*/entry_[aw]*"):
+            whole = json.loads(entry.read_text())
+            place = whole["value"] if key in whole["value"] else whole["value"]["thresholds"][0]
+            place[key] = [["x"], 1]
+            whole["checksum"] = io._digest(json.dumps(whole["value"]))
+            entry.write_text(json.dumps(whole))
+        assert document(*command) == right
+
+
+def test_derive(network: str, tmp_path: Path) -> None:
+    for suffix, word in ((".html", "<html"), (".md", "#"), (".tex", r"\documentclass")):
+        path = tmp_path / f"derivation{suffix}"
+        found = document("derive", network, "-o", path)
+        assert found["files"] == [path.name]
+        assert word in path.read_text()
+
+
+def test_analyze(network: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ["--alpha", "0:0.6:4", "--dim", "40", "--runs", "2", "--iterations", "300", *QUICK]
+    done = run("analyze", network, "-o", out, *options, "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    check_header(found, ONE_LAYER)
+    assert sorted(found["files"]) == sorted(path.name for path in out.iterdir())
+    for name in ("thresholds.json", "curve.json", "gamp.json"):
+        check_header(json.loads((out / name).read_text()), ONE_LAYER)
+    for name in ("curve.csv", "gamp.csv"):
+        lines = (out / name).read_text().splitlines()
+        check_header(json.loads(lines[0].removeprefix("# ")), ONE_LAYER)
+        assert lines[1].startswith("alpha,")
+    pandas = pytest.importorskip("pandas")
+    curve = pandas.read_csv(out / "curve.csv", comment="#")
+    points = json.loads((out / "curve.json").read_text())["points"]
+    assert curve["Q_11"].tolist() == [point["Q"][0][0] for point in points]
+    gamp = pandas.read_csv(out / "gamp.csv", comment="#")
+    assert sorted(set(gamp["alpha"])) == [point["alpha"] for point in points[1:]]
+    assert gamp["seed"].nunique() == 6
+    report = (out / "report.html").read_text()
+    assert "<svg" in report and "Architecture(" in report
+    for remote in ('src="http', "<script", "@import", '<link rel="stylesheet"'):
+        assert remote not in report
+
+
+# --- interrupted and resumed
+
+ALPHAS = "0.1:0.5:9"
+
+
+def start(network: str, state: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "smisym", "curve", network, "--alpha", ALPHAS, "--json", "--samples", "4096"]
+    return subprocess.Popen(
+        [*command, "--workers", "1", "--state", str(state), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def entries(state: Path, pattern: str = "entry_*.json") -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in state.glob(f"*/{pattern}")}
+
+
+def wait_for(state: Path, pattern: str, count: int, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 120
+    while len(list(state.glob(f"*/{pattern}"))) < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
+    folder = tmp_path_factory.mktemp("whole")
+    io.save(ONE_LAYER, folder / "n.toml")
+    process = start(str(folder / "n.toml"), folder / "state")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode in (0, 3), err
+    return process.returncode, out
+
+
+# Killed while the map is evaluated, and while points are finished.
+@pytest.mark.parametrize(("pattern", "count"), [("entry_E*.json", 20), ("entry_alpha*.json", 2)])
+@pytest.mark.parametrize(
+    ("how", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130), (signal.SIGTERM, 130)]
+)
+def test_an_interrupted_curve_resumes_to_the_same_bits(
+    network: str,
+    tmp_path: Path,
+    uninterrupted: tuple[int, str],
+    how: signal.Signals,
+    code: int,
+    pattern: str,
+    count: int,
+) -> None:
+    state = tmp_path / "state"
+    first = start(network, state)
+    wait_for(state, pattern, count, first)
+    first.send_signal(how)
+    out, err = first.communicate(timeout=60)
+    assert first.returncode == code
+    assert out == ""
+    if how is not signal.SIGKILL:
+        assert "resumes" in err and str(state) in err and "Traceback" not in err
+    before = entries(state)
+    assert len(before) >= count
+    second = start(network, state)
+    out, err = second.communicate(timeout=300)
+    assert (second.returncode, out) == uninterrupted, err
+    after = entries(state)
+    assert before.items() <= after.items()
+    assert len(entries(state, "entry_alpha*.json")) == 9
+
+
+def test_state_is_not_shared_between_seeds(network: str, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    one = document("curve", network, "--alpha", "0.3", "--state", state, *QUICK)
+    two = document("curve", network, "--alpha", "0.3", "--state", state, "--seed", "1", *QUICK)
+    assert one["points"][0]["Q"] != two["points"][0]["Q"]
+    assert document("curve", network, "--alpha", "0.3", "--state", state, *QUICK) == one
+    assert len(list(state.iterdir())) == 2
+    assert json.loads((next(state.iterdir()) / "key.json").read_text())["command"] == "curve"
+
+
+def test_finished_results_are_read_not_computed(network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = (
+        ["thresholds", network, *QUICK],
+        ["curve", network, "--alpha", "0.1,0.3", *QUICK],
+        ["gamp", network, "--alpha", "1", "--dim", "30"],
+    )
+    found = [run(*command, "--json", "--state", tmp_path / "state") for command in commands]
+    for module, name in (
+        (records, "weak_recovery"), (records, "perfect_recovery"), (records, "trace_curve"), (gamp_runs, "gamp"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, lambda *args, **kwargs: pytest.fail("computed again"))
+    for command, first in zip(commands, found, strict=True):
+        again = run(*command, "--json", "--state", tmp_path / "state")
+        assert (again.exit_code, again.stdout) == (first.exit_code, first.stdout)
