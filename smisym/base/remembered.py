@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -32,9 +32,17 @@ class Remembered(Generic[T]):
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key]
-        made = make()
+        return self.put(key, make())
+
+    def put(self, key: Hashable, made: T) -> T:
+        """What is kept under this key from now on: what was kept before, or this."""
         with self._lock:
             kept = self._values.setdefault(key, made)
             while self._most is not None and len(self._values) > self._most:
                 self._values.popitem(last=False)
         return kept
+
+    def items(self) -> dict[Any, T]:
+        """All that is kept, by key, as it is now."""
+        with self._lock:
+            return dict(self._values)

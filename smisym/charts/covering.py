@@ -14,6 +14,7 @@ import numpy as np
 
 from smisym.base.complex_step import jacobian
 from smisym.base.errors import InputError
+from smisym.base.levenberg import Rule, Tried, descend
 from smisym.base.sobol import Normals
 from smisym.charts.base import FLAT, LINE, SCALE, Arrays, Coordinates, LevelSet, Sheets
 from smisym.link.linking import LinkFunction, Observation
@@ -30,6 +31,8 @@ _MOST_UNJUDGED = 0.5
 # Starts of a search, those followed further, steps of each, gaps that count as infinite, step of differences; spreads
 # of the starts round by round, with twice as many for the fields (at most so many) that the last one did not meet.
 _STARTS, _FOLLOWED, _STEPS, _HUGE, _DIFFERENCE = 128, 4, 40, 1e6, 1e-6
+# Damping at which a search is given up.
+_GIVEN_UP = 1e8
 _SPREADS, _LEFT = (1.0, 2.0, 0.5, 1.4, 2.0, 1.0), 8
 # Points that one call of ``solve`` is given.
 _CHUNK = 16384
@@ -297,29 +300,24 @@ class _Asked:
         return away[np.arange(n), first], x.reshape(n, -1, d)[np.arange(n), first]
 
     def _descend(self, owner: np.ndarray, branch: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Levenberg-Marquardt on the gaps of fields ``owner`` to their sheets, from latent coordinates x (n, d)."""
-        x, d = x.copy(), x.shape[1]
-        damping, live = np.full(len(x), 1e-2), np.arange(len(x))
-        r = self._residual(owner, branch, x)
-        for _ in range(_STEPS):
-            J = np.empty((len(live), r.shape[1], d))
-            for k in range(d):
-                step = _DIFFERENCE * np.eye(d)[k]
-                ahead, behind = (self._residual(owner[live], branch[live], x[live] + s * step) for s in (1, -1))
-                J[:, :, k] = (ahead - behind) / (2 * _DIFFERENCE)
-            normal = np.einsum("nmk,nml->nkl", J, J)
-            size = np.maximum(np.einsum("nkk->n", normal) / d, 1e-300)
-            normal = normal / size[:, None, None] + damping[live][:, None, None] * np.eye(d)
-            slope = np.einsum("nmk,nm->nk", J, r[live]) / size[:, None]
-            trial = x[live] - np.linalg.solve(normal, slope[..., None])[..., 0]
-            new = self._residual(owner[live], branch[live], trial)
-            better = (new**2).sum(axis=1) < (r[live] ** 2).sum(axis=1)
-            x[live[better]], r[live[better]] = trial[better], new[better]
-            damping[live] = np.where(better, np.maximum(0.1 * damping[live], 1e-12), 8.0 * damping[live])
-            live = live[(np.abs(r[live]).max(axis=1) > 1e-3 * self.near[owner[live]]) & (damping[live] < 1e8)]
-            if not live.size:
-                break
-        return x
+        """Least squares of the gaps of fields ``owner`` to their sheets, from latent coordinates x (n, d)."""
+        d = x.shape[1]
+
+        def values(which: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, None]:
+            return self._residual(owner[which], branch[which], x), None
+
+        def slopes(which: np.ndarray, x: np.ndarray, r: np.ndarray) -> np.ndarray:
+            columns = []
+            for step in _DIFFERENCE * np.eye(d):
+                ahead, behind = (self._residual(owner[which], branch[which], x + s * step) for s in (1, -1))
+                columns.append((ahead - behind) / (2 * _DIFFERENCE))
+            return np.stack(columns, axis=2)
+
+        def ends(tried: Tried) -> np.ndarray:
+            met = np.abs(tried.residuals).max(axis=1) <= 1e-3 * self.near[owner[tried.which]]
+            return met | (tried.damping >= _GIVEN_UP)
+
+        return descend(values, x, ends, steps=_STEPS, rule=Rule(least=1e-12), slopes=slopes)[0]
 
     def _residual(self, owner: np.ndarray, branch: np.ndarray, x: np.ndarray) -> np.ndarray:
         gap, _ = self._gaps(owner, x)

@@ -19,10 +19,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from smisym.base.levenberg import Rule, Tried, descend
+
 # Points evaluated together: enough to amortise the interpreter, few enough for the cache.
 CHUNK = 32768
 # Points from which local maxima are sought, for every branch.
 MODE_STARTS = 12
+# How steps towards maxima are damped: by the diagonal, whose entries are at least one.
+_RULE = Rule(first=1e-2, eased=0.2, tightened=5.0, least=0.0, diagonal=True, gaussian=True)
 
 
 @dataclass(frozen=True)
@@ -169,31 +173,28 @@ def levenberg(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every branch and start at once; x (d, nb, N). Returns x, exponent (nb, N), Jacobian (nb, N, m, d)."""
     d, nb, N = x.shape
-    damping = np.full((nb, N), 1e-2)
-    r, log_weight = _residual(integrand, owner, x)
-    cost = (x**2).sum(axis=0) + (r**2).sum(axis=1)
-    J = _jacobian(integrand, owner, x, r)
-    for _ in range(steps):
-        normal = np.einsum("bnmi,bnmj->bnij", J, J) + np.eye(d)
-        normal += damping[..., None, None] * np.einsum("bnii->bni", normal)[..., None] * np.eye(d)
-        gradient = np.einsum("bnmi,bmn->bni", J, r) + np.moveaxis(x, 0, 2)
-        good = np.isfinite(normal).all(axis=(2, 3)) & np.isfinite(gradient).all(axis=2)
-        normal[~good] = np.eye(d)
-        gradient[~good] = 0.0
-        trial = x - np.moveaxis(np.linalg.solve(normal, gradient[..., None])[..., 0], 2, 0)
-        new_r, new_weight = _residual(integrand, owner, trial)
-        new_cost = (trial**2).sum(axis=0) + (new_r**2).sum(axis=1)
-        better = new_cost < cost
-        x = np.where(better, trial, x)
-        r = np.where(better[:, None, :], new_r, r)
-        log_weight = np.where(better, new_weight, log_weight)
-        moved = better & (cost - new_cost > 1e-3)
-        cost = np.where(better, new_cost, cost)
-        damping = np.where(better, damping * 0.2, damping * 5.0)
-        if not moved.any() and (damping > 1e3)[~better].all():
-            break
-        J = _jacobian(integrand, owner, x, r)
-    return x, np.where(np.isfinite(cost), log_weight - 0.5 * cost, -np.inf), J
+
+    def fields(points: np.ndarray) -> np.ndarray:
+        return np.moveaxis(points.reshape(nb, N, d), 2, 0)
+
+    def values(_: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, None]:
+        return np.moveaxis(_residual(integrand, owner, fields(points))[0], 1, 2).reshape(nb * N, -1), None
+
+    def slopes(_: np.ndarray, points: np.ndarray, r: np.ndarray) -> np.ndarray:
+        own = np.moveaxis(r.reshape(nb, N, -1), 1, 2)
+        return _jacobian(integrand, owner, fields(points), own).reshape(nb * N, -1, d)
+
+    def ends(tried: Tried) -> np.ndarray:
+        moved = tried.better & (tried.before - tried.after > 1e-3)
+        over = not moved.any() and bool((tried.damping > 1e3)[~tried.better].all())
+        return np.full(len(moved), over)
+
+    start = np.moveaxis(x, 0, 2).reshape(nb * N, d)
+    end, r, J = descend(values, start, ends, steps=steps, rule=_RULE, slopes=slopes, together=True)
+    log_weight = _residual(integrand, owner, fields(end))[1]
+    cost = ((end**2).sum(axis=1) + (r**2).sum(axis=1)).reshape(nb, N)
+    value = np.where(np.isfinite(cost), log_weight - 0.5 * cost, -np.inf)
+    return fields(end), value, J.reshape(nb, N, -1, d)
 
 
 def _residual(integrand: Integrand, owner: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

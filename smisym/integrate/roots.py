@@ -6,13 +6,13 @@ complex steps, exact to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from smisym.base.bracketing import bracketed
 from smisym.base.complex_step import STEP, Function, jacobian
-from smisym.base.matrices import solve_or_stay
+from smisym.base.levenberg import Rule, Tried, descend
 
 # Largest misfit of a solution, relative to the size of the output; distance at which two are the same one.
 ON_SURFACE, SAME = 1e-9, 1e-6
@@ -20,7 +20,10 @@ ON_SURFACE, SAME = 1e-9, 1e-6
 _SCAN, _REACH = 97, 30.0
 # Standard deviations beyond which a solution carries no mass beside nearer ones.
 _CARRIES = 8.0
-_ITERATIONS = 60
+# Steps of a search, and failures running after which it is given up.
+_ITERATIONS, _FAILED = 60, 8
+# How far beside a root it is looked for a jump, relative, and how many times steeper than at the root it may be there.
+_ASIDE, _STEEPER = 1e-9, 10.0
 # Equations solved together.
 _CHUNK = 16384
 
@@ -56,41 +59,27 @@ def newton(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) ->
 
 
 def _newton(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    done, K = np.zeros(len(Z), dtype=bool), len(unknown)
-    scale = 1 + np.abs(y).max(axis=1)
-    damping, stuck = np.full(len(Z), 1e-2), np.zeros(len(Z), dtype=int)
-    live = np.arange(len(Z))
-    value, J = jacobian(link, Z, unknown)
-    r = value - y
-    for _ in range(_ITERATIONS):
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            gradient = np.einsum("nmk,nm->nk", J, r)
-            normal = np.einsum("nmk,nml->nkl", J, J)
-            size = np.einsum("nkk->n", normal) / K
-            size = np.where(size > 0, size, 1.0)
-            normal = normal / size[:, None, None] + damping[live][:, None, None] * np.eye(K)
-            gradient = gradient / size[:, None]
-        good = np.isfinite(normal).all(axis=(1, 2)) & np.isfinite(gradient).all(axis=1)
-        normal[~good] = np.eye(K)
-        trial = Z[live]
-        trial[:, unknown] -= np.where(good[:, None], solve_or_stay(normal, gradient), 0.0)
-        new_value, new_J = jacobian(link, trial, unknown)
-        new_r = new_value - y[live]
-        with np.errstate(over="ignore", invalid="ignore"):
-            better = (new_r**2).sum(axis=1) < (r**2).sum(axis=1)
-        Z[live[better]] = trial[better]
-        r, J = np.where(better[:, None], new_r, r), np.where(better[:, None, None], new_J, J)
-        damping[live] = np.where(better, np.maximum(damping[live] * 0.1, 1e-14), damping[live] * 8.0)
-        met = np.abs(r).max(axis=1) <= ON_SURFACE * scale[live]
+    done, scale = np.zeros(len(Z), dtype=bool), 1 + np.abs(y).max(axis=1)
+
+    def at(which: np.ndarray, x: np.ndarray) -> np.ndarray:
+        full = Z[which]
+        full[:, unknown] = x
+        return full
+
+    def values(which: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, J = jacobian(link, at(which, x), unknown)
+        return value - y[which], J
+
+    def ends(tried: Tried) -> np.ndarray:
+        misfit = np.abs(tried.residuals).max(axis=1)
+        met = misfit <= ON_SURFACE * scale[tried.which]
+        done[tried.which[met]] = True
         # Once met, one more step takes it to rounding: quadratic convergence.
-        stuck[live] = np.where(better, 0, stuck[live] + 1)
-        finished = met & ((np.abs(r).max(axis=1) <= 1e-14 * scale[live]) | (stuck[live] > 0))
-        done[live[met]] = True
-        keep = ~finished & (stuck[live] < 8) & good
-        live, r, J = live[keep], r[keep], J[keep]
-        if not live.size:
-            break
-    return Z, done
+        finished = met & ((misfit <= 1e-14 * scale[tried.which]) | (tried.failed > 0))
+        return finished | (tried.failed >= _FAILED) | ~tried.moved
+
+    found = descend(values, Z[:, unknown], ends, steps=_ITERATIONS, rule=Rule())[0]
+    return at(np.arange(len(Z)), found), done
 
 
 def distinct(values: np.ndarray, met: np.ndarray, slots: int) -> Roots:
@@ -163,6 +152,13 @@ def _scan(
             out = link(full)[:, 0]
         return out.real - y[owner], out.imag / STEP
 
+    def away(at: np.ndarray, owner: np.ndarray) -> np.ndarray:
+        """f - y alone, by real numbers: beside a pole, a complex one has a real part of nought."""
+        full = Z[owner]
+        full[:, unknown] = at
+        with np.errstate(all="ignore"):
+            return np.asarray(link(full)[:, 0].real - y[owner])
+
     f, slope = (a.reshape(N, G) for a in evaluate(np.repeat(np.arange(N), G), v.ravel()))
     crossing = f[:, :-1] * f[:, 1:] <= 0
     turning = ~crossing & (f[:, :-1] * slope[:, :-1] < 0) & (f[:, 1:] * slope[:, 1:] > 0)
@@ -171,35 +167,24 @@ def _scan(
     turned, where = np.nonzero(turning)
     if turned.size:
         a, b = v[turned, where], v[turned, where + 1]
-        at = _bisect(lambda x: evaluate(turned, x)[1], a, b, 45)
-        two = evaluate(turned, at)[0] * f[turned, where] <= 0
+        at = bracketed(lambda x, own: evaluate(own, x)[1], a, b, turned)
+        two = away(at, turned) * f[turned, where] <= 0
         owner = np.concatenate([owner, turned[two], turned[two]])
         low = np.concatenate([low, a[two], at[two]])
         high = np.concatenate([high, at[two], b[two]])
-    root = _bisect(lambda x: evaluate(owner, x)[0], low, high, 12) if owner.size else low
-    for _ in range(6):
-        value, s = evaluate(owner, root) if owner.size else (root, root)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = root - value / s
-        root = np.where(np.isfinite(step) & (step >= low) & (step <= high), step, root)
     if owner.size:
-        # Where Newton left the cell, bisection to the end; a jump of the link is no solution.
-        bad = np.abs(evaluate(owner, root)[0]) > ON_SURFACE * (1 + np.abs(y[owner]))
-        if bad.any():
-            root[bad] = _bisect(lambda x: evaluate(owner[bad], x)[0], low[bad], high[bad], 60)
-        met = np.abs(evaluate(owner, root)[0]) <= ON_SURFACE * (1 + np.abs(y[owner]))
+        root = bracketed(away, low, high, owner)
+        # A jump of the link is no solution, not even where it takes the value y in the middle of it.
+        with np.errstate(all="ignore"):
+            enough = ON_SURFACE * (1 + np.abs(y[owner]))
+            aside = _ASIDE * (scale[owner] + np.abs(root))
+            beside = np.maximum(*(np.abs(away(root + side * aside, owner)) for side in (1, -1)))
+            steady = beside <= enough + _STEEPER * np.abs(evaluate(owner, root)[1]) * aside
+            met = (np.abs(away(root, owner)) <= enough) & steady
         owner, root = owner[met], root[met]
+    else:
+        root = low
     return _slotted(owner, root, np.abs(root - mean[owner]) / scale[owner], N, slots)
-
-
-def _bisect(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, steps: int) -> np.ndarray:
-    low, high = low.copy(), high.copy()
-    left = np.sign(f(low))
-    for _ in range(steps):
-        middle = 0.5 * (low + high)
-        same = np.sign(f(middle)) == left
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return np.asarray(0.5 * (low + high))
 
 
 def _slotted(owner: np.ndarray, root: np.ndarray, away: np.ndarray, count: int, slots: int) -> Roots:

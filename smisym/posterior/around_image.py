@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from smisym.base.axes import canonical
-from smisym.base.matrices import solve_small
+from smisym.base.matrices import solve_each
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Unfolding
 from smisym.charts.covering import read_coordinates
 from smisym.integrate.modes import Doubt, Modes, Values, find_modes, log_density
@@ -185,7 +185,7 @@ def _log_slope(level_set: LevelSet, image: Image, frame: np.ndarray, Z: np.ndarr
     """log |det du/dv|: derivatives of u along the fields that move v."""
     G = np.swapaxes(frame, 1, 2) @ image.jet(Z)[1]
     K = G.shape[1]
-    inverse = np.stack([solve_small(G @ np.swapaxes(G, 1, 2), np.broadcast_to(e, G.shape[:2])) for e in np.eye(K)], 2)
+    inverse = np.stack([solve_each(G @ np.swapaxes(G, 1, 2), np.broadcast_to(e, G.shape[:2])) for e in np.eye(K)], 2)
     back = np.swapaxes(G, 1, 2) @ inverse
     size = np.sqrt((back**2).sum(axis=1))  # (N, K)
     slope = np.zeros((len(Z), K, K))

@@ -15,7 +15,7 @@ import numpy as np
 from smisym.base.axes import canonical
 from smisym.base.complex_step import jacobian
 from smisym.base.errors import InputError
-from smisym.base.matrices import solve_small
+from smisym.base.levenberg import Refined, Rule, Tried, descend
 from smisym.link.linking import LinkFunction
 from smisym.posterior.surface import Surface
 
@@ -25,9 +25,9 @@ _ITERATIONS = 50
 # A search ends where steps have failed, or have lowered the square of the misfit by no more than this share, several
 # times running: mostly where the image ends.
 _FAILED, _SLOW, _STALLED = 11, 0.1, 4
-# Damping of the steps: the least, by what it grows where a step fails and shrinks where not; the longest step.
-_AHEAD, _BEND = 0.1, 1.5
-_LEAST, _TIGHTEN, _EASE, _LONGEST = 1e-9, 10.0, 0.3, 2.0
+# How far ahead curvature is looked for, the most that it bends a step, and the longest step.
+_AHEAD, _BEND, _LONGEST = 0.1, 1.5, 2.0
+_RULE = Rule(first=0.0, eased=0.3, tightened=10.0, least=1e-9, least_norm=True)
 
 
 @dataclass(frozen=True)
@@ -99,55 +99,46 @@ class Image:
         return Z, found
 
     def _search(self, frame: np.ndarray, target: np.ndarray, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Levenberg-Marquardt for U^T g(Z) = target (N, K) from Z (N, n), with steps of least norm."""
-        Z = Z.copy()
+        """Least squares for U^T g(Z) = target (N, K) from Z (N, n), with steps of least norm."""
         scale = 1 + np.abs(target).max(axis=1)
-        found = np.zeros(len(Z), dtype=bool)
-        live, damping = np.arange(len(Z)), np.zeros(len(Z))
-        r, G = self._miss(Z, frame, target)
-        failed, slow = np.zeros(len(Z), dtype=int), np.zeros(len(Z), dtype=int)
-        for _ in range(_ITERATIONS):
-            trial = Z[live] + self._bent(Z[live], frame[live], target[live], r, G, damping[live])
-            new_r, new_G = self._miss(trial, frame[live], target[live])
-            with np.errstate(all="ignore"):
-                old, new = (r**2).sum(axis=1), (new_r**2).sum(axis=1)
-                better = new < old
-                last = np.abs(r).max(axis=1) <= _LAST * scale[live]
-            Z[live[better]] = trial[better]
-            r, G = np.where(better[:, None], new_r, r), np.where(better[:, None, None], new_G, G)
-            damping[live] = np.where(better, _EASE * damping[live], np.maximum(_TIGHTEN * damping[live], _LEAST))
-            failed[live] = np.where(better, 0, failed[live] + 1)
-            slow[live] = np.where(new < (1 - _SLOW) * old, 0, slow[live] + better)
-            met = np.abs(r).max(axis=1) <= _MET * scale[live]
-            found[live[met]] = True
-            keep = ~(met & (last | ~better)) & (failed[live] < _FAILED) & (slow[live] < _STALLED)
-            keep &= np.isfinite(r).all(axis=1)
-            live, r, G = live[keep], r[keep], G[keep]
-            if not live.size:
-                break
-        return Z, found
+        found, slow = np.zeros(len(Z), dtype=bool), np.zeros(len(Z), dtype=int)
+        misfit = np.full(len(Z), np.inf)
 
-    def _bent(
-        self, Z: np.ndarray, frame: np.ndarray, target: np.ndarray, r: np.ndarray, G: np.ndarray, damping: np.ndarray
-    ) -> np.ndarray:
+        def values(which: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            with np.errstate(all="ignore"):
+                value, J = self.jet(x)
+                miss = np.einsum("nmk,nm->nk", frame[which], value) - target[which]
+                return miss, np.swapaxes(frame[which], 1, 2) @ J
+
+        def refine(point: Refined) -> np.ndarray:
+            misfit[point.which] = np.abs(point.residuals).max(axis=1)
+            return self._bent(point, frame[point.which], target[point.which])
+
+        def ends(tried: Tried) -> np.ndarray:
+            own = tried.which
+            shrunk = tried.after < (1 - _SLOW) * tried.before
+            slow[own] = np.where(shrunk, 0, slow[own] + tried.better)
+            met = np.abs(tried.residuals).max(axis=1) <= _MET * scale[own]
+            found[own[met]] = True
+            # From so near, the step that met it took it to rounding.
+            last = misfit[own] <= _LAST * scale[own]
+            over = (met & (last | ~tried.better)) | (tried.failed >= _FAILED) | (slow[own] >= _STALLED)
+            return np.asarray(over | ~np.isfinite(tried.residuals).all(axis=1))
+
+        return descend(values, Z, ends, steps=_ITERATIONS, rule=_RULE, refine=refine)[0], found
+
+    def _bent(self, point: Refined, frame: np.ndarray, target: np.ndarray) -> np.ndarray:
         """A step with what the curvature along it adds (geodesic acceleration), which follows narrow valleys.
 
         Transtrum & Sethna, arXiv 1201.5885: -1/2 G^+ v''(step, step), v'' by a difference along the step.
         """
-        step = _short(_step(G, r, damping))
+        step = _short(-point.solve(point.residuals))
         with np.errstate(all="ignore"):
-            ahead = target - np.einsum("nmk,nm->nk", frame, self.surface(Z + _AHEAD * step))
-            curved = 2 / _AHEAD * ((r - ahead) / _AHEAD - np.einsum("nki,ni->nk", G, step))
-            bend = -0.5 * _step(G, curved, damping)
+            ahead = np.einsum("nmk,nm->nk", frame, self.surface(point.x + _AHEAD * step)) - target
+            along = np.einsum("nki,ni->nk", point.slopes, step)
+            bend = -0.5 * point.solve(2 / _AHEAD * ((ahead - point.residuals) / _AHEAD - along))
             good = (bend**2).sum(axis=1) <= _BEND**2 * (step**2).sum(axis=1)
         return step + np.where(good[:, None], bend, 0.0)
-
-    def _miss(self, Z: np.ndarray, frame: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What v misses of the target at Z, (N, K), and the slope of v there (N, K, n)."""
-        with np.errstate(all="ignore"):
-            value, J = self.jet(Z)
-            miss = target - np.einsum("nmk,nm->nk", frame, value)
-            return miss, np.swapaxes(frame, 1, 2) @ J
 
 
 def _centring(link: LinkFunction) -> np.ndarray:
@@ -173,18 +164,6 @@ def _least_norm(G: np.ndarray) -> np.ndarray:
     """G^T (G G^T)^{-1} of (N, K, n)."""
     turned = np.swapaxes(G, 1, 2)
     return np.asarray(turned @ np.linalg.inv(G @ turned))
-
-
-def _step(G: np.ndarray, r: np.ndarray, damping: np.ndarray) -> np.ndarray:
-    """G^T (G G^T + damping)^{-1} r, damping in units of the mean eigenvalue; zero where there is none."""
-    with np.errstate(all="ignore"):
-        normal = G @ np.swapaxes(G, 1, 2)
-        size = np.einsum("nkk->n", normal) / G.shape[1]
-        normal = normal / size[:, None, None] + damping[:, None, None] * np.eye(G.shape[1])
-        good = np.isfinite(normal).all(axis=(1, 2)) & np.isfinite(r).all(axis=1)
-        normal[~good] = np.eye(G.shape[1])
-        along = solve_small(normal, np.where(good[:, None], r, 0.0)) / np.where(good, size, 1.0)[:, None]
-        return np.where(good[:, None], np.einsum("nki,nk->ni", G, along), 0.0)
 
 
 def _short(step: np.ndarray) -> np.ndarray:

@@ -36,6 +36,7 @@ from smisym.base.edge import (
 )
 from smisym.base.errors import InputError, OutOfTime
 from smisym.base.files import write_bytes
+from smisym.base.remembered import Remembered
 from smisym.declare.io import header
 from smisym.integrate.accuracy import SAMPLES, SCRAMBLES
 from smisym.link.symmetry_check import check_symmetry
@@ -110,7 +111,7 @@ class OverlapMap:
 
     def _fresh(self) -> None:
         """What belongs to this number of points alone."""
-        self._known: dict[tuple[int, bytes], Estimate] = {}
+        self._known = Remembered[Estimate]()
         self._sent: processes.Sent | None = None
         self._estimator = Estimator(self.model, self.samples // self.scrambles, self.seed, self.rtol)
 
@@ -176,13 +177,18 @@ class OverlapMap:
         """One scramble's estimates at Q (P, P), remembered."""
         Q = self.model.symmetry.project(np.asarray(Q, dtype=float))
         key = (scramble, Q.tobytes())
-        found = self._known.get(key)
-        if found is None:
+        spent: list[float] = []
+
+        def make() -> Estimate:
             with patience.asking(None if self.time_limit is None else self._check_time):
                 patience.check()
-                seconds, found = self._kept(scramble, Q)
-                self._known[key] = found
-            self._heard({"seconds": seconds, "samples": self.samples // self.scrambles})
+                seconds, made = self._kept(scramble, Q)
+                spent.append(seconds)
+                return made
+
+        found = self._known.get(key, make)
+        if spent:
+            self._heard({"seconds": spent[0], "samples": self.samples // self.scrambles})
         for used in self._used:
             used.append(found)
         return found
@@ -272,9 +278,10 @@ class OverlapMap:
     def save(self, path: str | Path) -> None:
         """Everything evaluated so far, as one .npz file with a JSON header; written atomically."""
         path = Path(path)
-        keys = sorted(self._known, key=lambda k: (k[0], k[1]))
+        known = self._known.items()
+        keys = sorted(known)
         arrays: dict[str, np.ndarray] = {
-            f.name: np.array([getattr(self._known[k], f.name) for k in keys]) for f in fields(Estimate)
+            f.name: np.array([getattr(known[k], f.name) for k in keys]) for f in fields(Estimate)
         }
         arrays["scramble"] = np.array([k[0] for k in keys], dtype=int)
         head = header(self.model.architecture, self.seed, self.settings()) if self.model.architecture else {}
@@ -310,7 +317,7 @@ class OverlapMap:
             if estimate is None:
                 allowed = "estimates of this model"
                 raise InputError("overlap map", f"{path}, with a bad estimate {i}", allowed, "make the map anew")
-            loaded._known[int(scramble), estimate.Q.tobytes()] = estimate
+            loaded._known.put((int(scramble), estimate.Q.tobytes()), estimate)
         return loaded
 
 
