@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
+from smisym.base.iterating import Diverged
 from smisym.base.solution import Result
 from smisym.finite.samples import SampleModel
 from smisym.prior import Prior
@@ -44,10 +45,6 @@ def overlap(prior: Prior, W_hat: np.ndarray) -> np.ndarray:
     """W_hat with itself, in units of the prior; 0 between rows on different parts of the embedding."""
     known = prior.in_units(W_hat)
     return np.asarray(prior.together() * (known @ known.T / known.shape[1]))
-
-
-class Diverged(Exception):
-    """The step has no next state; the argument says why."""
 
 
 @dataclass(frozen=True)

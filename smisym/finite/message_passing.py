@@ -27,9 +27,10 @@ import numpy as np
 
 from smisym.base.edge import check_count, check_model, check_number, check_seed, real_array
 from smisym.base.errors import InputError
+from smisym.base.iterating import Diverged, iterate
 from smisym.base.solution import Result, Solution, short
 from smisym.finite.alignment import align
-from smisym.finite.gamp_step import Diverged, State, Step, overlap
+from smisym.finite.gamp_step import State, Step, overlap
 from smisym.finite.samples import LinkSymmetry, Outputs, SampleModel, check_array, check_data, flatten
 from smisym.integrate.accuracy import GAMP
 from smisym.prior import Prior
@@ -166,7 +167,16 @@ def gamp(
         "seed": seed if isinstance(seed, int) else "generator",
     }  # fmt: skip
     judge = _Judge(model.symmetry, model.prior, W, start, tol, damping)
-    return _iterate(step, start, judge, max_steps, callback, settings)
+    ended = iterate(
+        step, start, max_steps=max_steps, record=judge.record, stop=judge.stop, callback=callback,
+        keep_interrupted=True,
+    )  # fmt: skip
+    state, last, reason = ended.state, ended.last, ended.reason
+    if ended.result is Result.MAX_STEPS:
+        hidden = "the errors far exceed C_hat" + _REMEDY if state.hidden_error > 0 else None
+        reason = f"made all {max_steps} steps; {hidden or _what_blocks(ended.history, tol, damping)}"
+    value = Gamp(state.W_hat, state.C_hat, state.Q, last["overlap"], last["step"], reason)
+    return Solution(value, ended.result, history=tuple(ended.history), settings=settings)
 
 
 _REMEDY = " (add damping, take more data, check that the data follow the model)"
@@ -208,8 +218,12 @@ class _Judge:
         pairs = ((old.W_hat, new.W_hat, self.start.W_hat), (old.Q, new.Q, self.start.Q))
         return max(_relative(np.linalg.norm(b - a) / taken, np.linalg.norm(b), np.linalg.norm(s)) for a, b, s in pairs)
 
-    def reason_to_stop(self, state: State, change: float) -> str | None:
-        """Why the iteration is done, or None.  Raises Diverged when C_hat left the range of the arithmetic."""
+    def stop(self, state: State, record: dict[str, Any]) -> tuple[Result, str] | None:
+        """What it ends with and why, or None.  Raises Diverged when C_hat left the range of the arithmetic."""
+        reason = self._reason(state, record["change"])
+        return None if reason is None else (state.channel, reason)
+
+    def _reason(self, state: State, change: float) -> str | None:
         variances = np.linalg.eigvalsh(state.C_hat)
         if variances[-1] < PERFECT and state.hidden_error <= SLACK * math.sqrt(PERFECT):
             return PERFECT_RECOVERY
@@ -218,45 +232,6 @@ class _Judge:
         if change <= self.tol and state.hidden_error <= SLACK * self.tol:
             return "converged"
         return None
-
-
-def _iterate(
-    step: Step,
-    state: State,
-    judge: _Judge,
-    max_steps: int,
-    callback: Callable[[dict[str, Any]], object] | None,
-    settings: dict[str, Any],
-) -> Solution:
-    latest = (state, judge.record(0, None, state))
-    history = [latest[1]]
-    result, reason = Result.MAX_STEPS, f"made all {max_steps} steps"
-    try:
-        if callback is not None:
-            callback(history[0])
-        for number in range(1, max_steps + 1):
-            new = step(latest[0])
-            # One assignment: an interrupt finds a state with its own record, whichever it finds.
-            latest = (new, judge.record(number, latest[0], new))
-            history.append(latest[1])
-            if callback is not None:
-                callback(latest[1])
-            stop = judge.reason_to_stop(new, latest[1]["change"])
-            if stop is not None:
-                result, reason = new.channel, stop
-                break
-    except Diverged as error:
-        result, reason = Result.DIVERGED, str(error)
-    except KeyboardInterrupt:
-        result, reason = Result.INTERRUPTED, "interrupted"
-    state, last = latest
-    if result is Result.MAX_STEPS:
-        hidden = "the errors far exceed C_hat" + _REMEDY if state.hidden_error > 0 else None
-        reason += f"; {hidden or _what_blocks(history, judge.tol, judge.damping)}"
-    if history[-1] is not last:
-        history.append(last)
-    value = Gamp(state.W_hat, state.C_hat, state.Q, last["overlap"], last["step"], reason)
-    return Solution(value, result, history=tuple(history), settings=settings)
 
 
 def _what_blocks(history: Sequence[dict[str, Any]], tol: float, damping: float) -> str:
