@@ -25,7 +25,7 @@ from smisym.theory.between import passed_over
 from smisym.theory.evolution import collect
 from smisym.theory.fixed_point import solve
 from smisym.theory.kick import without_traces
-from smisym.theory.linearised import local
+from smisym.theory.linearised import Equation
 from smisym.theory.maps import OverlapMap, as_map
 from smisym.theory.point import Point
 
@@ -204,7 +204,7 @@ class _Path:
             return False
         # The last point was evaluated: that it is no fixed point any more, and how steeply, costs nothing to know.
         last = self.found[-1]
-        below = local(self.omap, self.r, _evaluated(last), found.alpha, 0.0, last.known)
+        below = Equation(self.omap, self.r).at(_evaluated(last), found.alpha, last.known)
         return not passed_over(below, found.at)
 
 

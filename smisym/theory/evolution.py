@@ -19,7 +19,7 @@ from smisym.base.errors import InputError
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.model.compiled import Model
 from smisym.theory.fixed_point import FINE, NEARLY, put_back, solve
-from smisym.theory.linearised import local, placed
+from smisym.theory.linearised import Equation, placed
 from smisym.theory.maps import OverlapMap, as_map
 from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement, judged, outlying, sound
@@ -222,7 +222,7 @@ def _at_the_mean(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> tu
     if points[0].perfect:
         return nothing, nothing
     alpha, lam = points[0].alpha, points[0].side_information
-    found = omap.each(lambda r: local(omap, r, placed(Q, known), alpha, lam, known))
+    found = omap.each(lambda r: Equation(omap, r, lam).at(placed(Q, known), alpha, known))
     active = np.any([here.active for here in found], axis=0)
     if not active.any():
         return nothing, nothing

@@ -22,7 +22,7 @@ from smisym.base.solution import Result
 from smisym.prior import remaining
 from smisym.theory.between import CLOSE_TO_ALL, SHORT, bounded, cubic
 from smisym.theory.kick import Left, leaves
-from smisym.theory.linearised import KNOWN, NEARLY, Local, local, placed
+from smisym.theory.linearised import KNOWN, NEARLY, Equation, Local, placed
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.turning import ASKEW, Turning, askew
@@ -87,7 +87,7 @@ def put_back(omap: OverlapMap, r: int, point: Point, tol: float) -> np.ndarray:
         last = point.at
         shrinks = last is not None and _shrinks(omap, r, last.Q, point)
         return np.zeros_like(eye) if shrinks else np.full_like(eye, math.inf)
-    here = local(omap, r, placed(point.Q, known), point.alpha, point.side_information, known)
+    here = Equation(omap, r, point.side_information).at(placed(point.Q, known), point.alpha, known)
     if askew(here, ASKEW):
         return np.full_like(eye, math.inf)
     if not here.active.any():
@@ -105,7 +105,7 @@ def _shrinks(omap: OverlapMap, r: int, Q: np.ndarray, point: Point) -> bool:
     """Whether all of a small V gets smaller, but for what is known already."""
     values, vectors = np.linalg.eigh(remaining(Q))
     open_ = vectors[:, values > 2 * KNOWN]
-    here = local(omap, r, Q, point.alpha, point.side_information, np.zeros_like(Q))
+    here = Equation(omap, r, point.side_information).at(Q, point.alpha)
     within = open_.T @ here.matrix @ open_
     return bool(values[-1] < NEARLY and (not open_.shape[1] or np.linalg.eigvalsh(within)[0] > 0))
 
@@ -125,7 +125,8 @@ class _Solve:
     ) -> None:
         k = len(omap.model.symmetry.basis)
         self.correction = np.zeros((k, k)) if correction is None else correction
-        self.omap, self.r, self.alpha, self.lam, self.kicked, self.tol = omap, r, alpha, lam, kicked, tol
+        self.omap, self.alpha, self.lam, self.kicked, self.tol = omap, alpha, lam, kicked, tol
+        self.equation = Equation(omap, r, lam)
         self.history: list[dict[str, Any]] = []
         self.gain = 1.0
         self.last: Local | None = None
@@ -144,7 +145,7 @@ class _Solve:
             if np.trace(known) > P - 0.5:  # everything is perfect
                 return self._end(self.last, known, np.zeros((P, P)), Result.SUCCESS)
             placed_at = placed(Q, known, KNOWN if self.turning is None else self.turning.left)
-            here = self.last = local(self.omap, self.r, placed_at, self.alpha, self.lam, known)
+            here = self.last = self.equation.at(placed_at, self.alpha, known)
             if not np.isfinite(here.estimate.E).all() or not np.isfinite(here.residual).all():
                 return self._end(here, known, np.full((P, P), math.inf), Result.DIVERGED)
             turned = self._turned(here)

@@ -1,4 +1,5 @@
-"""State evolution linearised at one overlap, in the terms in which it is solved: what is left to learn, V.
+"""State evolution as one equation in overlap and alpha, with its derivatives, in the terms in which it is solved: what
+is left to learn, V.
 
 V moves by congruences, V -> V^{1/2} exp(-S) V^{1/2}.  No step leaves 0 < V, S is of order one however small V is, and
 the derivative of the map, J = V^{1/2} alpha dE[V^{1/2} . V^{1/2}] V^{1/2}, is symmetric.
@@ -34,9 +35,9 @@ UNSTABLE = 1e-9
 class Local:
     """State evolution linearised at one overlap, in unit matrices U_i along the basis of invariant ones.
 
-    residual (k,): R.  jacobian (k, k): J, symmetric; of the directions that are not perfect yet.  scaled (k, k): the
-    derivative of R away from a fixed point, up to the -1 on its diagonal.  active (k,): whether something is learned or
-    is about to be.
+    residual (k,): R.  onward (k,): its derivative in alpha.  jacobian (k, k): J, symmetric; of the directions that are
+    not perfect yet.  scaled (k, k): the derivative of R away from a fixed point, up to the -1 on its diagonal.
+    active (k,): whether something is learned or is about to be.
     known (P, P): projector on the directions that are perfect.  image (P, P): what the map makes of V.
     """
 
@@ -44,6 +45,7 @@ class Local:
     alpha: float
     root: np.ndarray
     residual: np.ndarray
+    onward: np.ndarray
     matrix: np.ndarray
     jacobian: np.ndarray
     scaled: np.ndarray
@@ -81,6 +83,15 @@ class Local:
         """The most that is left of any direction that is being learned; 1 where none is."""
         return float(np.linalg.eigvalsh(self.remainder)[-1]) or 1.0
 
+    def tangent(self) -> np.ndarray:
+        """dQ/dalpha (P, P) along the fixed points through this one; 0 in directions of which nothing is learned.
+
+        Raises LinAlgError at a fold, where the path goes on in alpha no further.
+        """
+        on, step = self.active, np.zeros(len(self.active))
+        step[on] = np.linalg.solve(np.eye(int(on.sum())) - self.scaled[np.ix_(on, on)], self.onward[on])
+        return self.in_overlap(step)
+
     def moved(self, step: np.ndarray) -> np.ndarray:
         """The overlap after a step (k,), 0 <= Q < I."""
         values, vectors = np.linalg.eigh(np.einsum("k,kij->ij", step, self.units))
@@ -92,28 +103,41 @@ class Local:
         return np.asarray(self.root @ np.einsum("k,kij->ij", step, self.units) @ self.root)
 
 
-def local(omap: OverlapMap, r: int, Q: np.ndarray, alpha: float, lam: float, known: np.ndarray) -> Local:
-    """State evolution at one overlap (P, P), by one evaluation of scramble r."""
-    symmetry = omap.model.symmetry
-    estimate = omap.at(r, Q)
-    root, V = estimate.root, remaining(estimate.Q)
-    response = omap.model.prior.response(V, alpha * symmetry.project(estimate.white), lam)
-    w, X = response.values, response.vectors
-    R = (X * np.log(w)) @ X.T
-    free = np.eye(omap.model.fields) - known  # known directions neither move nor feed others
-    unit = units(symmetry.basis)
-    inward = free @ unit @ free
-    fed = alpha * np.einsum("paqb,jab->jpq", estimate.slope, inward, optimize=True)
-    jacobian = np.einsum("ipq,jpq->ij", inward, fed)
-    jacobian = 0.5 * (jacobian + jacobian.T)
-    half = free @ response.half
-    scaled = np.einsum("ipq,jpq->ij", half @ unit @ half.T, fed)
-    R = free @ R @ free
-    residual = np.einsum("kij,ij->k", unit, R)
-    # What the output shows of itself is learned from nothing; rounding and integrals leave less than this.
-    active = ~idle(symmetry.basis, estimate.Q) | (np.abs(residual) > _SHOWN)
-    image = root @ ((X / w) @ X.T) @ root
-    return Local(estimate, alpha, root, residual, R, jacobian, scaled, active, known, unit, image)
+@dataclass(frozen=True)
+class Equation:
+    """State evolution of scramble r as one equation R(Q, alpha) = 0, from which any path of fixed points goes on."""
+
+    omap: OverlapMap
+    r: int
+    side_information: float = 0.0
+
+    def at(self, Q: np.ndarray, alpha: float, known: np.ndarray | None = None) -> Local:
+        """The residual and its derivatives at an overlap (P, P), by one evaluation of the map.
+
+        known (P, P): projector on what is perfect, and neither moves nor feeds others; None for nothing.
+        """
+        prior, symmetry = self.omap.model.prior, self.omap.model.symmetry
+        estimate = self.omap.at(self.r, Q)
+        root, V = estimate.root, remaining(estimate.Q)
+        white = symmetry.project(estimate.white)
+        response = prior.response(V, alpha * white, self.side_information)
+        w, X = response.values, response.vectors
+        known = np.zeros_like(V) if known is None else known
+        free = np.eye(len(V)) - known
+        unit = units(symmetry.basis)
+        inward = free @ unit @ free
+        fed = alpha * np.einsum("paqb,jab->jpq", estimate.slope, inward, optimize=True)
+        jacobian = np.einsum("ipq,jpq->ij", inward, fed)
+        jacobian = 0.5 * (jacobian + jacobian.T)
+        half = free @ response.half
+        scaled = np.einsum("ipq,jpq->ij", half @ unit @ half.T, fed)
+        onward = np.einsum("kij,ij->k", unit, half @ white @ half.T)
+        R = free @ ((X * np.log(w)) @ X.T) @ free
+        residual = np.einsum("kij,ij->k", unit, R)
+        # What the output shows of itself is learned from nothing; rounding and integrals leave less than this.
+        active = ~idle(symmetry.basis, estimate.Q) | (np.abs(residual) > _SHOWN)
+        image = root @ ((X / w) @ X.T) @ root
+        return Local(estimate, alpha, root, residual, onward, R, jacobian, scaled, active, known, unit, image)
 
 
 def idle(basis: np.ndarray, Q: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from smisym.theory.evolution import collect
 from smisym.theory.fixed_point import solve
 from smisym.theory.growth import class_rate, coupled_classes
 from smisym.theory.kick import KICK
-from smisym.theory.linearised import KNOWN, local
+from smisym.theory.linearised import KNOWN, Equation
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.stage import Stage, begun, excited, first_stage, growing, leader, within
@@ -79,7 +79,7 @@ def idle_directions(omap: OverlapMap, active: np.ndarray, idle: np.ndarray) -> t
     projector, on = symmetry.span(active), np.ix_(idle, idle)
 
     def task(r: int, left: float) -> tuple[np.ndarray, np.ndarray]:
-        here = local(omap, r, (1 - left) * projector, 1.0, 0.0, np.zeros_like(projector))
+        here = Equation(omap, r).at((1 - left) * projector, 1.0)
         return here.jacobian[on], here.estimate.unclear[on]
 
     rates = unclear = np.zeros((omap.scrambles, len(idle), len(idle)))
