@@ -7,6 +7,7 @@ Faults are planted, and seconds are shared, in the process of the test: no other
 import math
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,6 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 from smisym.base import processes  # noqa: E402
-
-processes.WORTH = math.inf
 
 # A shell that starts something in the background has it ignore Ctrl-C, and so do the programs that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -35,6 +34,12 @@ LONGER = {
     "test_another_process_and_the_users_settings_change_nothing",
     "test_what_the_output_never_sees_is_never_learned",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def at_home() -> Iterator[None]:
+    with processes.begun_after(math.inf):
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)
