@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LINES = (Path(__file__).parent / "slow.txt").read_text().splitlines()
 SLOW = {line for line in LINES if line and not line.startswith("#")}
 # What is run while working: declarations, links, priors, documents, and the house itself.
-FAST = {"declare", "link", "prior", "report", "test_imports.py", "test_size.py"}
+FAST = {"declare", "link", "prior", "report", "test_imports.py", "test_no_patches.py", "test_size.py"}
 # Of these, what takes more than ten seconds.
 LONGER = {
     "test_the_network_is_the_link_at_its_fields",
