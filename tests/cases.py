@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from oracles.layers import Layer
+from oracles.declared import described
+from oracles.description import Network
 
 from smisym import SMI, Architecture, Attention
 
@@ -25,8 +26,8 @@ from smisym import SMI, Architecture, Attention
 class Case:
     """An architecture and its facts.
 
-    layers
-        As the oracles read them; :attr:`architecture` is the declaration with the same meaning.
+    network
+        The same as the oracles read it.
     first_layer
         Which layer is learned first, counted from 1.
     threshold
@@ -35,13 +36,17 @@ class Case:
 
     name: str
     tokens: int
-    layers: tuple[Layer, ...]
+    layers: tuple[Attention, ...]
     first_layer: int | None = None
     threshold: tuple[float, float] | None = None
 
     @property
     def architecture(self) -> Architecture:
-        return declare(self.tokens, self.layers)
+        return Architecture(self.tokens, self.layers)
+
+    @property
+    def network(self) -> Network:
+        return described(self.architecture)
 
     @property
     def depth(self) -> int:
@@ -59,47 +64,37 @@ class Case:
         return self.name
 
 
-def declare(tokens: int, layers: tuple[Layer, ...]) -> Architecture:
-    """The declaration of these layers."""
-    return Architecture(
-        tokens=tokens,
-        layers=tuple(
-            Attention(skip=layer.skip, beta=layer.beta, activation="linear" if layer.linear else "softmax")
-            for layer in layers
-        ),
-    )
-
-
-PLAIN = Layer()
+A = Attention
+PLAIN = A()
 
 ONE_LAYER = tuple(
     Case(f"L1-T{tokens}", tokens, (PLAIN,), first_layer=1, threshold=(1 / (tokens * (tokens + 1)), 1e-12))
     for tokens in range(2, 7)
 )
 
-# Thresholds of L = 2, T = 2 are computed by oracles_thresholds.py when tested (two nested quadratures, to 1e-7); what
+# Thresholds of L = 2, T = 2 are computed by oracles/thresholds.py when tested (two nested quadratures, to 1e-7); what
 # is recorded here is which layer comes first.
 TWO_LAYERS = (
     Case("L2-T2", 2, (PLAIN, PLAIN), first_layer=2, threshold=(0.185478, 1e-6)),
-    Case("L2-T2-c0.1", 2, (Layer(skip=0.1), PLAIN), first_layer=2),
-    Case("L2-T2-c0.7", 2, (Layer(skip=0.7), PLAIN), first_layer=2),
-    Case("L2-T2-c4", 2, (Layer(skip=4.0), PLAIN), first_layer=2),
-    Case("L2-T2-beta0.3", 2, (Layer(beta=0.3), Layer(beta=0.3)), first_layer=2),
-    Case("L2-T2-beta3", 2, (Layer(beta=3.0), Layer(beta=3.0)), first_layer=2),
-    Case("L2-T2-linear-last", 2, (PLAIN, Layer(linear=True)), first_layer=2, threshold=(0.185478, 1e-6)),
-    Case("L2-T2-linear-first", 2, (Layer(linear=True), PLAIN), first_layer=1),
-    Case("L2-T2-mixed", 2, (Layer(skip=0.5, beta=2.0), Layer(beta=0.7, linear=True)), first_layer=2),
+    Case("L2-T2-c0.1", 2, (A(skip=0.1), PLAIN), first_layer=2),
+    Case("L2-T2-c0.7", 2, (A(skip=0.7), PLAIN), first_layer=2),
+    Case("L2-T2-c4", 2, (A(skip=4.0), PLAIN), first_layer=2),
+    Case("L2-T2-beta0.3", 2, (A(beta=0.3), A(beta=0.3)), first_layer=2),
+    Case("L2-T2-beta3", 2, (A(beta=3.0), A(beta=3.0)), first_layer=2),
+    Case("L2-T2-linear-last", 2, (PLAIN, A(activation="linear")), first_layer=2, threshold=(0.185478, 1e-6)),
+    Case("L2-T2-linear-first", 2, (A(activation="linear"), PLAIN), first_layer=1),
+    Case("L2-T2-mixed", 2, (A(skip=0.5, beta=2.0), A(beta=0.7, activation="linear")), first_layer=2),
 )
 
 DEEPER = (
     Case("L2-T3", 3, (PLAIN, PLAIN), first_layer=2),
     Case("L3-T2", 2, (PLAIN, PLAIN, PLAIN), first_layer=3),
-    Case("L3-T2-mixed", 2, (Layer(skip=2.0, beta=0.5), Layer(linear=True, beta=0.4), PLAIN), first_layer=2),
-    Case("L3-T3-linear", 3, (Layer(linear=True), Layer(skip=0.3), Layer(linear=True, beta=2.0))),
+    Case("L3-T2-mixed", 2, (A(skip=2.0, beta=0.5), A(activation="linear", beta=0.4), PLAIN), first_layer=2),
+    Case("L3-T3-linear", 3, (A(activation="linear"), A(skip=0.3), A(activation="linear", beta=2.0))),
     Case("L2-T6", 6, (PLAIN, PLAIN), first_layer=2),
-    Case("L4-T6", 6, (PLAIN, Layer(beta=0.5), Layer(skip=2.0), PLAIN)),
-    Case("L2-T2-c0", 2, (Layer(skip=0.0), PLAIN)),
-    Case("L1-T3-linear", 3, (Layer(linear=True, beta=1.5),), first_layer=1, threshold=(1 / 12, 1e-12)),
+    Case("L4-T6", 6, (PLAIN, A(beta=0.5), A(skip=2.0), PLAIN)),
+    Case("L2-T2-c0", 2, (A(skip=0.0), PLAIN)),
+    Case("L1-T3-linear", 3, (A(activation="linear", beta=1.5),), first_layer=1, threshold=(1 / 12, 1e-12)),
 )
 
 CASES = {case.name: case for case in (*ONE_LAYER, *TWO_LAYERS, *DEEPER)}
@@ -157,7 +152,6 @@ def untied_threshold(tokens: int) -> float:
     return 1 / ((tokens - 1) * (tokens + math.sqrt(tokens**2 + 1)))
 
 
-A = Attention
 POSITION = ((0.0, 0.4), (-0.3, 0.2))
 RING = ((True, True, False), (False, True, True), (True, False, True))
 

@@ -7,6 +7,7 @@ Faults are planted, and seconds are shared, in the process of the test: no other
 import math
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,6 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from smisym.base import processes  # noqa: E402
 
-processes.WORTH = math.inf
-
 # A shell that starts something in the background has it ignore Ctrl-C, and so do the programs that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LINES = (Path(__file__).parent / "slow.txt").read_text().splitlines()
 SLOW = {line for line in LINES if line and not line.startswith("#")}
 # What is run while working: declarations, links, priors, documents, and the house itself.
-FAST = {"declare", "link", "prior", "report", "test_imports.py", "test_size.py"}
+FAST = {"declare", "link", "prior", "report", "test_imports.py", "test_no_patches.py", "test_size.py"}
 # Of these, what takes more than ten seconds.
 LONGER = {
     "test_the_network_is_the_link_at_its_fields",
@@ -35,6 +34,12 @@ LONGER = {
     "test_another_process_and_the_users_settings_change_nothing",
     "test_what_the_output_never_sees_is_never_learned",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def at_home() -> Iterator[None]:
+    with processes.begun_after(math.inf):
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

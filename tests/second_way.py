@@ -1,9 +1,9 @@
 """The second way to first thresholds, case by case: numbers that owe nothing to the package's charts and integrators.
 
-* draws of fields and outputs sorted into bins, where an output has at most two coordinates (:mod:`oracles_binning`);
-* random walks from the truth (:mod:`oracles_walking`);
-* all solutions from many starts, where an output leaves finitely many fields (:mod:`oracles_roots`);
-* nested quadratures over scores and fields, for tied layers of rank one (:mod:`oracles_thresholds`).
+* draws of fields and outputs sorted into bins, where an output has at most two coordinates (:mod:`oracles.binning`);
+* random walks from the truth (:mod:`oracles.walking`);
+* all solutions from many starts, where an output leaves finitely many fields (:mod:`oracles.roots`);
+* nested quadratures over scores and fields, for tied layers of rank one (:mod:`oracles.thresholds`).
 
 ``python tests/second_way.py [NAME ...]`` writes what each of the cases named (all, if none is) gives to
 docs/second_way.json, which docs/architectures.py shows beside its own numbers.
@@ -14,18 +14,18 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from cases import CASES, FAMILIES
 from oracles.binning import binned_rate
-from oracles.exchanges import exchanges, shown
+from oracles.declared import described
+from oracles.exchanges import seen
 from oracles.roots import finite_rate
-from oracles.specs import spec
 from oracles.thresholds import lower_grid, lower_sobol, susceptibilities
-from oracles.walking import Walk, invariances, level_set_rate, likelihood_rate
+from oracles.walking import Seen, Walk, Walked, level_set_rate, likelihood_rate
 
 import smisym
 from smisym import Architecture, Attention
@@ -154,28 +154,27 @@ def second(name: str) -> Second:
         log_n, replicates = FINE.get(name, (19, 8))
         found = binned_rate(coordinates(model), model.fields, model.tokens, log_n=log_n, replicates=replicates)
         return Second("bins", found.rate, found.error, found.width)
-    net = network(declared(name))
+    network = described(declared(name))
     if name in SLOW_ROOTS:
         _, truths, starts = SLOW_ROOTS[name]
-        way, walk = "all solutions", finite_rate(net.forward, net.shape, net.group, samples=truths, starts=starts)
+        way, walk = "all solutions", finite_rate(seen(network), samples=truths, starts=starts)
     else:
         plan = {**WALKS, **SLOW_WALKS}[name]
-        way, walk = "walks", walked(net, plan.walk, plan.moves)
+        way, walk = "walks", walked(seen(network), plan.walk, plan.moves)
     # A slice of the embedding has as many times more samples per dimension as there are slices.
-    values = (net.slices * x for x in (walk.rate, walk.error, 0.0, walk.drift, walk.drift_error))
+    values = (network.slices * x for x in (walk.rate, walk.error, 0.0, walk.drift, walk.drift_error))
     return Second(way, *values)
 
 
 def nested(name: str) -> Second:
     """The largest susceptibility of tied layers of rank one; its error from a coarser grid, or from scrambles."""
     case, (outer, points) = CASES[name], QUADRATURE[name]
-    layers, tokens = case.layers, case.tokens
-    if (len(layers), tokens) == (2, 2):
-        fine = susceptibilities(layers, tokens, lower_grid(points), outer=outer).max()
-        coarse = susceptibilities(layers, tokens, lower_grid(3 * points // 4), outer=3 * outer // 4).max()
+    if (case.depth, case.tokens) == (2, 2):
+        fine = susceptibilities(case.network, lower_grid(points), outer=outer).max()
+        coarse = susceptibilities(case.network, lower_grid(3 * points // 4), outer=3 * outer // 4).max()
         return Second("nested quadrature", fine, abs(fine - coarse))
-    lower = [lower_sobol(len(layers) - 1, tokens, points, seed) for seed in range(4)]
-    chi = np.array([susceptibilities(layers, tokens, one, outer=outer) for one in lower])
+    lower = [lower_sobol(case.depth - 1, case.tokens, points, seed) for seed in range(4)]
+    chi = np.array([susceptibilities(case.network, one, outer=outer) for one in lower])
     rates = chi[:, chi.mean(axis=0).argmax()]
     return Second("nested quadrature", rates.mean(), rates.std(ddof=1) / 2)
 
@@ -209,36 +208,11 @@ def _seen(model: Any, Z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------------ walks
 
 
-@dataclass(frozen=True)
-class Network:
-    """A network as the oracles read it: shape (P, T), the entries of its output that vary, the group of its fields."""
-
-    forward: Any
-    shape: tuple[int, int]
-    group: np.ndarray
-    noise: float
-    slices: int
-
-
-def network(architecture: Architecture) -> Network:
-    own, tokens = spec(architecture), architecture.tokens
-    maps = exchanges(own)
-    shape = len(maps[0]), tokens
-    ratios = not architecture.noise and architecture.combine == "stack"
-    probe = shown(own, np.random.default_rng(0).standard_normal((64, *shape)), ratios=ratios)
-    varies = np.ptp(probe, axis=0) > 0
-
-    def forward(Z: np.ndarray) -> np.ndarray:
-        return shown(own, Z, ratios=ratios)[:, varies]
-
-    return Network(forward, shape, invariances(forward, maps, tokens), architecture.noise, own.slices)
-
-
-def walked(net: Network, walk: Walk, moves: str) -> Any:
+def walked(net: Seen, walk: Walk, moves: str) -> Walked:
     if moves == "surface":
-        return level_set_rate(net.forward, net.shape, net.noise, net.group, walk)
+        return level_set_rate(net, walk)
     # Without noise only moves that leave a discrete output as it is are accepted.
-    return likelihood_rate(net.forward, net.shape, net.noise or 1e-9, net.group, walk)
+    return likelihood_rate(replace(net, noise=net.noise or 1e-9), walk)
 
 
 # ------------------------------------------------------------------------------------------------------- the document

@@ -15,14 +15,14 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from smisym.base import patience
 
-# Seconds of work at home after which the others are begun: to be ready takes them one or two.  Infinite: never.
+# Seconds of work at home after which the others are begun: to be ready takes them one or two.
 WORTH = 2.0
 # Seconds without work after which the others end.
 _IDLE = 60
@@ -32,6 +32,22 @@ _KEPT = 8
 _LOOK = 0.1
 # One thread of linear algebra each, as at home: the same bits.
 _ALONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+_worth = [WORTH]
+
+
+@contextlib.contextmanager
+def begun_after(seconds: float) -> Iterator[None]:
+    """Inside, other processes are begun after so many seconds of work at home: at once for 0, never for infinity.
+
+    It holds for all threads of this process.  For those who may begin no processes, and who know that work is long.
+    """
+    before, _worth[0] = _worth[0], seconds
+    try:
+        yield
+    finally:
+        _worth[0] = before
 
 
 class Sent:
@@ -59,13 +75,13 @@ class Pool:
         """Count work that was done at home; begin the others where there was enough of it."""
         with self._lock:
             self._spent += seconds
-            if self._spent >= WORTH and not self._lost and self._executor is None:
+            if self._spent >= _worth[0] and not self._lost and self._executor is None:
                 self._begin()
 
     def begin(self) -> None:
         """Begin the others now, for work that is known to be long."""
-        if math.isfinite(WORTH):
-            self.worked(WORTH)
+        if math.isfinite(_worth[0]):
+            self.worked(_worth[0])
 
     def _begin(self) -> None:
         try:

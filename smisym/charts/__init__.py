@@ -67,6 +67,15 @@ def register_chart(name: str, rule: Rule) -> None:
     RULES.insert(0, (name, rule))
 
 
+def unregister_chart(name: str) -> None:
+    """Take back a rule that :func:`register_chart` added, as to register it anew; InputError where there is none."""
+    own = [entry for entry in RULES if entry[0] == name and name not in _OURS]
+    if not own:
+        known = [taken for taken, _ in RULES if taken not in _OURS]
+        raise InputError("name of the rule", name, f"a rule of your own: {known or 'there is none'}", "check the name")
+    RULES.remove(own[0])
+
+
 def find_level_set(link: LinkFunction, derivation: Derivation, rules: Rules | None = None) -> LevelSet:
     """The first chart that a rule finds; what was refused, found and checked goes to ``derivation``.
 

@@ -46,8 +46,10 @@ NEAR = 0.1
 _FEW = 2
 # Points of the image, for each of its dimensions and each maximum, that must be found again; maxima at most; how much
 # less mass than at the best one, in nats, is not worth a look; what counts as the same output, in units of the noise;
-# how many standard deviations the points reach; and which share of the mass may be missed.
-_LOOKS, _MAXIMA, _WORTH, _SAME, _REACH, _MISSED = 32, 4, 9.0, 0.1, 1.5, 2e-2
+# how many standard deviations the points reach.
+_LOOKS, _MAXIMA, _WORTH, _SAME, _REACH = 32, 4, 9.0, 0.1, 1.5
+# Share of the mass that may be missed.
+MISSABLE = 2e-2
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,17 @@ class Located:
 
 
 class AroundImage(Kind):
-    """A noisy output whose noiseless link has a chart, in coordinates of the image found numerically."""
+    """A noisy output whose noiseless link has a chart, in coordinates of the image found numerically.
+
+    missable: share of the mass that these coordinates may miss; a sample of which they miss more is in doubt.
+    """
 
     smooth = False
 
-    def __init__(self, level_set: LevelSet, link: LinkFunction, noise: float, image: Image) -> None:
-        self.level_set, self.link, self.noise, self.image = level_set, link, noise, image
+    def __init__(
+        self, level_set: LevelSet, link: LinkFunction, noise: float, image: Image, missable: float = MISSABLE
+    ) -> None:
+        self.level_set, self.link, self.noise, self.image, self.missable = level_set, link, noise, image, missable
         self.order = rows_of(level_set)
         self.dim = len(level_set.free_rows) * link.tokens + len(level_set.latents) + image.rank
         self.spread = spread_of(link)
@@ -298,7 +305,7 @@ def locate(posterior: AroundImage, y: np.ndarray, omega: np.ndarray, factor: np.
         missed = _missed(posterior, everywhere, spot, modes, mass)
     doubt = np.sqrt(image.entries) * missed
     found = y, spot.Z, places.centre[:, 0], places.factor[:, 0], doubt
-    return *found, suited & (missed <= _MISSED), suited & (missed > _MISSED) & (missed < 1)
+    return *found, suited & (missed <= posterior.missable), suited & (missed > posterior.missable) & (missed < 1)
 
 
 def _covariance(factor: np.ndarray, rows: list[int]) -> np.ndarray:

@@ -176,7 +176,7 @@ def _point(omap: OverlapMap, solution: Solution) -> Record:
         "result": solution.result,
         "start": found.start,
     }
-    return record | _errors(omap, found, solution.checks.get("rare")) | _entropy(omap, found)
+    return record | _errors(omap, found, solution.checks.get("rare")) | entropy_record(omap, found)
 
 
 def _errors(omap: OverlapMap, found: FixedPoint, rare: np.ndarray | None) -> Record:
@@ -209,7 +209,7 @@ def _errors(omap: OverlapMap, found: FixedPoint, rare: np.ndarray | None) -> Rec
     return record
 
 
-def _entropy(omap: OverlapMap, found: FixedPoint) -> Record:
+def entropy_record(omap: OverlapMap, found: FixedPoint) -> Record:
     """Phi at the fixed point: of each scramble at its own, where none is perfect, else at the mean overlap.
 
     Not known where some scrambles are perfect and others almost: it runs off to infinity with the last digit of V.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from smisym.base.edge import check_alpha
 from smisym.base.errors import InputError
 from smisym.base.solution import Solution, mean_and_error
+from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
 from smisym.prior import remaining
 from smisym.theory.between import passed_over
@@ -43,6 +45,8 @@ _SHARE, _FINEST, _COARSEST = 0.1, 1e-4, 5e-3
 _COARSER = 2.0
 # Overlaps that are rounding.
 _ROUNDING = 1e-15
+
+Predictor = Callable[[Sequence[Point], float], np.ndarray | None]
 
 
 def curve(
@@ -71,7 +75,7 @@ def curve(
     alphas = sorted(_listed(alphas))
     if not alphas:
         return []
-    paths = [_Path(omap, r) for r in range(omap.scrambles)]
+    paths = [ScramblePath(omap, r) for r in range(omap.scrambles)]
     done: list[Solution] = []
     near = _COARSEST if tol is None else tol
     for alpha in alphas:
@@ -109,11 +113,16 @@ def _tolerance(omap: OverlapMap, points: Sequence[Point]) -> float:
     return float(np.clip(_SHARE * (error[open_] / (1 - q[open_])).min(), _FINEST, _COARSEST))
 
 
-class _Path:
-    """One scramble's fixed points at increasing alphas."""
+class ScramblePath:
+    """One scramble's fixed points at increasing alphas.
 
-    def __init__(self, omap: OverlapMap, r: int) -> None:
+    predict: where to look first, from the points so far (at least one) and an alpha: an overlap, or None where there is
+    no telling.  It saves time and decides nothing: what Newton's method makes of it must be confirmed.
+    """
+
+    def __init__(self, omap: OverlapMap, r: int, predict: Predictor | None = None) -> None:
         self.omap, self.r = omap, r
+        self.predict = predict or partial(extrapolated, omap.model.symmetry)
         self.found: list[Point] = []
 
     def at(self, alpha: float, tol: float) -> Point:
@@ -155,7 +164,7 @@ class _Path:
         """The fixed point near where the last ones point to, or None where there is none that can be trusted."""
         if not self.found:
             return None
-        start = self._extrapolated(alpha)
+        start = self.predict(self.found, alpha)
         if start is None:
             return None
         last = self.found[-1]
@@ -165,33 +174,6 @@ class _Path:
             correction=correction,
         )  # fmt: skip
         return found if self._confirmed(found, start) else None
-
-    def _extrapolated(self, alpha: float) -> np.ndarray | None:
-        """An overlap (P, P) from polynomials in alpha through log V of the last points of the same stage."""
-        active = _active(self.found[-1])
-        points: list[Point] = []
-        for point in reversed(self.found[-_THROUGH:]):
-            same = (_active(point) == active).all() and np.allclose(point.known, self.found[-1].known)
-            if not same or not point.result.ok or (points and point.alpha >= points[-1].alpha):
-                break
-            points.append(point)
-        if not active.any() or len(points) < 2:
-            return None
-        at = np.array([point.alpha for point in points])
-        logs = np.array([_log(remaining(_evaluated(p))) for p in points])
-        # Through as many points as would have told the last one best.
-        missed = [np.abs(_onward(at[1:n], logs[1:n], at[0]) - logs[0]).max() for n in range(3, len(at) + 1)]
-        through = 2 + int(np.argmin(missed)) if missed else 2
-        if np.abs(_weights(at[:through], alpha)).max() > _WILD:
-            return None  # far beyond points that lie close together
-        values, vectors = np.linalg.eigh(_onward(at[:through], logs[:through], alpha))
-        Q = remaining((vectors * np.exp(values)) @ vectors.T)
-        Q = self.omap.model.symmetry.project(np.where(np.abs(_evaluated(points[0])) > 0, Q, 0.0))
-        V = remaining(_evaluated(points[0]))
-        # More is learned, but not all of a sudden.
-        grows = np.linalg.eigvalsh(Q - _evaluated(points[0]) + _BELOW * V)[0] >= 0
-        grows = grows and np.linalg.eigvalsh(Q)[0] >= 0
-        return Q if grows and np.linalg.eigvalsh(remaining(Q) - 0.05 * V)[0] > 0 else None
 
     def _confirmed(self, found: Point, start: np.ndarray) -> bool:
         """Whether Newton's method settled near the start, at a fixed point above the last one."""
@@ -206,6 +188,34 @@ class _Path:
         last = self.found[-1]
         below = Equation(self.omap, self.r).at(_evaluated(last), found.alpha, last.known)
         return not passed_over(below, found.at)
+
+
+def extrapolated(symmetry: Symmetry, found: Sequence[Point], alpha: float) -> np.ndarray | None:
+    """An overlap (P, P) from polynomials in alpha through log V of the last points of the same stage."""
+    active = _active(found[-1])
+    points: list[Point] = []
+    for point in reversed(found[-_THROUGH:]):
+        same = (_active(point) == active).all() and np.allclose(point.known, found[-1].known)
+        if not same or not point.result.ok or (points and point.alpha >= points[-1].alpha):
+            break
+        points.append(point)
+    if not active.any() or len(points) < 2:
+        return None
+    at = np.array([point.alpha for point in points])
+    logs = np.array([_log(remaining(_evaluated(p))) for p in points])
+    # Through as many points as would have told the last one best.
+    missed = [np.abs(_onward(at[1:n], logs[1:n], at[0]) - logs[0]).max() for n in range(3, len(at) + 1)]
+    through = 2 + int(np.argmin(missed)) if missed else 2
+    if np.abs(_weights(at[:through], alpha)).max() > _WILD:
+        return None  # far beyond points that lie close together
+    values, vectors = np.linalg.eigh(_onward(at[:through], logs[:through], alpha))
+    Q = remaining((vectors * np.exp(values)) @ vectors.T)
+    Q = symmetry.project(np.where(np.abs(_evaluated(points[0])) > 0, Q, 0.0))
+    V = remaining(_evaluated(points[0]))
+    # More is learned, but not all of a sudden.
+    grows = np.linalg.eigvalsh(Q - _evaluated(points[0]) + _BELOW * V)[0] >= 0
+    grows = grows and np.linalg.eigvalsh(Q)[0] >= 0
+    return Q if grows and np.linalg.eigvalsh(remaining(Q) - 0.05 * V)[0] > 0 else None
 
 
 def _weights(at: np.ndarray, alpha: float) -> np.ndarray:

@@ -102,7 +102,7 @@ def weak_recovery(
     with omap.used() as used:
         found, codes, known = _met_in_turn(omap, stages, quadrature)
     lacking = any(not np.isfinite(estimate.inner_error) for estimate in used)
-    return _weak(omap, found, codes, known=known and not lacking)
+    return weak_solution(omap, found, codes, known=known and not lacking)
 
 
 def _met_in_turn(
@@ -169,7 +169,7 @@ def _growth_is_known(omap: OverlapMap, pivot: int) -> bool:
     return float(np.mean([clear_growth(omap, e)[1][pivot] for e in estimates])) > 0.5
 
 
-def _weak(omap: OverlapMap, found: list[Threshold], codes: Sequence[Result], *, known: bool = True) -> Solution:
+def weak_solution(omap: OverlapMap, found: list[Threshold], codes: Sequence[Result], *, known: bool = True) -> Solution:
     """The thresholds with their code: posteriors that are missing or badly known come before noise."""
     integrals = [] if known else [Result.INTEGRATION]
     integrals += [Result.INTEGRATION] if any(math.isnan(t.alpha) or math.isnan(t.error) for t in found) else []

@@ -21,19 +21,28 @@ from smisym.base import patience, processes
 UNTIED = Architecture(2, (Attention(tied=False),))
 
 
+def begun(made: processes.Pool) -> Iterator[processes.Pool]:
+    """These other processes, ready, and ended afterwards."""
+    with processes.begun_after(0.0):
+        made.begin()
+        until = time.monotonic() + 60
+        while not made.ready and time.monotonic() < until:
+            time.sleep(0.05)
+        assert made.ready
+        yield made
+        made.end()
+
+
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[processes.Pool]:
-    """Two other processes, ready."""
-    monkeypatch.setattr(processes, "WORTH", 0.0)
-    monkeypatch.setattr(processes, "_POOLS", {})
-    made = processes.pool(2)
-    made.begin()
-    until = time.monotonic() + 60
-    while not made.ready and time.monotonic() < until:
-        time.sleep(0.05)
-    assert made.ready
-    yield made
-    made.end()
+def pool() -> Iterator[processes.Pool]:
+    """Two other processes of one's own, ready."""
+    yield from begun(processes.Pool(2))
+
+
+@pytest.fixture
+def shared() -> Iterator[processes.Pool]:
+    """The two that maps share, ready."""
+    yield from begun(processes.pool(2))
 
 
 def twice(x: float) -> float:
@@ -81,30 +90,34 @@ def test_nobody_waits_longer_than_they_want_to(pool: processes.Pool) -> None:
     assert time.monotonic() < began + 10  # ended in the middle of its sleep
 
 
-def test_none_are_begun_where_they_are_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "WORTH", math.inf)
-    never = processes.Pool(2)
-    never.worked(1e9)
-    never.begin()
-    alone = processes.Pool(1)
-    monkeypatch.setattr(processes, "WORTH", 0.0)
-    alone.begin()
-    assert not (never.ready or never.begun or alone.begun)
+def test_none_are_begun_where_they_are_not_worth_it() -> None:
+    never, alone, later = processes.Pool(2), processes.Pool(1), processes.Pool(2)
+    with processes.begun_after(math.inf):
+        never.worked(1e9)
+        never.begin()
+    with processes.begun_after(0.0):
+        alone.begin()
+    with processes.begun_after(3.0):
+        later.worked(2.9)
+        assert not (never.ready or never.begun or alone.begun or later.begun)
+        later.worked(0.2)
+        assert later.begun
+    later.end()
 
 
-def test_the_map_has_the_same_bits_wherever_it_is_evaluated(pool: processes.Pool) -> None:
+def test_the_map_has_the_same_bits_wherever_it_is_evaluated(shared: processes.Pool) -> None:
     model = smisym.compile(UNTIED)
     here = smisym.overlap_map(model, samples=512, workers=1)
     there = smisym.overlap_map(model, samples=512, workers=2)
     heard: list[float] = []
     there.on_evaluation = lambda record: heard.append(record["seconds"])
     calls = [s.value.overlaps for s in smisym.curve(there, [0.3, 0.6])]
-    assert heard and pool.ready
+    assert heard and shared.ready
     for one, other in zip(calls, smisym.curve(here, [0.3, 0.6]), strict=True):
         np.testing.assert_array_equal(one, other.value.overlaps)
 
 
-def test_time_is_up_there_too(pool: processes.Pool) -> None:
+def test_time_is_up_there_too(shared: processes.Pool) -> None:
     two_layers = smisym.compile(Architecture(2, (Attention(), Attention())))
     omap = smisym.overlap_map(two_layers, samples=2**19, workers=2, time_limit=1.0)
     began = time.monotonic()
@@ -117,13 +130,13 @@ SCRIPT = """
 import os, smisym
 from smisym import Architecture, Attention
 from smisym.base import processes
-processes.WORTH = 0.0
 omap = smisym.overlap_map(smisym.compile(Architecture(2, (Attention(), Attention()))), samples=2**15, workers=2)
 def heard(record):
     if omap.pool.ready:
         os.write(1, b"ready\\n")  # at once: threads that print mix their lines
 omap.on_evaluation = heard
-smisym.curve(omap, [0.1 * k for k in range(1, 12)])
+with processes.begun_after(0.0):
+    smisym.curve(omap, [0.1 * k for k in range(1, 12)])
 """
 
 

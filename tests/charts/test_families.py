@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from cases import CASES, FAMILIES, KINDS, KNOWN, PAIRS, Family
 from oracles.chart_checks import chart_errors
-from oracles.exchanges import shown
-from oracles.networks import draw, network
-from oracles.specs import spec
+from oracles.declared import described
+from oracles.fields import on_fields
+from oracles.tokens import draw, on_tokens
 
 import smisym
 from smisym import Architecture
@@ -79,10 +79,10 @@ def test_facts(family: Family) -> None:
 @pytest.mark.parametrize("family", NETWORKS, ids=str)
 def test_the_network_is_the_link_at_its_fields(family: Family) -> None:
     assert isinstance(family.declared, Architecture)
-    model, own = compiled(family.name), spec(family.declared)
+    model, own = compiled(family.name), described(family.declared)
     for seed in range(3):
         X, W, Z = draw(own, 24, np.random.default_rng(seed))
-        expected = np.asarray(network(own, X, W), dtype=float)
+        expected = np.asarray(on_tokens(own, X, W), dtype=float)
         found = model.link(Z[None])[0]
         # The limiting mixing of the oracle is exact to rounding, ours a quasi-random average.
         tolerance = 1e-4 if family.declared.limit == "ode" else 1e-11
@@ -92,11 +92,11 @@ def test_the_network_is_the_link_at_its_fields(family: Family) -> None:
 @pytest.mark.parametrize("family", [f for f in NETWORKS if f.declared.limit != "ode"], ids=str)
 def test_the_oracle_in_fields_is_the_network(family: Family) -> None:
     assert isinstance(family.declared, Architecture)
-    own = spec(family.declared)
+    own = described(family.declared)
     for seed in range(3):
         X, W, Z = draw(own, 24, np.random.default_rng(seed))
-        expected = np.asarray(network(own, X, W), dtype=float).ravel()
-        np.testing.assert_allclose(shown(own, Z[None])[0], expected, rtol=1e-11, atol=1e-11)
+        expected = np.asarray(on_tokens(own, X, W), dtype=float).ravel()
+        np.testing.assert_allclose(on_fields(own, Z[None])[0], expected, rtol=1e-11, atol=1e-11)
 
 
 # --------------------------------------------------------------------------------------------------- the symmetry

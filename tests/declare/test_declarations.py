@@ -10,7 +10,7 @@ import pytest
 
 import smisym
 from smisym import SMI, Architecture, Attention, InputError, LevelSet, Refusal, Sheets
-from smisym.charts import RULES
+from smisym.charts import RULES, unregister_chart
 from smisym.charts.base import Coordinates
 from smisym.theory.stability import counting
 
@@ -155,9 +155,9 @@ def test_a_continuous_link_without_a_chart_is_solved_numerically_and_says_what_t
     assert smisym.compile(SMI("z1**5 + z1*z2**3 + z2**7", 2, noise=0.1)).level_set is None
 
 
-def test_a_rule_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_of_ones_own(request: pytest.FixtureRequest) -> None:
     """y = z^3 + z, whose real root the solver does not give."""
-    monkeypatch.setattr("smisym.charts.RULES", list(RULES))
+    before = list(RULES)
     declared = SMI("z1**3 + z1", 1)
 
     def cubic(link: Any) -> LevelSet | Refusal:
@@ -176,6 +176,7 @@ def test_a_rule_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
         )  # fmt: skip
 
     smisym.register_chart("cubic", cubic)
+    request.addfinalizer(lambda: unregister_chart("cubic") if len(RULES) > len(before) else None)
     with pytest.raises(InputError, match="name of the rule"):
         smisym.register_chart("cubic", cubic)
     model = smisym.compile(declared)
@@ -185,6 +186,11 @@ def test_a_rule_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     u = np.linspace(-60, 60, 24001)[:, None]
     there = np.exp(model.channel.moments_at(u, np.full((len(u), 1, 1), 0.3), np.array([[0.7]])).log_partition)
     assert there.sum() * (u[1, 0] - u[0, 0]) == pytest.approx(1, abs=1e-4)
+    unregister_chart("cubic")
+    assert before == RULES
+    for name in ("cubic", RULES[0][0]):  # no more, and never ours
+        with pytest.raises(InputError, match="name of the rule"):
+            unregister_chart(name)
 
 
 @pytest.mark.parametrize(
@@ -290,15 +296,15 @@ def test_a_diagonal_layer_multiplies_the_tokens() -> None:
 
 
 @pytest.mark.parametrize(("name", "rule"), [(3, lambda link: Refusal("no")), ("", lambda link: None), ("mine", "x")])
-def test_rules_that_are_none_are_refused_at_once(monkeypatch: pytest.MonkeyPatch, name: Any, rule: Any) -> None:
-    monkeypatch.setattr("smisym.charts.RULES", list(RULES))
+def test_rules_that_are_none_are_refused_at_once(name: Any, rule: Any) -> None:
+    before = list(RULES)
     with pytest.raises(InputError, match=r"^(name of the )?rule: "):
         smisym.register_chart(name, rule)
-    assert len(smisym.charts.RULES) == len(RULES)
+    assert before == RULES
 
 
-def test_a_rule_must_return_a_chart_or_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("smisym.charts.RULES", list(RULES))
+def test_a_rule_must_return_a_chart_or_a_refusal(request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(lambda: unregister_chart("silent"))
     smisym.register_chart("silent", lambda link: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(InputError, match="what rule 'silent' returned: given None; allowed: a LevelSet, or a Refusal"):
         smisym.compile(Architecture(2, (A(),)))

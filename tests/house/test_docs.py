@@ -35,10 +35,11 @@ def alike(said: str, printed: str) -> bool:
 
 
 @pytest.mark.slow
-def test_the_examples_print_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    from smisym.charts import RULES
+def test_the_examples_print_what_they_say(request: pytest.FixtureRequest) -> None:
+    from smisym.charts import RULES, unregister_chart
 
-    monkeypatch.setattr("smisym.charts.RULES", list(RULES))
+    before = list(RULES)
+    request.addfinalizer(lambda: [unregister_chart(name) for name, _ in list(RULES) if name not in dict(before)])
     names: dict[str, Any] = {}
     for code in blocks("python"):
         out = io.StringIO()

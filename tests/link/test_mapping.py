@@ -1,25 +1,30 @@
 """The mapping: an attention network on tokens X is the link function at Z = W X^T / sqrt(D), at any finite D.
 
-The network of ``oracles.py`` runs on the tokens, with its (D, D) matrices of weights; the package only ever sees Z.
-The two must agree to rounding, and rounding is multiplied by the condition of the map, which is estimated from the
-derivative of the network by complex steps.
+The network of ``oracles/tokens.py`` runs on the tokens, with its (D, D) matrices of weights; the package only ever
+sees Z.  The two must agree to rounding, and rounding is multiplied by the condition of the map, which is estimated
+from the derivative of the network by complex steps.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import CASES, Case, declare
+from cases import CASES, Case
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from oracles.layers import Layer, derivative, network
+from oracles.declared import described
+from oracles.description import Network
+from oracles.fields import derivative
+from oracles.tokens import on_tokens
 
 import smisym
+from smisym import Architecture, Attention
 
 
-def layer(linear: bool, skip: float, beta: float) -> Layer:
+def layer(linear: bool, skip: float, beta: float) -> Attention:
     # Linear mixing without a skip connection has rank one: the fields after it cannot be solved for (tested below).
-    return Layer(round(max(skip, 0.01) if linear else skip, 3), round(beta, 3), linear)
+    skip = round(max(skip, 0.01) if linear else skip, 3)
+    return Attention(skip=skip, beta=round(beta, 3), activation="linear" if linear else "softmax")
 
 
 layers_of_any_kind = st.lists(
@@ -27,13 +32,13 @@ layers_of_any_kind = st.lists(
 ).map(tuple)
 
 
-def condition(Z: np.ndarray, layers: tuple[Layer, ...], y: np.ndarray) -> float:
+def condition(Z: np.ndarray, network: Network, y: np.ndarray) -> float:
     """Relative change of the output per relative change of each entry of the fields, and at least 1.
 
     Saturated softmaxes make the derivative vanish while y keeps its own rounding: hence the floor.
     """
     with np.errstate(all="ignore"):
-        slope = np.nan_to_num(abs(derivative(Z, layers)), nan=np.inf, posinf=np.inf)
+        slope = np.nan_to_num(abs(derivative(Z, network)), nan=np.inf, posinf=np.inf)
         moved = np.einsum("ijpt,pt->ij", slope, abs(Z))
     return max(1.0, float(np.linalg.norm(moved) / np.linalg.norm(y)))
 
@@ -46,15 +51,16 @@ def data(tokens: int, dimension: int, depth: int, seed: int) -> tuple[np.ndarray
     return X, W, exact.astype(float)
 
 
-def check(tokens: int, layers: tuple[Layer, ...], dimension: int, seed: int) -> float:
+def check(declared: Architecture, dimension: int, seed: int) -> float:
     """Relative distance between network and link, in units of the condition; asserts that it is below 1e-10."""
-    X, W, Z = data(tokens, dimension, len(layers), seed)
-    model = smisym.compile(declare(tokens, layers))
-    expected = network(X, W, layers, np.longdouble).astype(float)
+    network, tokens = described(declared), declared.tokens
+    X, W, Z = data(tokens, dimension, network.fields, seed)
+    model = smisym.compile(declared)
+    expected = on_tokens(network, X, W, np.longdouble).astype(float)
     found = model.link(Z[None])
     assert found.shape == (1, tokens, tokens)
     distance = np.linalg.norm(found[0] - expected) / np.linalg.norm(expected)
-    amplification = condition(Z, layers, expected)
+    amplification = condition(Z, network, expected)
     assert distance <= 1e-10 * amplification
     return distance / amplification
 
@@ -63,20 +69,20 @@ def check(tokens: int, layers: tuple[Layer, ...], dimension: int, seed: int) -> 
 @settings(max_examples=60, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
 @given(st.integers(2, 6), layers_of_any_kind, st.integers(1, 64), st.integers(0, 2**32 - 1))
 def test_the_network_is_the_link_at_its_fields(
-    tokens: int, layers: tuple[Layer, ...], dimension: int, seed: int
+    tokens: int, layers: tuple[Attention, ...], dimension: int, seed: int
 ) -> None:
-    check(tokens, layers, dimension, seed)
+    check(Architecture(tokens, layers), dimension, seed)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
 def test_the_mapping_for_every_case(case: Case) -> None:
     for seed in range(3):
-        assert check(case.tokens, case.layers, 37, seed) < 1e-13
+        assert check(case.architecture, 37, seed) < 1e-13
 
 
-@pytest.mark.parametrize("last", [Layer(), Layer(linear=True)], ids=["softmax", "linear"])
-def test_mixing_that_cannot_be_inverted_has_no_chart_with_a_reason(last: Layer) -> None:
-    model = smisym.compile(declare(3, (Layer(linear=True, skip=0.0), last)))
+@pytest.mark.parametrize("last", [Attention(), Attention(activation="linear")], ids=["softmax", "linear"])
+def test_mixing_that_cannot_be_inverted_has_no_chart_with_a_reason(last: Attention) -> None:
+    model = smisym.compile(Architecture(3, (Attention(activation="linear", skip=0.0), last)))
     assert model.level_set is None
     refusals = model.derivation.stage("chart")[0].text
     assert any(word in refusals for word in ("inverted", "singular"))

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import CASES, DEEPER, ONE_LAYER, TWO_LAYERS, Case
-from oracles.layers import DIGITS, Layer, forward, one_layer, scores_of_last_layer, two_layers
+from oracles.description import Layer
+from oracles.fields import forward
+from oracles.quadrature import DIGITS, one_layer, scores_of_last_layer, two_layers
 from oracles.sampling import by_importance, by_kernel, draw
 
 import smisym
@@ -83,9 +85,9 @@ def test_two_layers_by_quadrature(case: Case, overlap: str) -> None:
     scale = deviation[:, None, None, None] * deviation[:, None]
     compared = 0
     for s in range(len(Z)):
-        u = scores_of_last_layer(Z[s], case.layers)
+        u = scores_of_last_layer(Z[s], case.network)
         try:
-            exact = two_layers(u, omega[s], V, case.layers[0], tolerance=1e-11)
+            exact = two_layers(u, omega[s], V, case.network.layers[0], tolerance=1e-11)
         except ArithmeticError:
             continue  # the oracle's own limit of nodes; most samples must count, see the end
         if moments.error[s] > rtol:
@@ -115,7 +117,9 @@ def test_the_error_stated_on_thin_curves(name: str) -> None:
     moments = model.channel.moments(model.observe(Z), omega, V, cov=True, rtol=1e-6, max_nodes=4_000_000)
     for s in np.flatnonzero(moments.error <= 1e-6):
         try:
-            exact = two_layers(scores_of_last_layer(Z[s], case.layers), omega[s], V, case.layers[0], tolerance=1e-11)
+            exact = two_layers(
+                scores_of_last_layer(Z[s], case.network), omega[s], V, case.network.layers[0], tolerance=1e-11
+            )
         except ArithmeticError:
             continue
         assert distance(moments.g[s], exact.g, V) < 1e-5
@@ -128,7 +132,9 @@ def test_small_and_anisotropic_v_at_the_default_settings(overlap: str) -> None:
     moments = model.channel.moments(model.observe(Z), omega, V)
     assert moments.result.ok
     for s in range(len(Z)):
-        exact = two_layers(scores_of_last_layer(Z[s], case.layers), omega[s], V, case.layers[0], tolerance=1e-9)
+        exact = two_layers(
+            scores_of_last_layer(Z[s], case.network), omega[s], V, case.network.layers[0], tolerance=1e-9
+        )
         assert distance(moments.g[s], exact.g, V) < 1e-5
 
 
@@ -139,8 +145,8 @@ def test_small_and_anisotropic_v_at_the_default_settings(overlap: str) -> None:
 def test_two_layers_with_thirty_digits(name: str, overlap: str, seed: int) -> None:
     case, model = CASES[name], compiled(name)
     Z, omega, V = drawn(case, OVERLAPS[overlap], seed)
-    u = scores_of_last_layer(Z[0], case.layers, DIGITS)
-    exact = two_layers(u, omega[0], V, case.layers[0], digits=30)
+    u = scores_of_last_layer(Z[0], case.network, DIGITS)
+    exact = two_layers(u, omega[0], V, case.network.layers[0], digits=30)
     assert exact.accuracy < 1e-14
     moments = model.channel.moments(model.observe(Z), omega, V, rtol=1e-11, max_nodes=4_000_000)
     assert distance(moments.g[0], exact.g, V) < 1e-10
@@ -172,7 +178,7 @@ def test_exact_conditioning_by_sampling(name: str) -> None:
     case, model = CASES[name], compiled(name)
     Z, omega, V = drawn(case, quarter(case), seed=21)
     rng = np.random.default_rng(22)
-    sampled = by_importance(Z[0], omega[0], V, case.layers, rng, samples=100_000)
+    sampled = by_importance(Z[0], omega[0], V, case.network, rng, samples=100_000)
     assert sampled.samples > 300
     moments = model.channel.moments(model.observe(Z), omega, V)
     allowance = moments.error[0] * np.sqrt(np.diag(V))[:, None]
@@ -188,7 +194,9 @@ def test_exact_conditioning_by_sampling(name: str) -> None:
 def test_sampling_that_inverts_nothing(name: str, bandwidth: float, samples: int, seed: int) -> None:
     case, model = CASES[name], compiled(name)
     Z, omega, V = next(filter(lambda draws: seen_by_kernels(draws[0][0], case), redrawn(case, seed)))
-    blind = by_kernel(Z[0], omega[0], V, case.layers, np.random.default_rng(seed), samples=samples, bandwidth=bandwidth)
+    blind = by_kernel(
+        Z[0], omega[0], V, case.network, np.random.default_rng(seed), samples=samples, bandwidth=bandwidth
+    )
     assert blind.samples > 1000
     assert blind.error.max() < 0.03
     found = model.channel.moments(model.observe(Z), omega, V).mean[0]
@@ -203,7 +211,7 @@ def redrawn(case: Case, seed: int) -> Any:
 
 def seen_by_kernels(Z: np.ndarray, case: Case) -> bool:
     """Whether the output is far from saturation and from the edge of the image, where a kernel has a large bias."""
-    y = forward(Z[:, :, None], case.layers)[0][:, :, 0]
+    y = forward(Z[:, :, None], case.network)[0][:, :, 0]
     off = ~np.eye(case.tokens, dtype=bool)
     return bool(y[off].min() > 0.1 and (y + y.T)[off].max() < 0.85 and y.diagonal().min() > 0.2)
 
@@ -305,7 +313,7 @@ def test_permutations_of_tokens(case: Case) -> None:
 def test_an_array_serves_as_well_as_an_observation(case: Case) -> None:
     model = compiled(case.name)
     Z, omega, V = drawn(case, quarter(case), seed=53, count=4)
-    kept = [s for s in range(4) if forward(Z[s, :, :, None], case.layers)[0].min() > 1e-3]
+    kept = [s for s in range(4) if forward(Z[s, :, :, None], case.network)[0].min() > 1e-3]
     Z, omega = Z[kept], omega[kept]
     assert len(kept) >= 1
     observed = model.observe(Z)
@@ -372,4 +380,4 @@ def test_the_stated_error_holds() -> None:
 def test_every_case_has_a_channel() -> None:
     for case in (*ONE_LAYER, *TWO_LAYERS, *DEEPER):
         assert compiled(case.name).channel is not None
-    assert Layer() == CASES["L2-T2"].layers[0]
+    assert Layer() == CASES["L2-T2"].network.layers[0]

@@ -10,18 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from oracles.manifold import Constraint, jacobian
-from oracles.walking import Walked, walked_rate
+from oracles.walking import Seen, Walked, walked_rate
 
 _STEPS, _SOLVED, _APART = 60, 1e-9, 1e-5
 
 
-def finite_rate(
-    forward: Constraint, shape: tuple[int, int], rows: np.ndarray, *, samples: int, starts: int, seed: int = 0
-) -> Walked:
-    """Largest rate; its ``drift`` is how much larger half of the starts make it.
-
-    shape (P, T); rows (G, P, P): maps of the rows of Z, a group, that leave f unchanged.
-    """
+def finite_rate(seen: Seen, *, samples: int, starts: int, seed: int = 0) -> Walked:
+    """Largest rate, without noise; its ``drift`` is how much larger half of the starts make it."""
+    forward, shape, rows = seen.forward, seen.shape, seen.rows
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal((samples, *shape))
     half, whole = (np.zeros((samples, truth[0].size, truth[0].size)) for _ in range(2))

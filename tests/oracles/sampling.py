@@ -10,12 +10,13 @@ Both come with an error bar.  Nothing here imports the package under test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import optimize
 
-from oracles.layers import Layer, forward
+from oracles.description import Layer, Network
+from oracles.fields import forward
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def by_kernel(
     Z: np.ndarray,
     omega: np.ndarray,
     V: np.ndarray,
-    layers: tuple[Layer, ...],
+    network: Network,
     rng: np.random.Generator,
     *,
     samples: int,
@@ -68,13 +69,13 @@ def by_kernel(
     The bias is a series in bandwidth squared: three bandwidths remove two of its terms, and what the third one changed
     is part of the error bar, beside the jackknife over batches.
     """
-    target = forward(Z[:, :, None], layers)[0]
+    target = forward(Z[:, :, None], network)[0]
     widths = bandwidth * np.array([1.0, 1.4, 1.96])
     sums = np.zeros((batches, 3, 1 + Z.size))
     for batch in range(batches):
         for _ in range(max(1, samples // batches // 50_000)):
             fields = draw(omega, V, 50_000, rng)
-            distance = ((forward(fields, layers)[0] - target) ** 2).sum(axis=(0, 1))
+            distance = ((forward(fields, network)[0] - target) ** 2).sum(axis=(0, 1))
             near = distance < 36 * widths[-1] ** 2
             weight = np.exp(-0.5 * distance[near] / widths[:, None] ** 2)
             rows = np.concatenate([np.ones((1, near.sum())), fields[:, :, near].reshape(Z.size, -1)])
@@ -122,7 +123,7 @@ def scores_roots(y: np.ndarray, layer: Layer, rng: np.random.Generator, starts: 
 
 def _attention(u: np.ndarray, layer: Layer) -> np.ndarray:
     """Attention (T, T, S) of one layer whose tokens project to u (T, S)."""
-    return forward(u[None], (layer,))[0]
+    return forward(u[None], Network(len(u), (layer,)))[0]
 
 
 def _readable(y: np.ndarray, layer: Layer) -> np.ndarray:
@@ -134,7 +135,7 @@ def by_importance(
     Z: np.ndarray,
     omega: np.ndarray,
     V: np.ndarray,
-    layers: tuple[Layer, ...],
+    network: Network,
     rng: np.random.Generator,
     *,
     samples: int,
@@ -144,13 +145,14 @@ def by_importance(
     Weight of a solution: density of the last field given the others, over the volume factor sqrt(det J^T J), with J the
     derivative of the output with respect to the last field, by complex steps through the network.
     """
-    y = forward(Z[:, :, None], layers)[0][:, :, 0]
-    roots = scores_roots(y, layers[-1], rng)
+    y = forward(Z[:, :, None], network)[0][:, :, 0]
+    alone = replace(network, layers=network.layers[-1:])
+    roots = scores_roots(y, network.layers[-1], rng)
     if len(roots) == 0:
         raise ArithmeticError("no scores found for this output")
-    low = slice(0, len(layers) - 1)
+    low = slice(0, len(network.layers) - 1)
     fields = draw(omega, V, samples, rng)
-    mixed = np.moveaxis(forward(fields, layers)[1], 2, 0)
+    mixed = np.moveaxis(forward(fields, network)[1], 2, 0)
     inverse_low = np.linalg.pinv(V[low, low])
     gain = V[-1, low] @ inverse_low
     spread = V[-1, -1] - gain @ V[low, -1]
@@ -159,32 +161,32 @@ def by_importance(
     for root in roots:
         last = np.linalg.solve(mixed, np.broadcast_to(root[:, None], (samples, len(root), 1)))[:, :, 0].T
         moved = np.concatenate([fields[low], last[None]])
-        _check_solution(moved, y, layers)
+        _check_solution(moved, y, network)
         distance = ((last - expected) ** 2).sum(axis=0)
         log_density = -0.5 * distance / spread - 0.5 * len(root) * np.log(2 * np.pi * spread)
-        volume = _log_volume(moved, layers) - _log_volume(root[None, :, None], layers[-1:])
+        volume = _log_volume(moved, network) - _log_volume(root[None, :, None], alone)
         log_weight.append(log_density - volume)
         points.append(moved.reshape(Z.size, -1))
     return _weighted(np.stack(log_weight), np.stack(points), omega, V)
 
 
-def _check_solution(fields: np.ndarray, y: np.ndarray, layers: tuple[Layer, ...]) -> None:
+def _check_solution(fields: np.ndarray, y: np.ndarray, network: Network) -> None:
     """The solved fields must give the output back: a wrong inversion cannot pass unseen."""
-    reached = _readable(forward(fields, layers)[0], layers[-1])
-    seen = _readable(y, layers[-1])
+    reached = _readable(forward(fields, network)[0], network.layers[-1])
+    seen = _readable(y, network.layers[-1])
     if np.median(abs(reached - seen[:, :, None]).max(axis=(0, 1))) > 1e-8 * (1 + abs(seen).max()):
         raise ArithmeticError("the solved fields do not reproduce the output")
 
 
-def _log_volume(fields: np.ndarray, layers: tuple[Layer, ...]) -> np.ndarray:
+def _log_volume(fields: np.ndarray, network: Network) -> np.ndarray:
     """log sqrt(det J^T J), (S,), with J the derivative of the output with respect to the last field (T, S)."""
     size = fields.shape[1]
-    columns = []
+    linear, columns = network.layers[-1].linear, []
     for t in range(size):
         moved = fields.astype(complex)
         moved[-1, t] += 1e-40j
-        output = forward(moved, layers)[0]
-        columns.append((output.imag / (1.0 if layers[-1].linear else output.real)).reshape(size * size, -1) / 1e-40)
+        output = forward(moved, network)[0]
+        columns.append((output.imag / (1.0 if linear else output.real)).reshape(size * size, -1) / 1e-40)
     jacobian = np.moveaxis(np.stack(columns, axis=1), 2, 0)
     return np.log(np.linalg.svd(jacobian, compute_uv=False)).sum(axis=1)
 

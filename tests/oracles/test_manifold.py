@@ -6,7 +6,6 @@ and an earlier layer.  Also the first thresholds of some of them in closed form,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,42 +14,12 @@ import numpy as np
 import pytest
 
 import smisym
+from oracles.declared import described
+from oracles.fields import on_fields
 from oracles.manifold import Constraint, Flip, WalkMoments, sample_level_set
 from smisym import Architecture, Attention
 
 # ------------------------------------------------------------------------------------------------------ what is seen
-
-
-def _ratios(scores: np.ndarray) -> np.ndarray:
-    """Log-ratios (S, T (T - 1)) of a row softmax of scores (S, T, T), to the first entry of each row."""
-    return (scores[:, :, 1:] - scores[:, :, :1]).reshape(len(scores), -1)
-
-
-def _entries(scores: np.ndarray) -> np.ndarray:
-    return scores.reshape(len(scores), -1)
-
-
-def tied(seen: Callable[[np.ndarray], np.ndarray] = _ratios) -> Constraint:
-    """One tied head of any rank; Z (S, rank, T)."""
-    return lambda Z: seen(Z.swapaxes(1, 2) @ Z)
-
-
-def untied(rank: int, seen: Callable[[np.ndarray], np.ndarray] = _ratios) -> Constraint:
-    """One untied head; rows of Z are queries, then keys."""
-    return lambda Z: seen(Z[:, :rank].swapaxes(1, 2) @ Z[:, rank:])
-
-
-def two_heads(Z: np.ndarray) -> np.ndarray:
-    """Two tied heads of rank one, both seen."""
-    return np.concatenate([tied()(Z[:, :1]), tied()(Z[:, 1:])], axis=1)
-
-
-def two_layers(Z: np.ndarray) -> np.ndarray:
-    """Tied rank one, seen through untied rank one: U = B h^T with B = I + softmax(h h^T)."""
-    first = Z[:, 0, :, None] * Z[:, 0, None, :]
-    weights = np.exp(first - first.real.max(axis=2, keepdims=True))
-    mixing = np.eye(Z.shape[2]) + weights / weights.sum(axis=2, keepdims=True)
-    return untied(1)(Z[:, 1:] @ mixing.swapaxes(1, 2))
 
 
 def sign(*rows: int) -> Flip:
@@ -90,39 +59,45 @@ def turn(queries: tuple[int, ...], keys: tuple[int, ...]) -> Flip:
 
 @dataclass(frozen=True)
 class Family:
-    """A declaration and the same link written by hand; flips join the components of its level sets."""
+    """A declaration; flips join the components of its level sets."""
 
     name: str
-    tokens: int
-    layers: tuple[Attention, ...]
-    constraint: Constraint
+    declared: Architecture
     flips: tuple[Flip, ...]
-    fields: int
+
+    @property
+    def tokens(self) -> int:
+        return self.declared.tokens
+
+    @property
+    def fields(self) -> int:
+        return described(self.declared).fields
+
+    @property
+    def constraint(self) -> Constraint:
+        """Log-ratios of a softmax to the first entry of each row, or the scores themselves."""
+        network = described(self.declared)
+        return lambda Z: on_fields(network, Z, ratios=True)
 
     def __str__(self) -> str:
         return self.name
 
 
-def _one(name: str, tokens: int, constraint: Constraint, flips: tuple[Flip, ...], **options: Any) -> Family:
-    layer = Attention(**options)
-    fields = layer.heads * layer.rank * (1 if layer.tied else 2)
-    return Family(name, tokens, (layer,), constraint, flips, fields)
+def _one(name: str, tokens: int, flips: tuple[Flip, ...], **options: Any) -> Family:
+    return Family(name, Architecture(tokens, (Attention(**options),)), flips)
 
 
-TIED_R2_T2 = _one("tied-r2-T2", 2, tied(), (sign(0), swap((0, 1))), rank=2)
-TIED_R2_T3 = _one("tied-r2-T3", 3, tied(), (sign(0), swap((0, 1))), rank=2)
-TIED_R2_T2_LINEAR = _one("tied-r2-T2-linear", 2, tied(_entries), (sign(0), swap((0, 1))), rank=2, activation="linear")
-TIED_R3_T2 = _one("tied-r3-T2", 2, tied(), (sign(0), sign(1), sign(2)), rank=3)
-TIED_R3_T3 = _one("tied-r3-T3", 3, tied(), (sign(0), sign(1), sign(2)), rank=3)
-UNTIED_R1_T2 = _one("untied-r1-T2", 2, untied(1), (sign(0, 1), turn((0,), (1,))), tied=False)
-UNTIED_R1_T3 = _one("untied-r1-T3", 3, untied(1), (sign(0, 1), turn((0,), (1,))), tied=False)
+TIED_R2_T2 = _one("tied-r2-T2", 2, (sign(0), swap((0, 1))), rank=2)
+TIED_R2_T3 = _one("tied-r2-T3", 3, (sign(0), swap((0, 1))), rank=2)
+TIED_R2_T2_LINEAR = _one("tied-r2-T2-linear", 2, (sign(0), swap((0, 1))), rank=2, activation="linear")
+TIED_R3_T2 = _one("tied-r3-T2", 2, (sign(0), sign(1), sign(2)), rank=3)
+TIED_R3_T3 = _one("tied-r3-T3", 3, (sign(0), sign(1), sign(2)), rank=3)
+UNTIED_R1_T2 = _one("untied-r1-T2", 2, (sign(0, 1), turn((0,), (1,))), tied=False)
+UNTIED_R1_T3 = _one("untied-r1-T3", 3, (sign(0, 1), turn((0,), (1,))), tied=False)
 TWO_LAYERS = Family(
-    name="two-layers-T2",
-    tokens=2,
-    layers=(Attention(), Attention(tied=False)),
-    constraint=two_layers,
-    flips=(sign(0), sign(1, 2), turn((1,), (2,))),
-    fields=3,
+    "two-layers-T2",
+    Architecture(2, (Attention(), Attention(tied=False))),
+    (sign(0), sign(1, 2), turn((1,), (2,))),
 )
 
 FAMILIES = (
@@ -132,9 +107,9 @@ FAMILIES = (
     TIED_R3_T2,
     UNTIED_R1_T2,
     UNTIED_R1_T3,
-    _one("untied-r1-T2-linear", 2, untied(1, _entries), (sign(0, 1),), tied=False, activation="linear"),
-    _one("untied-r2-T2", 2, untied(2), (sign(0, 2), swap((0, 1), (2, 3))), rank=2, tied=False),
-    _one("heads-T2", 2, two_heads, (sign(0), sign(1)), heads=2),
+    _one("untied-r1-T2-linear", 2, (sign(0, 1),), tied=False, activation="linear"),
+    _one("untied-r2-T2", 2, (sign(0, 2), swap((0, 1), (2, 3))), rank=2, tied=False),
+    _one("heads-T2", 2, (sign(0), sign(1)), heads=2),
     TWO_LAYERS,
 )
 
@@ -158,7 +133,7 @@ def drawn(family: Family, count: int, rng: np.random.Generator) -> tuple[np.ndar
 
 @cache
 def compiled(family: Family) -> Any:
-    return smisym.compile(Architecture(tokens=family.tokens, layers=family.layers))
+    return smisym.compile(family.declared)
 
 
 def whitened(moments: Any, omega: np.ndarray, V: np.ndarray) -> np.ndarray:

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 from scipy.stats import norm, qmc
 
-from oracles import layers as oracles
-from oracles.networks import LayerSpec, Spec, deep_mixing, draw, exact_fields, fields, final_tokens, network
+from oracles.description import Layer, Network
+from oracles.fields import forward
+from oracles.tokens import deep_mixing, draw, exact_fields, final_tokens, on_tokens
 
 LONG = np.longdouble
-SILENT = LayerSpec(activation="linear", readout=0.0)  # as last layer it shows the mixing of those before it
+SILENT = Layer(activation="linear", readout=0.0)  # as last layer it shows the mixing of those before it
 SEEDS = range(12)
 
 
 # ------------------------------------------------------------------------------- another route: recursion on fields
 
 
-def attention_of(layer: LayerSpec, q: np.ndarray, k: np.ndarray) -> np.ndarray:
+def attention_of(layer: Layer, q: np.ndarray, k: np.ndarray) -> np.ndarray:
     """Attention from U^q and U^k, (T, r), entry by entry."""
     size = len(q)
     seen = [[True] * size for _ in range(size)] if layer.mask is None else layer.mask
@@ -43,15 +44,15 @@ def attention_of(layer: LayerSpec, q: np.ndarray, k: np.ndarray) -> np.ndarray:
     return A
 
 
-def link(spec: Spec, Z: np.ndarray) -> np.ndarray:
+def link(network: Network, Z: np.ndarray) -> np.ndarray:
     """The output from the fields Z (P, T) alone (no limit of infinite depth)."""
     rows = iter(np.asarray(Z, LONG))
-    eye = np.eye(spec.tokens, dtype=LONG)
-    split = spec.head_layout == "split"
-    B = [eye] * (spec.layers[0].heads if split else 1)
-    for number, layer in enumerate(spec.layers, start=1):
-        last = number == len(spec.layers)
-        entering = [eye] * len(B) if spec.limit == "first_order" and not last else B
+    eye = np.eye(network.tokens, dtype=LONG)
+    split = network.head_layout == "split"
+    B = [eye] * (network.layers[0].heads if split else 1)
+    for number, layer in enumerate(network.layers, start=1):
+        last = number == len(network.layers)
+        entering = [eye] * len(B) if network.limit == "first_order" and not last else B
         readouts = (layer.readout,) * layer.heads if isinstance(layer.readout, float) else layer.readout
         attentions = []
         for a in range(layer.heads):
@@ -60,20 +61,20 @@ def link(spec: Spec, Z: np.ndarray) -> np.ndarray:
             k = q if layer.tied else own @ np.stack([next(rows) for _ in range(layer.rank)]).T
             attentions.append(attention_of(layer, q, k))
         weighted = [LONG(o) * A for o, A in zip(readouts, attentions, strict=True)]
-        if last and spec.output == "attention":
+        if last and network.output == "attention":
             y = np.stack(attentions)
-            return sum(weighted) if spec.combine == "sum" else y if layer.heads > 1 else y[0]
+            return sum(weighted) if network.combine == "sum" else y if layer.heads > 1 else y[0]
         moves = weighted if split else [sum(weighted)]
         B = [LONG(layer.skip) * b + move @ start for b, move, start in zip(B, moves, entering, strict=True)]
     assert next(rows, None) is None
     return np.stack(B) if len(B) > 1 else B[0]
 
 
-def some_layer(rng: np.random.Generator, tokens: int, heads: int, limited: bool) -> LayerSpec:
+def some_layer(rng: np.random.Generator, tokens: int, heads: int, limited: bool) -> Layer:
     masks = (None, "causal", (np.eye(tokens) + (rng.random((tokens, tokens)) < 0.6) > 0).tolist())
     activations = ("softmax", "softmax", "linear", "hardmax", np.tanh)
     each = tuple(rng.normal(size=heads).round(2).tolist())
-    return LayerSpec(
+    return Layer(
         rank=int(rng.integers(1, 4)),
         skip=1.0 if limited else round(rng.uniform(0, 1.5), 2),
         activation=activations[rng.integers(5)],
@@ -87,13 +88,13 @@ def some_layer(rng: np.random.Generator, tokens: int, heads: int, limited: bool)
     )
 
 
-def some_spec(seed: int, output: str, head_layout: str, combine: str = "stack", limit: str | None = None) -> Spec:
+def some_network(seed: int, output: str, head_layout: str, combine: str = "stack", limit: str | None = None) -> Network:
     rng = np.random.default_rng(seed)
     tokens, depth, common = int(rng.integers(2, 6)), int(rng.integers(1, 5)), int(rng.integers(1, 4))
     heads = [common if head_layout == "split" else int(rng.integers(1, 4)) for _ in range(depth)]
     limited = [limit is not None and number < depth for number in range(1, depth + 1)]
     layers = tuple(some_layer(rng, tokens, h, early) for h, early in zip(heads, limited, strict=True))
-    return Spec(tokens, layers, output, head_layout, combine, limit)
+    return Network(tokens, layers, output, head_layout, combine, limit)
 
 
 KINDS = [
@@ -104,28 +105,30 @@ KINDS = [
 ]
 
 
-def dimension(spec: Spec, times: int = 5) -> int:
-    return times * spec.layers[-1].heads
+def dimension(network: Network, times: int = 5) -> int:
+    return times * network.layers[-1].heads
 
 
 @pytest.mark.parametrize(("output", "head_layout", "combine", "limit"), KINDS)
 def test_the_network_on_tokens_is_a_recursion_on_fields(output, head_layout, combine, limit) -> None:
     for seed in SEEDS:
-        spec = some_spec(seed, output, head_layout, combine, limit)
-        X, W, Z = draw(spec, dimension(spec), np.random.default_rng(seed))
-        exact = exact_fields(spec, X, W)
-        assert Z.shape == (fields(spec), spec.tokens) and Z.dtype == float
+        network = some_network(seed, output, head_layout, combine, limit)
+        X, W, Z = draw(network, dimension(network), np.random.default_rng(seed))
+        exact = exact_fields(network, X, W)
+        assert Z.shape == (network.fields, network.tokens) and Z.dtype == float
         np.testing.assert_array_equal(Z, exact.astype(float))
-        expected, found = link(spec, exact), network(spec, X, W, LONG)
+        expected, found = link(network, exact), on_tokens(network, X, W, LONG)
         assert found.shape == expected.shape and found.dtype == LONG
         assert np.linalg.norm((found - expected).ravel()) <= 1e-15 * np.linalg.norm(expected.ravel())
-        assert network(spec, X, W).dtype == float
+        assert on_tokens(network, X, W).dtype == float
 
 
 def test_the_kinds_differ() -> None:
     """A test of equality is worth little if what is declared plays no part."""
-    spec = some_spec(5, "sequence", "shared")
-    base = replace(spec.layers[0], rank=2, activation="softmax", heads=2, readout=(0.5, 0.8), mask=None, position=None)
+    network = some_network(5, "sequence", "shared")
+    base = replace(
+        network.layers[0], rank=2, activation="softmax", heads=2, readout=(0.5, 0.8), mask=None, position=None
+    )
     variants = [
         base,
         replace(base, skip=base.skip + 0.1),
@@ -137,14 +140,14 @@ def test_the_kinds_differ() -> None:
         replace(base, readout=(0.8, 0.5)),
         replace(base, readout=0.5),
         replace(base, mask="causal"),
-        replace(base, position=np.eye(spec.tokens).tolist()),
+        replace(base, position=np.eye(network.tokens).tolist()),
     ]
-    last = LayerSpec()
+    last = Layer()
     outputs = []
     for layer in variants:
-        changed = Spec(spec.tokens, (layer, last))
+        changed = Network(network.tokens, (layer, last))
         X, W, _ = draw(changed, 8, np.random.default_rng(0))
-        outputs.append(network(changed, X, W))
+        outputs.append(on_tokens(changed, X, W))
     for i, one in enumerate(outputs):
         for two in outputs[:i]:
             assert abs(one - two).max() > 1e-4
@@ -155,12 +158,12 @@ def test_the_kinds_differ() -> None:
 
 @pytest.mark.parametrize("tokens", [2, 3, 5])
 def test_tied_rank_one_layers_are_the_older_oracle(tokens: int) -> None:
-    older = (oracles.Layer(0.5, 0.7), oracles.Layer(linear=True), oracles.Layer(beta=1.3))
-    newer = tuple(LayerSpec(skip=o.skip, beta=o.beta, activation="linear" if o.linear else "softmax") for o in older)
-    X, W, _ = draw(Spec(tokens, newer), 20, np.random.default_rng(tokens))
+    layers = (Layer(skip=0.5, beta=0.7), Layer(activation="linear"), Layer(beta=1.3))
+    X, W, _ = draw(Network(tokens, layers), 20, np.random.default_rng(tokens))
     for depth in (1, 2, 3):
-        expected = oracles.network(X, W[:depth], older[:depth], LONG)
-        found = network(Spec(tokens, newer[:depth]), X, W[:depth], LONG)
+        few = Network(tokens, layers[:depth])
+        expected = forward(exact_fields(few, X, W[:depth])[:, :, None], few)[0][:, :, 0]
+        found = on_tokens(few, X, W[:depth], LONG)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15)
 
 
@@ -168,12 +171,12 @@ def test_tied_rank_one_layers_are_the_older_oracle(tokens: int) -> None:
 @pytest.mark.parametrize("head_layout", ["shared", "split"])
 def test_the_mixing_takes_the_first_tokens_to_the_last(head_layout: str, limit: str | None) -> None:
     for seed in SEEDS:
-        spec = some_spec(seed, "sequence", head_layout, limit=limit)
-        X, W, _ = draw(spec, dimension(spec, 30), np.random.default_rng(seed))
-        B = network(spec, X, W, LONG)
-        reached = final_tokens(spec, X, W, LONG)
-        slices = np.split(X, spec.slices, axis=1)
-        parts = np.split(reached, spec.slices, axis=1)
+        network = some_network(seed, "sequence", head_layout, limit=limit)
+        X, W, _ = draw(network, dimension(network, 30), np.random.default_rng(seed))
+        B = on_tokens(network, X, W, LONG)
+        reached = final_tokens(network, X, W, LONG)
+        slices = np.split(X, network.slices, axis=1)
+        parts = np.split(reached, network.slices, axis=1)
         for mixing, start, end in zip(B if B.ndim == 3 else [B], slices, parts, strict=True):
             scale = abs(end).max()
             np.testing.assert_allclose(mixing @ start, end, rtol=0, atol=1e-15 * scale)
@@ -182,14 +185,14 @@ def test_the_mixing_takes_the_first_tokens_to_the_last(head_layout: str, limit: 
 
 
 def test_sequence_of_one_layer_is_skip_plus_attention() -> None:
-    layer = LayerSpec(rank=2, heads=3, readout=(0.3, -1.0, 2.0), skip=0.4)
+    layer = Layer(rank=2, heads=3, readout=(0.3, -1.0, 2.0), skip=0.4)
     for head_layout in ("shared", "split"):
-        summed = Spec(4, (layer,), "attention", head_layout, "sum")
+        summed = Network(4, (layer,), "attention", head_layout, "sum")
         stacked, sequence = replace(summed, combine="stack"), replace(summed, output="sequence")
         X, W, _ = draw(summed, 12, np.random.default_rng(1))
-        A, B = network(stacked, X, W), network(sequence, X, W)
+        A, B = on_tokens(stacked, X, W), on_tokens(sequence, X, W)
         weighted = np.array(layer.readout)[:, None, None] * A
-        np.testing.assert_allclose(network(summed, X, W), weighted.sum(axis=0), rtol=1e-14, atol=1e-15)
+        np.testing.assert_allclose(on_tokens(summed, X, W), weighted.sum(axis=0), rtol=1e-14, atol=1e-15)
         expected = weighted if head_layout == "split" else weighted.sum(axis=0)
         np.testing.assert_allclose(B, 0.4 * np.eye(4) + expected, rtol=1e-13, atol=1e-15)
 
@@ -197,10 +200,10 @@ def test_sequence_of_one_layer_is_skip_plus_attention() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("activation", ["softmax", "hardmax", "linear", np.tanh])
 def test_masks(activation, tied: bool) -> None:
-    last = LayerSpec(rank=2, activation=activation, tied=tied, mask="causal", heads=2)
-    causal = Spec(4, (LayerSpec(tied=tied, mask="causal"), last))
+    last = Layer(rank=2, activation=activation, tied=tied, mask="causal", heads=2)
+    causal = Network(4, (Layer(tied=tied, mask="causal"), last))
     X, W, _ = draw(causal, 10, np.random.default_rng(2))
-    A, B = network(causal, X, W), network(replace(causal, output="sequence"), X, W)
+    A, B = on_tokens(causal, X, W), on_tokens(replace(causal, output="sequence"), X, W)
     assert A.shape == (2, 4, 4) and B.shape == (4, 4)
     assert not np.triu(A, 1).any() and not np.triu(B, 1).any()
     if activation == "softmax":
@@ -211,47 +214,47 @@ def test_masks(activation, tied: bool) -> None:
         assert set(A.ravel()) == {0.0, 1.0}
         np.testing.assert_array_equal(A.sum(axis=2), 1)
     if activation in ("linear", np.tanh):  # no row is normalised: masking is deleting
-        whole = network(Spec(4, (causal.layers[0], replace(last, mask=None))), X, W)
+        whole = on_tokens(Network(4, (causal.layers[0], replace(last, mask=None))), X, W)
         np.testing.assert_array_equal(A, np.tril(whole))
 
     explicit = tuple(replace(layer, mask=np.tri(4, dtype=bool).tolist()) for layer in causal.layers)
-    np.testing.assert_array_equal(network(replace(causal, layers=explicit), X, W), A)
+    np.testing.assert_array_equal(on_tokens(replace(causal, layers=explicit), X, W), A)
     none, full = (tuple(replace(layer, mask=m) for layer in causal.layers) for m in (None, [[True] * 4] * 4))
-    np.testing.assert_array_equal(network(replace(causal, layers=full), X, W), network(Spec(4, none), X, W))
+    np.testing.assert_array_equal(on_tokens(replace(causal, layers=full), X, W), on_tokens(Network(4, none), X, W))
 
 
 def test_hardmax_is_the_cold_limit_of_softmax() -> None:
     for tied in (True, False):
-        hot = LayerSpec(activation="softmax", beta=3e3, tied=tied)
+        hot = Layer(activation="softmax", beta=3e3, tied=tied)
         cold = replace(hot, activation="hardmax", beta=1.0)
         for output in ("attention", "sequence"):
-            X, W, _ = draw(Spec(3, (hot, hot), output), 7, np.random.default_rng(8))
-            soft, hard = (network(Spec(3, (layer, layer), output), X, W) for layer in (hot, cold))
+            X, W, _ = draw(Network(3, (hot, hot), output), 7, np.random.default_rng(8))
+            soft, hard = (on_tokens(Network(3, (layer, layer), output), X, W) for layer in (hot, cold))
             np.testing.assert_allclose(soft, hard, rtol=0, atol=1e-6)
 
 
 def test_one_slice_is_the_whole_token() -> None:
     for seed in SEEDS:
         for output, combine, limit in (("attention", "sum", None), ("sequence", "stack", "first_order")):
-            spec = some_spec(seed, output, "shared", combine, limit)
-            layers = tuple(replace(layer, heads=1, readout=0.7) for layer in spec.layers)
-            shared = replace(spec, layers=layers)
+            network = some_network(seed, output, "shared", combine, limit)
+            layers = tuple(replace(layer, heads=1, readout=0.7) for layer in network.layers)
+            shared = replace(network, layers=layers)
             X, W, Z = draw(shared, 6, np.random.default_rng(seed))
             split = replace(shared, head_layout="split")
-            np.testing.assert_array_equal(network(split, X, W), network(shared, X, W))
+            np.testing.assert_array_equal(on_tokens(split, X, W), on_tokens(shared, X, W))
             np.testing.assert_array_equal(exact_fields(split, X, W).astype(float), Z)
 
 
 def test_slices_do_not_see_one_another() -> None:
-    layers = (LayerSpec(heads=2, readout=(0.5, 2.0)), LayerSpec(heads=2, readout=(1.5, -1.0), tied=False))
-    spec = Spec(3, layers, "sequence", "split")
-    X, W, Z = draw(spec, 12, np.random.default_rng(3))
+    layers = (Layer(heads=2, readout=(0.5, 2.0)), Layer(heads=2, readout=(1.5, -1.0), tied=False))
+    network = Network(3, layers, "sequence", "split")
+    X, W, Z = draw(network, 12, np.random.default_rng(3))
     rows = [[0, 2, 3], [1, 4, 5]]  # tied: one row a head; untied: query and key of a head, then of the next
     for a, own in enumerate(rows):
         alone = tuple(replace(layer, heads=1, readout=layer.readout[a]) for layer in layers)
-        part = Spec(3, alone, "sequence")
+        part = Network(3, alone, "sequence")
         slice_ = X[:, 6 * a : 6 * a + 6]
-        np.testing.assert_array_equal(network(part, slice_, W[own]), network(spec, X, W)[a])
+        np.testing.assert_array_equal(on_tokens(part, slice_, W[own]), on_tokens(network, X, W)[a])
         np.testing.assert_allclose(W[own] @ slice_.T / math.sqrt(6), Z[own], rtol=1e-12)
         # h^a = sqrt(H/D) w^a X^(a)T
         np.testing.assert_allclose(math.sqrt(2 / 12) * W[own] @ slice_.T, Z[own], rtol=1e-12)
@@ -262,27 +265,27 @@ def test_slices_do_not_see_one_another() -> None:
     [
         {"output": "both"},
         {"limit": "deep"},
-        {"head_layout": "split", "layers": (LayerSpec(heads=2), LayerSpec(heads=3))},
-        {"limit": "first_order", "layers": (LayerSpec(skip=0.5), LayerSpec())},
-        {"limit": "ode", "layers": (LayerSpec(), LayerSpec(beta=2.0), LayerSpec())},
+        {"head_layout": "split", "layers": (Layer(heads=2), Layer(heads=3))},
+        {"limit": "first_order", "layers": (Layer(skip=0.5), Layer())},
+        {"limit": "ode", "layers": (Layer(), Layer(beta=2.0), Layer())},
     ],
 )
 def test_what_is_not_defined_is_refused(change: dict) -> None:
     with pytest.raises(ValueError):
-        replace(Spec(2, (LayerSpec(),)), **change)
+        replace(Network(2, (Layer(),)), **change)
 
 
 def test_data_of_the_wrong_shape_are_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError):
-        draw(Spec(2, (LayerSpec(heads=2),), head_layout="split"), 5, rng)
+        draw(Network(2, (Layer(heads=2),), head_layout="split"), 5, rng)
     with pytest.raises(ValueError):
-        network(Spec(2, (LayerSpec(),)), rng.normal(size=(2, 4)), rng.normal(size=(2, 4)))
-    for wrong in (LayerSpec(mask="row"), LayerSpec(mask=[[True]]), LayerSpec(mask=[[True, True], [False, False]])):
+        on_tokens(Network(2, (Layer(),)), rng.normal(size=(2, 4)), rng.normal(size=(2, 4)))
+    for wrong in (Layer(mask="row"), Layer(mask=[[True]]), Layer(mask=[[True, True], [False, False]])):
         with pytest.raises(ValueError):
-            network(Spec(2, (wrong,)), rng.normal(size=(2, 4)), rng.normal(size=(1, 4)))
+            on_tokens(Network(2, (wrong,)), rng.normal(size=(2, 4)), rng.normal(size=(1, 4)))
     with pytest.raises(ValueError):
-        network(Spec(2, (LayerSpec(heads=2, readout=(1.0,)),)), rng.normal(size=(2, 4)), rng.normal(size=(2, 4)))
+        on_tokens(Network(2, (Layer(heads=2, readout=(1.0,)),)), rng.normal(size=(2, 4)), rng.normal(size=(2, 4)))
 
 
 # ------------------------------------------------------------------------------------------------------ large depth
@@ -298,104 +301,104 @@ def even_weights(count: int, rows: int, seed: int) -> np.ndarray:
 ORTHOGONAL = math.sqrt(2) * np.eye(2)
 
 
-def depth_mixing(layer: LayerSpec, length: float, depth: int, limit: str | None, seed: int = 0) -> np.ndarray:
+def depth_mixing(layer: Layer, length: float, depth: int, limit: str | None, seed: int = 0) -> np.ndarray:
     """B of the network run on two orthogonal tokens, ``depth`` layers of readout ``length / depth``."""
     layers = (*[replace(layer, readout=length / depth)] * depth, SILENT)
     W = np.vstack([even_weights(depth, layer.rows, seed), np.zeros((1, 2))])
-    return network(Spec(2, layers, "sequence", limit=limit), ORTHOGONAL, W)
+    return on_tokens(Network(2, layers, "sequence", limit=limit), ORTHOGONAL, W)
 
 
-def flow(layer: LayerSpec, readouts: tuple[float, ...]) -> np.ndarray:
+def flow(layer: Layer, readouts: tuple[float, ...]) -> np.ndarray:
     """B of the infinitely deep network, shown by a last layer that adds nothing."""
     layers = (*[replace(layer, readout=o) for o in readouts], SILENT)
-    return network(Spec(2, layers, "sequence", limit="ode"), ORTHOGONAL, np.ones((1, 2)))
+    return on_tokens(Network(2, layers, "sequence", limit="ode"), ORTHOGONAL, np.ones((1, 2)))
 
 
 def test_the_numbers_of_the_theory() -> None:
     first, exact = np.array([[1.3232, 0.1768], [0.1768, 1.3232]]), np.array([[1.4039, 0.2448], [0.2448, 1.4039]])
-    np.testing.assert_allclose(flow(LayerSpec(), (0.5,)), exact, rtol=0, atol=5e-5)
-    np.testing.assert_allclose(depth_mixing(LayerSpec(), 0.5, 2048, "first_order"), first, rtol=0, atol=3e-4)
-    np.testing.assert_allclose(depth_mixing(LayerSpec(), 0.5, 2048, None), exact, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(flow(Layer(), (0.5,)), exact, rtol=0, atol=5e-5)
+    np.testing.assert_allclose(depth_mixing(Layer(), 0.5, 2048, "first_order"), first, rtol=0, atol=3e-4)
+    np.testing.assert_allclose(depth_mixing(Layer(), 0.5, 2048, None), exact, rtol=0, atol=1e-3)
     # The mean attention of two orthogonal tokens to one another is sqrt(2)/4: the derivative of the flow at its start.
-    slope = (flow(LayerSpec(), (1e-4,)) - np.eye(2)) / 1e-4
+    slope = (flow(Layer(), (1e-4,)) - np.eye(2)) / 1e-4
     assert abs(slope[0, 1] - math.sqrt(2) / 4) < 1e-4
 
 
 def test_the_flow_adds_readouts_of_all_layers_and_heads() -> None:
-    expected = flow(LayerSpec(), (0.5,))
-    np.testing.assert_allclose(flow(LayerSpec(), (0.2, 0.3)), expected, rtol=0, atol=1e-8)
-    heads = replace(LayerSpec(), heads=2)
+    expected = flow(Layer(), (0.5,))
+    np.testing.assert_allclose(flow(Layer(), (0.2, 0.3)), expected, rtol=0, atol=1e-8)
+    heads = replace(Layer(), heads=2)
     np.testing.assert_allclose(flow(heads, ((0.1, 0.2), (0.15, 0.05))), expected, rtol=0, atol=1e-8)
     layers = (replace(heads, readout=(0.5, 0.2)), replace(heads, readout=(1.0, 3.0)))
-    spec = Spec(2, layers, "attention", "split", limit="ode")
-    X, W, Z = draw(spec, 10, np.random.default_rng(4))
-    assert fields(spec) == len(W) == 2 and W.shape[1] == 5
-    found = network(spec, X, W)
+    network = Network(2, layers, "attention", "split", limit="ode")
+    X, W, Z = draw(network, 10, np.random.default_rng(4))
+    assert network.fields == len(W) == 2 and W.shape[1] == 5
+    found = on_tokens(network, X, W)
     for a, length in enumerate((0.5, 0.2)):
-        u = flow(LayerSpec(), (length,)) @ Z[a]
-        np.testing.assert_allclose(found[a], attention_of(LayerSpec(), u[:, None], u[:, None]).astype(float), rtol=1e-8)
+        u = flow(Layer(), (length,)) @ Z[a]
+        np.testing.assert_allclose(found[a], attention_of(Layer(), u[:, None], u[:, None]).astype(float), rtol=1e-8)
 
 
 def test_a_flow_that_is_known_in_closed_form() -> None:
     # Linear, tied: b' = length beta b^3.
-    linear = LayerSpec(activation="linear", beta=0.7)
+    linear = Layer(activation="linear", beta=0.7)
     b = 1 / math.sqrt(1 - 2 * 0.6 * 0.7)
     np.testing.assert_allclose(deep_mixing(linear, 0.6, 2), b * np.eye(2), rtol=0, atol=1e-8)
     # Two tokens, untied: attention is 1/2 on average, whatever B: B = exp(length 11^T / 2).
     grown = np.eye(2) + (math.exp(0.8) - 1) / 2
-    np.testing.assert_allclose(deep_mixing(LayerSpec(tied=False), 0.8, 2), grown, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(deep_mixing(Layer(tied=False), 0.8, 2), grown, rtol=0, atol=1e-6)
     # Rows of softmax sum to one; the first of causal tokens stands alone.
-    for layer in (LayerSpec(), LayerSpec(mask="causal", position=[[0.0, 1.0], [0.3, -0.2]])):
+    for layer in (Layer(), Layer(mask="causal", position=[[0.0, 1.0], [0.3, -0.2]])):
         np.testing.assert_allclose(deep_mixing(layer, 0.6, 2).sum(axis=1), math.exp(0.6), rtol=1e-9)
     # A causal token does not see the ones to come.
-    two, three = (deep_mixing(LayerSpec(mask="causal"), 0.6, tokens) for tokens in (2, 3))
+    two, three = (deep_mixing(Layer(mask="causal"), 0.6, tokens) for tokens in (2, 3))
     np.testing.assert_allclose(three[:2, :2], two, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize(
     "layer",
     [
-        LayerSpec(beta=1.5, scale=0.8),
-        LayerSpec(mask="causal", position=((0.0, 0.0), (0.7, -0.3))),
-        LayerSpec(activation=np.tanh),
-        LayerSpec(rank=2),
-        LayerSpec(tied=False, position=((0.5, 0.0), (0.0, -1.0))),
+        Layer(beta=1.5, scale=0.8),
+        Layer(mask="causal", position=((0.0, 0.0), (0.7, -0.3))),
+        Layer(activation=np.tanh),
+        Layer(rank=2),
+        Layer(tied=False, position=((0.5, 0.0), (0.0, -1.0))),
     ],
     ids=["softmax", "causal", "tanh", "rank 2", "untied"],
 )
-def test_deep_networks_approach_the_flow(layer: LayerSpec) -> None:
+def test_deep_networks_approach_the_flow(layer: Layer) -> None:
     limit = deep_mixing(layer, 0.5, 2)
     errors = [np.mean([abs(depth_mixing(layer, 0.5, n, None, s) - limit).max() for s in range(3)]) for n in (64, 1024)]
     assert errors[1] < 1e-3 and errors[1] < errors[0] / 4
 
 
 def test_the_last_layer_acts_as_usual_after_either_limit() -> None:
-    last = LayerSpec(rank=2, tied=False, heads=2, readout=(0.5, 2.0), skip=0.3, mask="causal")
-    early = LayerSpec(readout=0.25)
+    last = Layer(rank=2, tied=False, heads=2, readout=(0.5, 2.0), skip=0.3, mask="causal")
+    early = Layer(readout=0.25)
     for limit in ("first_order", "ode"):
-        spec = Spec(2, (early, early, last), "sequence", limit=limit)
-        X, W, Z = draw(spec, 9, np.random.default_rng(6))
-        entering = flow(LayerSpec(), (0.25, 0.25))
+        network = Network(2, (early, early, last), "sequence", limit=limit)
+        X, W, Z = draw(network, 9, np.random.default_rng(6))
+        entering = flow(Layer(), (0.25, 0.25))
         if limit == "first_order":
             parts = [attention_of(early, z[:, None], z[:, None]).astype(float) for z in Z[:2]]
             entering = np.eye(2) + 0.25 * sum(parts)
         rows = (entering @ Z[-8:].T).T.reshape(2, 2, 2, 2)  # head, query or key, rank, token
         A = [attention_of(last, queries.T, keys.T).astype(float) for queries, keys in rows]
         expected = (0.3 * np.eye(2) + 0.5 * A[0] + 2.0 * A[1]) @ entering
-        np.testing.assert_allclose(network(spec, X, W), expected, rtol=1e-8)
-        np.testing.assert_allclose(network(replace(spec, output="attention"), X, W), A, rtol=1e-8, atol=1e-15)
+        np.testing.assert_allclose(on_tokens(network, X, W), expected, rtol=1e-8)
+        np.testing.assert_allclose(on_tokens(replace(network, output="attention"), X, W), A, rtol=1e-8, atol=1e-15)
 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("activation", ["softmax", "linear"])
 def test_the_first_order_is_wrong_by_one_over_c_squared(activation: str, tied: bool) -> None:
-    early = LayerSpec(activation=activation, tied=tied, rank=2)
-    X, W, _ = draw(Spec(3, (early,) * 4 + (SILENT,)), 7, np.random.default_rng(7))
+    early = Layer(activation=activation, tied=tied, rank=2)
+    X, W, _ = draw(Network(3, (early,) * 4 + (SILENT,)), 7, np.random.default_rng(7))
     errors = []
     for c in (500.0, 1000.0, 2000.0):
         layers = (*[replace(early, readout=1 / c)] * 4, SILENT)
-        spec = Spec(3, layers, "sequence")
-        exact, first = (network(replace(spec, limit=limit), X, W, LONG) for limit in (None, "first_order"))
+        network = Network(3, layers, "sequence")
+        exact, first = (on_tokens(replace(network, limit=limit), X, W, LONG) for limit in (None, "first_order"))
         errors.append(float(np.linalg.norm((exact - first).astype(float))))
     orders = [math.log2(errors[i] / errors[i + 1]) for i in (0, 1)]
     assert max(abs(order - 2) for order in orders) < 0.1

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from oracles.layers import Layer, forward
+from oracles.description import Layer, Network
+from oracles.fields import forward
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,15 @@ def lower_sobol(layers: int, tokens: int, log2_points: int, seed: int) -> Lower:
     return Lower(fields, np.full(fields.shape[2], 1.0 / fields.shape[2]))
 
 
-def susceptibilities(layers: tuple[Layer, ...], tokens: int, lower: Lower, *, outer: int = 48) -> np.ndarray:
+def susceptibilities(network: Network, lower: Lower, *, outer: int = 48) -> np.ndarray:
     """chi_l at Q = 0 for every layer, (P,); the first threshold is 1 / max chi.
 
     Outer rule: trapezoid on axes stretched by sinh (tails are heavy), along (1, ..., 1), along the difference of the
     first two tokens and along the rest; the sign of u and the exchange of two tokens leave a quarter of space.
     """
+    layers, tokens = network.layers, network.tokens
     last_field = np.zeros((1, tokens, lower.fields.shape[2]))
-    mixed = np.moveaxis(forward(np.concatenate([lower.fields, last_field]), layers)[1], 2, 0)
+    mixed = np.moveaxis(forward(np.concatenate([lower.fields, last_field]), network)[1], 2, 0)
     inverse = np.linalg.inv(mixed)
     prior = lower.weights / abs(np.linalg.det(mixed)) / (2 * np.pi) ** (tokens / 2)
     rows = _products(lower.fields)
@@ -141,7 +143,7 @@ def last_layer_known(first: Layer, q: float, *, side: int = 80, step: float = 0.
     grid = lower_grid(side)
     near = grid.weights > 1e-12 * grid.weights.max()
     h, prior = grid.fields[0][:, near], grid.weights[near]
-    mixed = np.moveaxis(forward(np.stack([h, 0 * h]), (first, Layer()))[1], 2, 0)
+    mixed = np.moveaxis(forward(np.stack([h, 0 * h]), Network(2, (first, Layer())))[1], 2, 0)
     prior = prior / abs(np.linalg.det(mixed)) / (2 * np.pi * (1 - q))
     products = np.stack([np.ones_like(prior), h[0] ** 2, h[1] ** 2, h[0] * h[1]]) * prior
     sums = np.zeros(3)

@@ -6,7 +6,7 @@ of the fields given y unchanged start at the fields that y was made from, and fo
     F(M) = E_y sum_ts G_ts M G_ts^T,     G_ts = E[z_t z_s^T | y] - delta_ts I
 
 is the mean of the product of the two walks' G, whatever each of them has averaged over.  The walks may be any that are
-reversible: constrained to a level set (:mod:`oracles_manifold`), or accepted by the likelihood under noise.  One that
+reversible: constrained to a level set (:mod:`oracles.manifold`), or accepted by the likelihood under noise.  One that
 has not forgotten its start makes F larger, and later windows of it less so: their difference is told.
 """
 
@@ -17,10 +17,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oracles.manifold import Constraint, level_set_steps
+from oracles.manifold import level_set_steps
 
 Forward = Callable[[np.ndarray], np.ndarray]
 """(n, P, T) fields -> (n, K) noiseless outputs."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What walks and roots know of a network, or of any other function of fields.
+
+    forward: the output, noiseless.  shape: (P, T).  rows (G, P, P): maps of the rows of Z, a group, that leave it
+    unchanged.  noise: variance of what is added to each of its numbers.
+    """
+
+    forward: Forward
+    shape: tuple[int, int]
+    rows: np.ndarray
+    noise: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -47,12 +61,9 @@ class Walk:
     seed: int = 0
 
 
-def level_set_rate(forward: Constraint, shape: tuple[int, int], noise: float, rows: np.ndarray, walk: Walk) -> Walked:
-    """Largest rate by walks on {Z : f(Z) = y}, or under noise on {(Z, xi) : f(Z) + sqrt(noise) xi = y}.
-
-    shape (P, T); rows (G, P, P): maps of the rows of Z, a group, that leave f unchanged.
-    """
-    P, T = shape
+def level_set_rate(seen: Seen, walk: Walk) -> Walked:
+    """Largest rate by walks on {Z : f(Z) = y}, or under noise on {(Z, xi) : f(Z) + sqrt(noise) xi = y}."""
+    forward, noise, (P, T) = seen.forward, seen.noise, seen.shape
     count = forward(np.ones((1, P, T))).shape[1] if noise else 0
     extra = -(-count // T)
 
@@ -65,16 +76,16 @@ def level_set_rate(forward: Constraint, shape: tuple[int, int], noise: float, ro
         both = level_set_steps(constraint, np.concatenate([start, start]), walk.steps, rng, walk.step_size)
         return (state[:, :P] for state in both)
 
-    return _rate(states, shape, rows, walk)
+    return _rate(states, seen.shape, seen.rows, walk)
 
 
-def likelihood_rate(forward: Forward, shape: tuple[int, int], noise: float, rows: np.ndarray, walk: Walk) -> Walked:
+def likelihood_rate(seen: Seen, walk: Walk) -> Walked:
     """The same under noise by moves of the fields alone; f may be discontinuous.
 
     Moves sqrt(1 - b^2) Z + b xi keep the Gaussian law of the fields and are accepted by the likelihood (Cotter et al.
     2013); b runs over two decades, and two of three moves turn the fields of one token or of one row alone.
     """
-    P, T = shape
+    forward, noise, (P, T) = seen.forward, seen.noise, seen.shape
 
     def states(truth: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
         y = forward(truth)
@@ -93,7 +104,7 @@ def likelihood_rate(forward: Forward, shape: tuple[int, int], noise: float, rows
             state[accept], log[accept] = proposed[accept], there[accept]
             yield state
 
-    return _rate(states, shape, rows, walk)
+    return _rate(states, seen.shape, seen.rows, walk)
 
 
 def _likelihood(f: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:

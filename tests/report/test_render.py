@@ -21,7 +21,6 @@ from smisym.report import (
     derivation_document,
     derivation_page,
     derivation_text,
-    files,
     format_with_error,
     gamp_plots,
     plots,
@@ -239,7 +238,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(InputError, match="No space left"):
         write_derivation(fake_results.derivation(), path)
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1

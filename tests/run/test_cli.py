@@ -26,7 +26,7 @@ from smisym.declare.architecture import Architecture, Attention
 from smisym.finite.samples import generate
 from smisym.integrate import accuracy
 from smisym.model.compiled import compile
-from smisym.run import gamp_runs, records
+from smisym.run import records
 
 ONE_LAYER = Architecture(2, (Attention(),))
 QUICK = ["--samples", "4096"]
@@ -350,10 +350,14 @@ def test_gamp_on_data_with_the_truth_and_more(network: str, tmp_path: Path) -> N
         assert "mean 0 and variance 1" in refused("gamp", network, "--data", tmp_path / "d.npz")
 
 
-def test_gamp_refuses_outputs_before_it_runs(network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gamp_runs, "gamp", lambda *args, **kwargs: pytest.fail("computed"))
+def test_gamp_refuses_outputs_before_it_runs(network: str, tmp_path: Path) -> None:
+    """Whatever is computed is kept in the state."""
+    command = ("gamp", network, "--alpha", "1", "--dim", "20", "--state", tmp_path / "state", "-o")
     for output in (tmp_path / "x.csv", tmp_path, tmp_path / "absent" / "x.npz", ""):
-        assert "To fix" in refused("gamp", network, "--alpha", "1", "--dim", "20", "-o", output)
+        assert "To fix" in refused(*command, output)
+        assert not list((tmp_path / "state").glob("*/entry_*"))
+    run(*command, tmp_path / "x.npz")
+    assert list((tmp_path / "state").glob("*/entry_*"))
 
 
 def test_gamp_stops_where_digits_say_nothing_and_says_what_blocks_it(network: str) -> None:
@@ -394,6 +398,14 @@ def test_stages_and_quadrature(network: str, tmp_path: Path) -> None:
     assert "--stages" in message
 
 
+def forge(entry: Path, value: Any) -> None:
+    """Another value in a stored entry, with the right checksum."""
+    store = io.Store(entry.parents[1], json.loads((entry.parent / "key.json").read_text()))
+    assert store.folder == entry.parent
+    store.put(json.loads(entry.read_text())["name"], value)
+    assert json.loads(entry.read_text())["value"] == value
+
+
 FORGED = (
     {"iterations": [], "result": "success", "reason": ""},
     {"iterations": [{"step": 0, "Q": [["a"]], "overlap": None}], "result": "success", "reason": ""},
@@ -407,9 +419,7 @@ def test_forged_results_are_computed_again(network: str, tmp_path: Path, value: 
     command = ["gamp", network, "--alpha", "1.5", "--dim", "60", "--state", tmp_path / "state"]
     right = document(*command)
     (entry,) = (tmp_path / "state").glob("*/entry_*")
-    whole = json.loads(entry.read_text())
-    forged = whole | {"value": value, "checksum": io._digest(json.dumps(value))}
-    entry.write_text(json.dumps(forged))
+    forge(entry, value)
     assert document(*command) == right
 
 
@@ -422,8 +432,7 @@ def test_forged_points_and_thresholds_are_computed_again(network: str, tmp_path:
             whole = json.loads(entry.read_text())
             place = whole["value"] if key in whole["value"] else whole["value"]["thresholds"][0]
             place[key] = [["x"], 1]
-            whole["checksum"] = io._digest(json.dumps(whole["value"]))
-            entry.write_text(json.dumps(whole))
+            forge(entry, whole["value"])
         assert document(*command) == right
 
 
@@ -543,17 +552,28 @@ def test_state_is_not_shared_between_seeds(network: str, tmp_path: Path) -> None
     assert json.loads((next(state.iterdir()) / "key.json").read_text())["command"] == "curve"
 
 
-def test_finished_results_are_read_not_computed(network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_results_are_read_not_computed(network: str, tmp_path: Path) -> None:
+    """A number that no computation gives, put into each stored entry, is what is shown the next time."""
     commands = (
         ["thresholds", network, *QUICK],
         ["curve", network, "--alpha", "0.1,0.3", *QUICK],
         ["gamp", network, "--alpha", "1", "--dim", "30"],
     )
     found = [run(*command, "--json", "--state", tmp_path / "state") for command in commands]
-    for module, name in (
-        (records, "weak_recovery"), (records, "perfect_recovery"), (records, "trace_curve"), (gamp_runs, "gamp"),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, lambda *args, **kwargs: pytest.fail("computed again"))
+    # Beside evaluations of the map: two thresholds, two points, one run.
+    kept = {entry: entry.read_text() for entry in sorted((tmp_path / "state").glob("*/entry_[!E]*"))}
+    assert len(kept) == 5
+    for number, (entry, text) in enumerate(kept.items()):
+        value = json.loads(text)["value"]
+        if "thresholds" in value:
+            value["thresholds"][0]["alpha"] = 1000.5 + number
+        else:
+            (value["iterations"][-1] if "iterations" in value else value)["Q"][0][0] = 1000.5 + number
+        forge(entry, value)
+    shown = "".join(run(*command, "--json", "--state", tmp_path / "state").stdout for command in commands)
+    assert all(f" {1000.5 + number}" in shown for number in range(5)), "computed again"
+    for entry, text in kept.items():
+        entry.write_text(text)
     for command, first in zip(commands, found, strict=True):
         again = run(*command, "--json", "--state", tmp_path / "state")
         assert (again.exit_code, again.stdout) == (first.exit_code, first.stdout)

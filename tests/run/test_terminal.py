@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fake_results
@@ -164,7 +168,6 @@ def test_the_bar_says_what_is_solved_and_moves_inside_a_part(monkeypatch: pytest
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
     with progress.progress_bar("thresholds", 2) as step:
-        assert isinstance(step, progress._State)
         for k in range(40):
             before = step.inside
             step.evaluated({"evaluations": k, "seconds": 0.1, "what": "stage 2"})
@@ -177,22 +180,46 @@ def test_the_bar_says_what_is_solved_and_moves_inside_a_part(monkeypatch: pytest
     assert "thresholds" in screen.text
 
 
+class Clock:
+    """The time of the machine, which goes on by what is said."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+
 def test_no_terminal_no_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with progress.progress_bar("curve", 3) as step:
         for _ in range(3):
             step({})
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(progress, "_QUIET", 0.0)
-    monkeypatch.setattr(progress, "_RARER", 0.0)
+    clock = Clock(monkeypatch)
     with progress.progress_bar("curve", 4) as step:
-        assert isinstance(step, progress._State)
+        clock.now = 40
         step.evaluated({"what": "a"})  # inside a part too: the first may take long
         for _ in range(3):
+            clock.now += 40
             step({})
         assert step.left is not None
     lines = capsys.readouterr().err.splitlines()
-    assert [line[:20] for line in lines] == [f"smisym: curve: a {k}/4" for k in range(4)]
-    assert ["left" in line for line in lines] == [False, False, False, True]
+    assert [line[:20] for line in lines[:-1]] == [f"smisym: curve: a {k}/4" for k in range(4)]
+    assert ["left" in line for line in lines] == [False, False, False, True, False]
+    assert lines[-1].startswith("smisym: curve done")
+
+
+def test_lines_of_a_log_are_rare(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most one in half a minute, and later one in a fifth of the time so far."""
+    clock = Clock(monkeypatch)
+    with progress.progress_bar("curve") as step:
+        for _ in range(1000):
+            clock.now += 1
+            step({})
+    told = [int(line.split()[2].strip(",")) for line in capsys.readouterr().err.splitlines()[:-1]]
+    assert told[:4] == [31, 62, 93, 124]
+    gaps = [after - before for before, after in itertools.pairwise([0, *told])]
+    assert all(gap >= max(30, 0.2 * at) for gap, at in zip(gaps, told, strict=True))
+    assert 10 < len(told) < 20
 
 
 def test_a_map_tells_who_watches_and_no_one_else() -> None:
@@ -209,28 +236,38 @@ def test_a_map_tells_who_watches_and_no_one_else() -> None:
 # --- time beforehand
 
 
+class Slow:
+    """A channel each of whose posteriors takes so many seconds, and ends as is said."""
+
+    def __init__(self, clock: Clock, seconds: float, result: Result) -> None:
+        self.clock, self.seconds, self.result = clock, seconds, result
+        self.timed: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(MODEL.channel, name)
+
+    def moments(self, y: Any, omega: np.ndarray, V: np.ndarray, **how: Any) -> Any:
+        self.timed.append(len(omega))
+        self.clock.now += self.seconds * len(omega)
+        return SimpleNamespace(result=self.result)
+
+
 def test_the_estimate_knows_samples_and_slow_posteriors(monkeypatch: pytest.MonkeyPatch) -> None:
-    timed: list[int] = []
+    clock = Clock(monkeypatch)
 
-    def of(seconds: float, found: Result) -> Any:
-        def posterior(omap: Any, q: float, count: int, nodes: int) -> tuple[float, Result]:
-            timed.append(count)
-            return seconds * count, found
+    def of(seconds: float, result: Result) -> tuple[Slow, smisym.OverlapMap]:
+        slow = Slow(clock, seconds, result)
+        model = dataclasses.replace(MODEL, channel=slow)  # type: ignore[arg-type]
+        return slow, smisym.overlap_map(model, samples=1024, scrambles=8, workers=1)
 
-        return posterior
-
-    omap = smisym.overlap_map(MODEL, samples=1024, scrambles=8, workers=1)
-    monkeypatch.setattr(cost, "_timed", of(1e-3, Result.SUCCESS))
+    _, omap = of(1e-3, Result.SUCCESS)
     assert cost.estimate(omap).seconds == pytest.approx(1.024)
     assert cost.estimate(omap, samples=4096).seconds == pytest.approx(4.096)
-    timed.clear()
-    monkeypatch.setattr(cost, "_timed", of(3.0, Result.SUCCESS))
+    slow, omap = of(3.0, Result.SUCCESS)
     assert cost.estimate(omap).seconds == pytest.approx(3072)
-    assert timed == [1, 1, 1, 1], "of slow posteriors one is timed, after the first use"
+    assert slow.timed == [1, 1, 1, 1], "of slow posteriors one is timed, after the first use"
     assert str(cost.estimate(omap)) == "about 51 min"
-    monkeypatch.setattr(cost.time, "monotonic", iter(np.arange(100.0)).__next__)
-    monkeypatch.setattr(cost, "_timed", of(3.0, Result.INTEGRATION))
-    assert str(cost.estimate(omap)) == "more than 51 min"
+    assert str(cost.estimate(of(3.0, Result.INTEGRATION)[1])) == "more than 51 min"
 
 
 def test_the_estimate_of_a_real_map() -> None:
@@ -244,9 +281,11 @@ def test_long_commands_say_so_beforehand(tmp_path: Path, monkeypatch: pytest.Mon
     io.save(Architecture(2, (Attention(),)), tmp_path / "n.toml")
     command = ["thresholds", str(tmp_path / "n.toml"), "--samples", "256", "--stages", "1", "--no-quadrature"]
     assert "evaluation of the map" not in CliRunner().invoke(cli.app, command).stderr
-    monkeypatch.setattr(cost, "estimate", lambda omap: cost.Cost(40.0, False, 0.1))
+    # A machine on which whatever is timed takes a second.
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
     said = CliRunner().invoke(cli.app, command).stderr
-    assert "about 40 s an evaluation of the map; thresholds take 1 to 10 evaluations" in said
+    assert re.search(r"about \d+ (s|min) an evaluation of the map; thresholds take 1 to 10 evaluations", said), said
 
 
 # --- the process

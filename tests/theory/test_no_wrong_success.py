@@ -28,7 +28,7 @@ from smisym.posterior.level_set import OnLevelSet
 from smisym.run import records
 from smisym.theory import stability
 from smisym.theory import stages as staircase
-from smisym.theory.curves import _Path
+from smisym.theory.curves import ScramblePath
 from smisym.theory.evolution import collect
 from smisym.theory.fixed_point import _Solve, solve
 from smisym.theory.maps import OverlapMap
@@ -219,7 +219,7 @@ def test_what_is_known_perfectly_is_not_askew() -> None:
             room = 5 * found.value.Q_error[0, 0] + 2 * found.deterministic_error[0, 0]
             assert room < 0.05
             assert found.value.Q[0, 0] == pytest.approx(sign_perceptron(found.value.alpha), abs=room)
-    points = [_Path(omap, r).at(2.8, 1e-4) for r in range(8)]
+    points = [ScramblePath(omap, r).at(2.8, 1e-4) for r in range(8)]
     assert collect(omap, points, "symmetry-broken", 1e-4).result.ok
     # Half a millionth of z1 with what is known, which is left a millionth: a signal of one half.
     span = np.array([5e-7, 1.0])
@@ -245,7 +245,7 @@ def test_rotated_directions_are_perfect_together() -> None:
     """What is left of one reaches its limit while a little of the other is: neither is frozen before the other."""
     omap = smisym.overlap_map(smisym.compile(SMI("z1*z2 + z1**2", 2)), samples=256)
     for r in (4, 5):
-        path = _Path(omap, r)
+        path = ScramblePath(omap, r)
         point = [path.at(alpha, 5e-3) for alpha in (0.4, 1.3, 2.8)][-1]
         assert point.result.ok
         assert point.perfect
@@ -422,20 +422,20 @@ def test_first_thresholds_are_numbers() -> None:
     (first,) = smisym.weak_recovery(model, samples=1024, stages=1).value
     assert first.alpha == pytest.approx(0.748, abs=4 * first.error + 0.004)
     lost = smisym.Threshold("weak", (1,), np.eye(2), math.nan, math.nan, np.zeros((2, 2)))
-    assert stability._weak(small_map("product", 64), [lost], []).result is Result.INTEGRATION
+    assert stability.weak_solution(small_map("product", 64), [lost], []).result is Result.INTEGRATION
 
 
 def test_free_entropy_of_what_is_almost_perfect_in_one_scramble_is_not_stated() -> None:
     """It runs off to infinity with log V: once .688(12), by how far one of eight scrambles had come."""
     omap = small_map("untied, two tokens", 64)
     found = smisym.state_evolution(omap, 3.0).value
-    assert records._entropy(omap, found)["unbounded"] == "+inf"
+    assert records.entropy_record(omap, found)["unbounded"] == "+inf"
     overlaps, potential = found.overlaps.copy(), found.potential.copy()
     overlaps[1], potential[1] = 1 - np.array([1e-8, 2e-6]), 12.0
     one_short = dataclasses.replace(
         found, overlaps=overlaps, potential=potential, Q=omap.model.symmetry.matrix(overlaps.mean(axis=0))
     )
-    stated = records._entropy(omap, one_short)
+    stated = records.entropy_record(omap, one_short)
     assert math.isnan(stated["free_entropy"]) and "unbounded" not in stated
 
 
@@ -469,24 +469,28 @@ def test_free_entropy_is_continuous_along_a_path() -> None:
 # ---- what it costs ---------------------------------------------------------------------------------
 
 
-class _Counted(OverlapMap):
-    """Counts the estimates that are computed."""
+class _Counted:
+    """A channel that counts how often posteriors are computed."""
 
-    made = 0
+    def __init__(self, channel: Any) -> None:
+        self._channel, self.made = channel, 0
 
-    def _estimate(self, scramble: int, Q: np.ndarray) -> Any:
-        type(self).made += 1
-        return super()._estimate(scramble, Q)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def moments(self, *arguments: Any, **settings: Any) -> Any:
+        self.made += 1
+        return self._channel.moments(*arguments, **settings)
 
 
 def test_keeping_results_computes_nothing_twice(tmp_path: Path) -> None:
     model = compiled("split heads")
     counts = []
     for number, store in enumerate((None, Store(tmp_path, {"task": 1}), Store(tmp_path, {"task": 1}))):
-        _Counted.made = 0
-        omap = _Counted(model, samples=128, store=store)
+        counted = _Counted(model.channel)
+        omap = OverlapMap(dataclasses.replace(model, channel=counted), samples=128, store=store)
         solutions = smisym.curve(omap, [0.1, 0.15])
-        counts.append(_Counted.made)
+        counts.append(counted.made)
         if number == 0:
             first = [s.value.overlaps for s in solutions]
         assert all(np.array_equal(a, s.value.overlaps) for a, s in zip(first, solutions, strict=True))
@@ -598,20 +602,28 @@ def test_a_wrong_symmetry_is_refused() -> None:
         smisym.state_evolution(planted, 0.5, samples=512)
 
 
-def test_a_bad_start_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_start_is_corrected() -> None:
     """Extrapolation, which replaced interpolation, may say what it likes."""
     omap = small_map("untied, two tokens", 512)
-    right = [s.value.Q for s in smisym.curve(omap, [0.5, 0.6, 0.7], tol=1e-4)]
+    right = {s.value.alpha: s.value.Q for s in smisym.curve(omap, [0.5, 0.6, 0.7], tol=1e-4)}
     for wrong in (np.diag([0.1, 0.9]), 0.99 * np.eye(2)):
-        monkeypatch.setattr(_Path, "_extrapolated", lambda self, alpha, wrong=wrong: wrong)
-        for Q, solution in zip(right, smisym.curve(omap, [0.5, 0.6, 0.7], tol=1e-4), strict=True):
+        asked: list[float] = []
+
+        def predict(found: Any, alpha: float, wrong: np.ndarray = wrong, asked: list[float] = asked) -> np.ndarray:
+            asked.append(alpha)
+            return wrong
+
+        paths = [ScramblePath(omap, r, predict) for r in range(omap.scrambles)]
+        for alpha, Q in right.items():
+            solution = collect(omap, [path.at(alpha, 1e-4) for path in paths], "symmetry-broken", 1e-4)
             assert solution.result.ok
             assert np.abs(solution.value.Q - Q).max() < 2e-3
+        assert set(asked) == {0.6, 0.7}
 
 
 def test_a_point_off_its_equation_is_no_success() -> None:
     omap = small_map("untied, two tokens", 512)
-    points = [_Path(omap, r).at(0.5, 1e-4) for r in range(8)]
+    points = [ScramblePath(omap, r).at(0.5, 1e-4) for r in range(8)]
     assert collect(omap, points, "symmetry-broken", 1e-4).result.ok
     for change in (np.diag([0.0, 0.1]), np.diag([-0.05, 0.05]), np.eye(2)):
         moved = [dataclasses.replace(p, Q=np.clip(p.Q + change, 0, 1)) for p in points]
@@ -620,7 +632,7 @@ def test_a_point_off_its_equation_is_no_success() -> None:
 
 def test_a_false_perfection_is_no_success() -> None:
     omap = small_map("untied, two tokens", 512)
-    points = [_Path(omap, r).at(0.5, 1e-4) for r in range(8)]
+    points = [ScramblePath(omap, r).at(0.5, 1e-4) for r in range(8)]
     perfect: list[Point] = [dataclasses.replace(p, Q=np.eye(2), known=np.eye(2)) for p in points]
     assert collect(omap, perfect, "symmetry-broken", 1e-4).result is Result.RESIDUAL
 
@@ -628,8 +640,8 @@ def test_a_false_perfection_is_no_success() -> None:
 class _Changed(OverlapMap):
     """One scramble's E is not what its own three estimators make of it."""
 
-    def _estimate(self, scramble: int, Q: np.ndarray) -> Any:
-        made = super()._estimate(scramble, Q)
+    def at(self, scramble: int, Q: np.ndarray) -> Any:
+        made = super().at(scramble, Q)
         return dataclasses.replace(made, white=1.3 * made.white) if scramble == 3 else made
 
 

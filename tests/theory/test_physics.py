@@ -1,6 +1,6 @@
 """Physics: identities, thresholds, potentials and dynamics that must hold whatever the implementation.
 
-Constants come from the theory or from the oracles (``oracles_thresholds.py``: quadrature of the network's own fields).
+Constants come from the theory or from the oracles (``oracles/thresholds.py``: quadrature of the network's own fields).
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import CASES, CLOSED, DEEPER, MORE, ONE_LAYER, TWO_LAYERS, Case, declare
-from oracles.layers import Layer
+from cases import CASES, CLOSED, DEEPER, MORE, ONE_LAYER, TWO_LAYERS, Case
+from oracles.declared import described
+from oracles.description import Layer
 from oracles.sampling import draw
 from oracles.thresholds import last_layer_known, lower_grid, lower_sobol, susceptibilities
 
 import smisym
+from smisym import Architecture, Attention
 
 FIRST_OF_TWO = 0.18547784  # susceptibilities of L = 2, T = 2, c = 1, converged to all digits shown
 SECOND_OF_TWO = 0.719635  # last_layer_known at q = 0.973649, where alpha chi_1 = 1; converged to 1e-5
@@ -144,12 +146,12 @@ SLOW_ONES = ("L2-T2-c0.1", "L2-T2-beta3", "L2-T2-mixed")
     "case", [pytest.param(c, marks=pytest.mark.slow if c.name in SLOW_ONES else ()) for c in TWO_LAYERS], ids=str
 )
 def test_first_threshold_of_two_layers(case: Case) -> None:
-    exact = 1 / susceptibilities(case.layers, 2, lower_grid(160), outer=40)
+    exact = 1 / susceptibilities(case.network, lower_grid(160), outer=40)
     found = weak(case.name, 512, stages=1)[0]
     assert found.layers == (case.first_layer,)
     assert int(exact.argmin()) + 1 == case.first_layer
     assert abs(found.alpha - exact.min()) < 5 * found.error + 1e-6
-    assert found.error <= (1e-3 if case.layers[0].linear else 1e-4)
+    assert found.error <= (1e-3 if case.network.layers[0].linear else 1e-4)
     assert found.alpha > case.floor - 5 * found.error
     np.testing.assert_allclose(abs(found.subspace), np.eye(2)[[case.first_layer - 1]], atol=1e-6)
     if case.threshold is not None:
@@ -160,10 +162,10 @@ def test_first_threshold_of_two_layers(case: Case) -> None:
 @pytest.mark.parametrize("skip", [0.3, 2.0])
 def test_no_skip_strength_goes_below_the_floor(skip: float) -> None:
     """The published curve does (0.144 at c = 1, 0.083 at c = 4): a single index on T = 2 tokens needs 1/6."""
-    layers = (Layer(skip=skip), Layer())
-    exact = 1 / susceptibilities(layers, 2, lower_grid(160), outer=40)
+    declared = Architecture(2, (Attention(skip=skip), Attention()))
+    exact = 1 / susceptibilities(described(declared), lower_grid(160), outer=40)
     assert exact.min() > 1 / 6
-    found = smisym.weak_recovery(smisym.compile(declare(2, layers)), samples=512, scrambles=8).value[0]
+    found = smisym.weak_recovery(smisym.compile(declared), samples=512, scrambles=8).value[0]
     assert found.layers == (2,)
     assert abs(found.alpha - exact[1]) < 5 * found.error + 1e-6
     assert found.error <= 1e-4
@@ -175,7 +177,7 @@ def test_first_threshold_of_more_tokens_and_layers(name: str) -> None:
     case = CASES[name]
     outer, points = (14, 12) if case.tokens == 3 else (28, 14)
     chi = np.array(
-        [susceptibilities(case.layers, case.tokens, lower_sobol(case.depth - 1, case.tokens, points, s), outer=outer)
+        [susceptibilities(case.network, lower_sobol(case.depth - 1, case.tokens, points, s), outer=outer)
          for s in range(4)]
     )  # fmt: skip
     exact, error = 1 / chi[:, -1].mean(), chi[:, -1].std(ddof=1) / 2 / chi[:, -1].mean() ** 2

@@ -4,7 +4,7 @@ One goes from the declaration through chart, posterior moments and scrambles.  T
 
 * a closed form: moments of Wishart, Gamma and chi laws, tested in test_families.py, test_multi_index.py and
   test_physics.py;
-* nested quadratures over scores and fields (:mod:`oracles_thresholds`), tested in test_physics.py;
+* nested quadratures over scores and fields (:mod:`oracles.thresholds`), tested in test_physics.py;
 * bins, walks from the truth, or all solutions from many starts: :mod:`second_way`.
 """
 
@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from cases import CASES, CLOSED, ELSEWHERE, FAMILIES, KNOWN, NESTED
 from oracles.binning import binned_rate
+from oracles.declared import described
+from oracles.exchanges import seen
 from oracles.roots import finite_rate
 from oracles.walking import Walk
 from second_way import (
@@ -25,7 +27,6 @@ from second_way import (
     WALKS,
     coordinates,
     declared,
-    network,
     second,
     walked,
 )
@@ -133,7 +134,7 @@ KNOWN_WALKS = {
 @pytest.mark.parametrize("name", KNOWN_WALKS)
 def test_walks_know_closed_forms(name: str) -> None:
     """On the surface of all outputs; with noise also by the likelihood of moves of the fields alone."""
-    exact, net = KNOWN_WALKS[name], network(declared(name))
+    exact, net = KNOWN_WALKS[name], seen(described(declared(name)))
     plans = [("surface", Walk(1000, 100))] + [("fields", Walk(4000, 400))] * (net.noise > 0)
     for moves, walk in plans:
         found = walked(net, walk, moves)
@@ -144,7 +145,6 @@ def test_walks_know_closed_forms(name: str) -> None:
 
 def test_all_solutions_of_one_layer() -> None:
     """Tied, rank one, sequence output on three tokens: the fields up to their sign, rate T (T + 1)."""
-    net = network(declared("sequence"))
-    oracle = finite_rate(net.forward, net.shape, net.group, samples=100, starts=16)
+    oracle = finite_rate(seen(described(declared("sequence"))), samples=100, starts=16)
     assert abs(oracle.rate - 12) < 4 * oracle.error + 1e-9
     assert abs(oracle.drift) < 1e-9

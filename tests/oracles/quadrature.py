@@ -1,14 +1,13 @@
-"""Independent oracles: the network itself, and posterior moments from it.
+"""Posterior moments of the simplest networks, without sampling: one layer, and two layers on two tokens.
 
 Nothing here imports the package under test.  Conventions are those of the contract: ``Z`` is (P, T), row l is the
 field of layer l, tokens are rows of ``X``; the last attention matrix is observed.
 
-* :func:`network`, :func:`forward`: the layers run on tokens, at finite D or on the fields.
 * :func:`two_layers`: posterior of L = 2, T = 2 by two-dimensional trapezoid rules, in floats or with 30 digits, in two
   different charts of the level set.
 * :func:`one_layer`: the closed form of a single layer.
 
-Monte Carlo oracles for more layers and tokens are in ``oracles_sampling.py``, thresholds in ``oracles_thresholds.py``.
+Monte Carlo oracles for more layers and tokens are in :mod:`oracles.sampling`, thresholds in :mod:`oracles.thresholds`.
 """
 
 from __future__ import annotations
@@ -20,75 +19,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 
-
-@dataclass(frozen=True)
-class Layer:
-    """One tied rank-one layer: X -> (skip I + sigma(beta scores)) X."""
-
-    skip: float = 1.0
-    beta: float = 1.0
-    linear: bool = False
-
-
-# ---------------------------------------------------------------------------------------------------- the network
-
-
-def network(X: np.ndarray, W: np.ndarray, layers: tuple[Layer, ...], dtype: Any = float) -> np.ndarray:
-    """Last attention matrix (T, T) of the network on tokens X (T, D) with weights W (P, D), one row a layer.
-
-    Written as the network is, with the (D, D) matrix of key-query weights; ``dtype`` may be ``numpy.longdouble``.
-    """
-    X = np.asarray(X, dtype=dtype)
-    W = np.asarray(W, dtype=dtype)
-    dimension = dtype(X.shape[1])
-    for number, (layer, w) in enumerate(zip(layers, W, strict=True), start=1):
-        scores = dtype(layer.beta) * (X @ np.outer(w, w) @ X.T / dimension)
-        attention = scores if layer.linear else _softmax_rows(scores)
-        if number < len(layers):
-            X = dtype(layer.skip) * X + attention @ X
-    return attention
-
-
-def _softmax_rows(scores: np.ndarray) -> np.ndarray:
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
-def forward(Z: np.ndarray, layers: tuple[Layer, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The network on the fields themselves: (output (T, T, S), tokens that enter the last layer (T, T, S)).
-
-    Z is (P, T, S), real or complex.  These are the layers run on T tokens that are the unit vectors of R^T, where
-    scores are products of ``tokens @ Z[l]``: any Gram matrix X X^T plays no part in the scores.
-    """
-    size = Z.shape[1]
-    tokens = np.broadcast_to(np.eye(size, dtype=Z.dtype)[:, :, None], (size, size, Z.shape[2]))
-    for number, (layer, field) in enumerate(zip(layers, Z, strict=True), start=1):
-        projected = np.stack([sum(tokens[i, j] * field[j] for j in range(size)) for i in range(size)])
-        scores = layer.beta * projected[:, None] * projected[None, :]
-        attention = scores if layer.linear else _softmax_stack(scores)
-        if number < len(layers):
-            mixed = [sum(attention[i, k] * tokens[k] for k in range(size)) for i in range(size)]
-            tokens = np.stack([layer.skip * tokens[i] + mixed[i] for i in range(size)])
-    return attention, tokens
-
-
-def _softmax_stack(scores: np.ndarray) -> np.ndarray:
-    shift = scores.real.max(axis=1, keepdims=True)
-    weights = np.exp(scores - shift)
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
-def derivative(Z: np.ndarray, layers: tuple[Layer, ...]) -> np.ndarray:
-    """d y / d Z, (T, T, P, T), of the network at fields Z (P, T), by complex steps."""
-    fields, size = Z.shape
-    columns = []
-    for p in range(fields):
-        for t in range(size):
-            moved = Z.astype(complex)
-            moved[p, t] += 1e-40j
-            columns.append(forward(moved[:, :, None], layers)[0][:, :, 0].imag / 1e-40)
-    return np.stack(columns, axis=-1).reshape(size, size, fields, size)
-
+from oracles.description import Layer, Network
 
 # ------------------------------------------------------------------------------------------------- a single layer
 
@@ -155,10 +86,11 @@ DIGITS = Arithmetic(
 )
 
 
-def scores_of_last_layer(Z: np.ndarray, layers: tuple[Layer, ...], arithmetic: Arithmetic = DOUBLE) -> np.ndarray:
+def scores_of_last_layer(Z: np.ndarray, network: Network, arithmetic: Arithmetic = DOUBLE) -> np.ndarray:
     """``u`` (2,) of the last of two layers at fields Z (2, 2): the last layer's field seen by the mixed tokens."""
+    first, _ = network.layers
     h, last = arithmetic.array(Z)
-    a, b, c, d = _mixing(h[0], h[1], layers[0], arithmetic)
+    a, b, c, d = _mixing(h[0], h[1], first, arithmetic)
     return np.array([a * last[0] + b * last[1], c * last[0] + d * last[1]])
 
 
@@ -173,6 +105,8 @@ def scores_from_output(y: np.ndarray, beta: float, arithmetic: Arithmetic = DOUB
 
 def _mixing(x: Any, y: Any, layer: Layer, arithmetic: Arithmetic) -> tuple[Any, Any, Any, Any]:
     """Entries of skip I + sigma(beta h h^T) at h = (x, y), row by row."""
+    if not layer.simplest:
+        raise NotImplementedError("a first layer beyond a tied one of rank one")
     skip, beta = arithmetic.number(layer.skip), arithmetic.number(layer.beta)
     if layer.linear:
         return skip + beta * x * x, beta * x * y, beta * x * y, skip + beta * y * y

@@ -4,158 +4,57 @@ Nothing here imports the package under test, and no field Z enters: scores are X
 M of each head.  Conventions are those of the theory: tokens are rows of X (T, D), rows of W are weights, softmax acts
 on rows and multiplies from the left.
 
-* :class:`LayerSpec`, :class:`Spec`: what network.
-* :func:`fields`, :func:`draw`, :func:`exact_fields`: the shape of W, data, and the fields Z = W X^T / sqrt(D).
-* :func:`network`: what is observed; :func:`final_tokens`: the tokens after the last layer.
+* :func:`draw`, :func:`exact_fields`: data, and the fields Z = W X^T / sqrt(D).
+* :func:`on_tokens`: what is observed; :func:`final_tokens`: the tokens after the last layer.
 * :func:`deep_mixing`: B of infinitely many layers, by an ordinary differential equation.
-
-Rows of W: layer by layer, head by head, and within a head ``rank`` rows if tied, else ``rank`` queries, ``rank`` keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from scipy.integrate import solve_ivp
 
+from oracles.description import Layer, Network
+
 # (radius, step) of the trapezoid rule by number of Gaussian dimensions.  Error of B against a finer rule, softmax of
 # length 1/2: rounding in one and two dimensions, 1e-11 in three, 1e-6 in four.
 GRIDS = {1: (9.0, 0.02), 2: (9.0, 0.09), 3: (8.0, 0.25), 4: (7.5, 0.45)}
 
 
-@dataclass(frozen=True)
-class LayerSpec:
-    """X -> skip X + sum_a readout_a A_a X, with A_a = activation(beta scale scores_a + position), masked.
-
-    activation
-        "softmax", "linear" (the scores), "hardmax" (one at the largest entry of a row), or a function of the scores,
-        elementwise.  Masked entries get no weight: rows are normalised over the others.
-    readout
-        One number for all heads, or one per head.
-    mask
-        None, "causal", or (T, T) booleans, True where attended.
-    position
-        None or (T, T) numbers, added to the scores after beta and scale.
-    """
-
-    rank: int = 1
-    skip: float = 1.0
-    activation: str | Callable[[Any], Any] = "softmax"
-    beta: float = 1.0
-    tied: bool = True
-    heads: int = 1
-    readout: float | tuple[float, ...] = 1.0
-    scale: float = 1.0
-    mask: str | Sequence[Sequence[bool]] | None = None
-    position: Sequence[Sequence[float]] | None = None
-
-    @property
-    def readouts(self) -> tuple[float, ...]:
-        """One number per head."""
-        several = tuple(self.readout) if isinstance(self.readout, Sequence) else (self.readout,) * self.heads
-        if len(several) != self.heads:
-            raise ValueError(f"{len(several)} readouts for {self.heads} heads")
-        return several
-
-    @property
-    def rows(self) -> int:
-        """Rows of W of one head."""
-        return self.rank if self.tied else 2 * self.rank
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A network and what is observed of it.
-
-    output
-        "attention": of the last layer: its matrices (H, T, T), or (T, T) for one head (``combine="stack"``), or their
-        sum weighted by the readouts, (T, T) (``combine="sum"``).  "sequence": the mixing B of all layers, X_L = B X.
-    head_layout
-        "shared": every head sees the whole token.  "split": head a sees, and moves, the a-th slice of D/H coordinates;
-        W is (P, D/H), and "sequence" shows H mixings, (H, T, T).
-    limit
-        None: the network itself.  "first_order": every layer but the last is evaluated on the first tokens, and what
-        they add is summed.  "ode": infinitely many layers before the last; those that are declared must be alike and
-        only lend their readouts, whose sum is the length of the flow; W has rows for the last layer only.
-    """
-
-    tokens: int
-    layers: tuple[LayerSpec, ...]
-    output: str = "attention"
-    head_layout: str = "shared"
-    combine: str = "stack"
-    limit: str | None = None
-
-    def __post_init__(self) -> None:
-        choices = {
-            "output": ("attention", "sequence"),
-            "head_layout": ("shared", "split"),
-            "combine": ("stack", "sum"),
-            "limit": (None, "first_order", "ode"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}, not one of {allowed}")
-        if self.head_layout == "split" and len({layer.heads for layer in self.layers}) > 1:
-            raise ValueError("split heads: every layer has the same number of heads")
-        if self.limit is not None and any(layer.skip != 1 for layer in self.layers[:-1]):
-            raise ValueError("in a limit of large depth, the skip of every layer but the last is 1")
-        if self.limit == "ode" and len({_kind(layer) for layer in self.layers[:-1]}) > 1:
-            raise ValueError("ode: all layers but the last are alike, readouts apart")
-
-    @property
-    def slices(self) -> int:
-        """Number of slices of the embedding that never mix."""
-        return self.layers[-1].heads if self.head_layout == "split" else 1
-
-
-def _kind(layer: LayerSpec) -> str:
-    return repr(replace(layer, readout=1.0, heads=1))
-
-
 # ------------------------------------------------------------------------------------------------------------- data
 
 
-def fields(spec: Spec) -> int:
-    """Number P of rows of W."""
-    return sum(layer.heads * layer.rows for layer in _with_rows(spec))
-
-
-def _with_rows(spec: Spec) -> tuple[LayerSpec, ...]:
-    return spec.layers[-1:] if spec.limit == "ode" else spec.layers
-
-
-def draw(spec: Spec, D: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def draw(network: Network, D: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(X (T, D), W (P, D) or (P, D/H), Z (P, T)), Gaussian; Z to double rounding of its exact value."""
-    _slice_width(spec, D)
-    X = rng.standard_normal((spec.tokens, D))
-    W = rng.standard_normal((fields(spec), D // spec.slices))
-    return X, W, exact_fields(spec, X, W).astype(float)
+    _slice_width(network, D)
+    X = rng.standard_normal((network.tokens, D))
+    W = rng.standard_normal((network.fields, D // network.slices))
+    return X, W, exact_fields(network, X, W).astype(float)
 
 
-def exact_fields(spec: Spec, X: np.ndarray, W: np.ndarray) -> np.ndarray:
+def exact_fields(network: Network, X: np.ndarray, W: np.ndarray) -> np.ndarray:
     """Z (P, T) = W X^T / sqrt(D) in extended precision; split heads: of every row with its slice, over sqrt(D/H)."""
     X, W = np.asarray(X, np.longdouble), np.asarray(W, np.longdouble)
-    width = _slice_width(spec, X.shape[1])
+    width = _slice_width(network, X.shape[1])
     Z = np.empty((len(W), len(X)), np.longdouble)
     row = 0
-    for layer in _with_rows(spec):
+    for layer in network.with_rows:
         for head in range(layer.heads):
-            start = head * width if spec.head_layout == "split" else 0
+            start = head * width if network.head_layout == "split" else 0
             for p in range(row, row + layer.rows):
                 Z[p] = X[:, start : start + width] @ W[p] / np.sqrt(np.longdouble(width))
             row += layer.rows
     return Z
 
 
-def _slice_width(spec: Spec, D: int) -> int:
-    if D % spec.slices:
-        raise ValueError(f"D={D} cannot be cut into {spec.slices} slices")
-    return D // spec.slices
+def _slice_width(network: Network, D: int) -> int:
+    if D % network.slices:
+        raise ValueError(f"D={D} cannot be cut into {network.slices} slices")
+    return D // network.slices
 
 
 # ------------------------------------------------------------------------------------------------------ the network
@@ -165,7 +64,7 @@ def _slice_width(spec: Spec, D: int) -> int:
 class _Head:
     """One head of one layer, with its (D, D) matrix: scores of tokens X are X matrix X^T."""
 
-    layer: LayerSpec
+    layer: Layer
     readout: float
     matrix: np.ndarray | None  # None where a limit has done away with the weights
 
@@ -175,47 +74,49 @@ class _Head:
         return attention_matrix(self.layer, seen @ self.matrix @ seen.T)
 
 
-def network(spec: Spec, X: np.ndarray, W: np.ndarray, dtype: Any = float) -> np.ndarray:
+def on_tokens(network: Network, X: np.ndarray, W: np.ndarray, dtype: Any = float) -> np.ndarray:
     """What is observed of the network on tokens X (T, D) with weights W; ``dtype`` may be ``numpy.longdouble``."""
-    runs = [_run(spec, number, X, W, dtype) for number in range(spec.slices)]
-    if spec.output == "sequence":
-        mixings = [moved[:, -spec.tokens :] for _, moved in runs]
+    runs = [_run(network, number, X, W, dtype) for number in range(network.slices)]
+    if network.output == "sequence":
+        mixings = [moved[:, -network.tokens :] for _, moved in runs]
         return mixings[0] if len(mixings) == 1 else np.stack(mixings)
     heads = [A for attentions, _ in runs for A in attentions]
-    if spec.combine == "sum":
-        return sum(dtype(o) * A for o, A in zip(spec.layers[-1].readouts, heads, strict=True))
+    if network.combine == "sum":
+        return sum(dtype(o) * A for o, A in zip(network.layers[-1].readouts, heads, strict=True))
     return heads[0] if len(heads) == 1 else np.stack(heads)
 
 
-def final_tokens(spec: Spec, X: np.ndarray, W: np.ndarray, dtype: Any = float) -> np.ndarray:
-    """X_L (T, D), the tokens after the last layer; what :func:`network` shows for "sequence" is B in X_L = B X."""
-    return np.hstack([_run(spec, n, X, W, dtype)[1][:, : -spec.tokens] for n in range(spec.slices)])
+def final_tokens(network: Network, X: np.ndarray, W: np.ndarray, dtype: Any = float) -> np.ndarray:
+    """X_L (T, D), the tokens after the last layer; what :func:`on_tokens` shows for "sequence" is B in X_L = B X."""
+    return np.hstack([_run(network, n, X, W, dtype)[1][:, : -network.tokens] for n in range(network.slices)])
 
 
-def _run(spec: Spec, number: int, X: np.ndarray, W: np.ndarray, dtype: Any) -> tuple[list[np.ndarray], np.ndarray]:
+def _run(
+    network: Network, number: int, X: np.ndarray, W: np.ndarray, dtype: Any
+) -> tuple[list[np.ndarray], np.ndarray]:
     """(attention matrices of the last layer, its output) on one slice.
 
     Tokens carry T coordinates more than they have, the unit vectors of R^T, which no head sees: they are mixed as the
     rest is, and become the mixing matrix.
     """
-    width = _slice_width(spec, np.shape(X)[1])
+    width = _slice_width(network, np.shape(X)[1])
     tokens = np.asarray(X, dtype)[:, number * width : (number + 1) * width]
-    tokens = np.hstack([tokens, np.eye(spec.tokens, dtype=dtype)])
-    *before, last = _heads(spec, number, np.asarray(W, dtype), width, dtype)
-    if spec.limit == "ode":
+    tokens = np.hstack([tokens, np.eye(network.tokens, dtype=dtype)])
+    *before, last = _heads(network, number, np.asarray(W, dtype), width, dtype)
+    if network.limit == "ode":
         length = float(sum(head.readout for heads in before for head in heads))
         if before:
-            tokens = deep_mixing(before[0][0].layer, length, spec.tokens).astype(dtype) @ tokens
-    elif spec.limit == "first_order":
+            tokens = deep_mixing(before[0][0].layer, length, network.tokens).astype(dtype) @ tokens
+    elif network.limit == "first_order":
         added = [dtype(head.readout) * (head.attention(tokens) @ tokens) for heads in before for head in heads]
         tokens = sum(added, tokens)
     else:
-        for layer, heads in zip(spec.layers, before, strict=False):
+        for layer, heads in zip(network.layers, before, strict=False):
             tokens = _step(layer, heads, tokens, dtype)[1]
-    return _step(spec.layers[-1], last, tokens, dtype)
+    return _step(network.layers[-1], last, tokens, dtype)
 
 
-def _step(layer: LayerSpec, heads: list[_Head], X: np.ndarray, dtype: Any) -> tuple[list[np.ndarray], np.ndarray]:
+def _step(layer: Layer, heads: list[_Head], X: np.ndarray, dtype: Any) -> tuple[list[np.ndarray], np.ndarray]:
     """(attention matrices, tokens after the layer)."""
     attentions = [head.attention(X) for head in heads]
     moved = dtype(layer.skip) * X
@@ -224,27 +125,27 @@ def _step(layer: LayerSpec, heads: list[_Head], X: np.ndarray, dtype: Any) -> tu
     return attentions, moved
 
 
-def _heads(spec: Spec, number: int, W: np.ndarray, width: int, dtype: Any) -> list[list[_Head]]:
+def _heads(network: Network, number: int, W: np.ndarray, width: int, dtype: Any) -> list[list[_Head]]:
     """Layer by layer, the heads that act on one slice: all of them if shared, one if split."""
-    if W.shape != (fields(spec), width):
-        raise ValueError(f"W has shape {W.shape}, not {(fields(spec), width)}")
+    if W.shape != (network.fields, width):
+        raise ValueError(f"W has shape {W.shape}, not {(network.fields, width)}")
     layers, row = [], 0
-    for depth, layer in enumerate(spec.layers, start=1):
+    for depth, layer in enumerate(network.layers, start=1):
         heads = []
         for a, readout in enumerate(layer.readouts):
             matrix = None
-            if spec.limit != "ode" or depth == len(spec.layers):
+            if network.limit != "ode" or depth == len(network.layers):
                 queries = W[row : row + layer.rank]
                 keys = queries if layer.tied else W[row + layer.rank : row + 2 * layer.rank]
                 matrix = queries.T @ keys / dtype(width)
                 row += layer.rows
-            if spec.head_layout == "shared" or a == number:
+            if network.head_layout == "shared" or a == number:
                 heads.append(_Head(layer, readout, matrix))
         layers.append(heads)
     return layers
 
 
-def attention_matrix(layer: LayerSpec, scores: np.ndarray) -> np.ndarray:
+def attention_matrix(layer: Layer, scores: np.ndarray) -> np.ndarray:
     """Attention (..., T, T) of a layer, from plain scores (..., T, T): U U^T or U^q U^kT."""
     number, size = scores.dtype.type, scores.shape[-1]
     scores = number(layer.beta) * number(layer.scale) * scores
@@ -261,7 +162,7 @@ def attention_matrix(layer: LayerSpec, scores: np.ndarray) -> np.ndarray:
     return np.where(seen, mixed, number(0))
 
 
-def _mask(layer: LayerSpec, size: int) -> np.ndarray:
+def _mask(layer: Layer, size: int) -> np.ndarray:
     if layer.mask is None:
         return np.ones((size, size), bool)
     seen = np.tri(size, dtype=bool) if isinstance(layer.mask, str) else np.asarray(layer.mask, bool)
@@ -275,7 +176,7 @@ def _mask(layer: LayerSpec, size: int) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------ large depth
 
 
-def deep_mixing(layer: LayerSpec, length: float, tokens: int) -> np.ndarray:
+def deep_mixing(layer: Layer, length: float, tokens: int) -> np.ndarray:
     """B(1) (T, T) of dB/ds = length E_h[sigma(B h^T h B^T)] B, B(0) = I; h (rank, T) standard normal, keys apart if
     untied.
 

@@ -1,4 +1,4 @@
-"""Declarations of the package as the oracles read them."""
+"""Declarations of the package as the oracles read them: the only place where one becomes the other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from oracles.networks import LayerSpec, Spec
+from oracles.description import Layer, Network
 from smisym import Architecture
 
 
@@ -19,10 +19,10 @@ def _soft_sign(s: Any) -> Any:
 OWN: dict[str, Callable[[Any], Any]] = {"tanh(s)": np.tanh, "s/(abs(s) + 1)": _soft_sign, "s/(1 + abs(s))": _soft_sign}
 
 
-def spec(declared: Architecture) -> Spec:
-    """The same network as the oracle reads it."""
+def described(declared: Architecture) -> Network:
+    """The same network as the oracles read it."""
     layers = tuple(
-        LayerSpec(
+        Layer(
             rank=a.rank,
             skip=a.skip,
             activation=OWN.get(a.activation, a.activation),
@@ -36,4 +36,12 @@ def spec(declared: Architecture) -> Spec:
         )
         for a in declared.layers
     )
-    return Spec(declared.tokens, layers, declared.output, declared.head_layout, declared.combine, declared.limit)
+    return Network(
+        declared.tokens,
+        layers,
+        output=declared.output,
+        head_layout=declared.head_layout,
+        combine=declared.combine,
+        limit=declared.limit,
+        noise=declared.noise,
+    )
