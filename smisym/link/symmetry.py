@@ -99,12 +99,15 @@ class Symmetry:
         return self.matrix(self.coordinates(Q))
 
 
-def find_symmetry(link: LinkFunction, derivation: Derivation, *, exact: bool = True) -> Symmetry:
+def find_symmetry(
+    link: LinkFunction, derivation: Derivation, *, exact: bool = True, further_fields: np.ndarray | None = None
+) -> Symmetry:
     """LinkFunction -> Symmetry: candidates are read off the program and tried on random fields; records the finds.
 
     exact: whether log-ratios are seen where there are any, and not the output alone, as under noise.
+    further_fields (n, P, T): where they are tried too.
     """
-    trial = _Trial(link, exact)
+    trial = _Trial(link, exact, further_fields)
     discrete = _discrete(link, trial)
     rotations = tuple(group for group in _rank_groups(link) if trial.turns(group))
     signs = sign_group([f.matrix for f in discrete if f.invariant], link.fields)
@@ -117,16 +120,17 @@ def find_symmetry(link: LinkFunction, derivation: Derivation, *, exact: bool = T
         basis, parts = commutant([f.matrix for f in discrete], rotations, link.row_slices, [f.matrix for f in further])
         elements = closure(elements, [f.matrix for f in further if f.invariant])
         symmetry = Symmetry(signs, basis, parts, elements, rotations, gauges)
-    _record(link, [*discrete, *further], symmetry, derivation)
+    _record(link, [*discrete, *further], symmetry, derivation, len(trial.fields))
     return symmetry
 
 
 class _Trial:
     """Outputs at random fields, against which candidates are tried."""
 
-    def __init__(self, link: LinkFunction, exact: bool) -> None:
+    def __init__(self, link: LinkFunction, exact: bool, more: np.ndarray | None) -> None:
         self.link, self.exact = link, exact
-        self.fields = np.random.default_rng(0).standard_normal((_TRIALS, link.fields, link.tokens))
+        usual = np.random.default_rng(0).standard_normal((_TRIALS, link.fields, link.tokens))
+        self.fields = usual if more is None else np.concatenate([usual, more])
         self.values = self.observe(self.fields)
 
     def observe(self, Z: np.ndarray) -> np.ndarray:
@@ -286,7 +290,7 @@ _GAUGE = Formula(
 )
 
 
-def _record(link: LinkFunction, found: list[Found], symmetry: Symmetry, derivation: Derivation) -> None:
+def _record(link: LinkFunction, found: list[Found], symmetry: Symmetry, derivation: Derivation, trials: int) -> None:
     kept = generating([f for f in found if f.invariant], link.fields)
     relabelled = generating([f for f in found if not f.invariant], link.fields)
     turned = len(symmetry.rotations)
@@ -298,7 +302,7 @@ def _record(link: LinkFunction, found: list[Found], symmetry: Symmetry, derivati
         Step(
             "symmetry",
             "What the output cannot see",
-            f"Flips of the fields and exchanges of heads and layers were tried on {_TRIALS} random fields; "
+            f"Flips of the fields and exchanges of heads and layers were tried on {trials} random fields; "
             "flips that passed were pushed through the recursion, assignment by assignment. The output "
             f"is unchanged under a group of {len(symmetry.elements)} {kinds}"
             + (f" and the rotations of {turned} head(s)" if turned else "")
@@ -312,21 +316,21 @@ def _record(link: LinkFunction, found: list[Found], symmetry: Symmetry, derivati
                 for f in kept
             )
             + ((_GAUGE,) if symmetry.gauges else ()),
-            tuple((f"y is unchanged under {f.name}", _how(link, f)) for f in kept)
-            + tuple((f"y is unchanged under {n}", f"equal outputs at {_TRIALS} random fields") for n in gauged)
-            + tuple((f"y is relabelled under {f.name}", f"at {_TRIALS} random fields") for f in relabelled),
+            tuple((f"y is unchanged under {f.name}", _how(link, f, trials)) for f in kept)
+            + tuple((f"y is unchanged under {n}", f"equal outputs at {trials} random fields") for n in gauged)
+            + tuple((f"y is relabelled under {f.name}", f"at {trials} random fields") for f in relabelled),
         )
     )
 
 
-def _how(link: LinkFunction, found: Found) -> str:
+def _how(link: LinkFunction, found: Found, trials: int) -> str:
     """How an invariance is known: by proof where it is a flip that the program carries through, else by trial."""
     if is_flip(found.matrix):
         signs = np.diag(found.matrix)
         flipped = {i for i, s in zip(link.row_inputs, signs, strict=True) if s < 0}
         if flip_leaves(link.program, tuple(flipped)):
             return "pushed through the program, assignment by assignment"
-    return f"equal outputs at {_TRIALS} random fields"
+    return f"equal outputs at {trials} random fields"
 
 
 def flip_leaves(program: Program, flipped: tuple[int, ...]) -> bool:

@@ -7,12 +7,16 @@ from typing import Protocol
 
 import numpy as np
 
+from smisym.base.derivation import Derivation
 from smisym.link.linking import LinkFunction
-from smisym.link.symmetry import Symmetry
+from smisym.link.symmetry import Symmetry, find_symmetry
 
 # Random fields at which outputs are compared, other than those at which symmetries were found; elements of a large
 # group that are tried; how well outputs must agree, relative to their size.
 _FIELDS, _ELEMENTS, _EQUAL = 64, 64, 1e-7
+# Fields at which a map is looked at before it is held for a symmetry; a change of the output that no rounding makes;
+# and how often symmetries are looked for anew.
+_MANY, _PLAIN, _ROUNDS = 1024, 1e-3, 4
 
 
 class HasSymmetry(Protocol):
@@ -37,6 +41,26 @@ def symmetry_misfit(model: HasSymmetry) -> float:
     return _misfit(model.link, model.symmetry, exact=not model.noise)
 
 
+def held_symmetry(link: LinkFunction, derivation: Derivation, *, exact: bool = True) -> Symmetry:
+    """The symmetry of a link, also where a map changes the output at one field of hundreds only, as signs may.
+
+    Fields where one that was found does are added to those at which it is looked for.  ArithmeticError where that does
+    not end.
+    """
+    against = np.empty((0, link.fields, link.tokens))
+    for _ in range(_ROUNDS):
+        made = Derivation()
+        symmetry = find_symmetry(link, made, exact=exact, further_fields=against)
+        more = _counterexamples(link, symmetry, exact)
+        if not len(more):
+            break
+        against = np.concatenate([against, more])
+    check_symmetry(link, symmetry, exact=exact)
+    for step in made:
+        derivation.add(step)
+    return symmetry
+
+
 def check_symmetry(link: LinkFunction, symmetry: Symmetry, *, exact: bool = True) -> None:
     """ArithmeticError where a map that is held for a symmetry changes the output: a defect of ours, and never yours."""
     misfit = _misfit(link, symmetry, exact)
@@ -48,19 +72,30 @@ def check_symmetry(link: LinkFunction, symmetry: Symmetry, *, exact: bool = True
 
 
 def _misfit(link: LinkFunction, symmetry: Symmetry, exact: bool) -> float:
-    rng = np.random.default_rng(29)
-    Z = rng.standard_normal((_FIELDS, link.fields, link.tokens))
+    return max((float(gaps.max(initial=0.0)) for _, gaps in _gaps(link, symmetry, exact, _FIELDS, 29)), default=0.0)
+
+
+def _counterexamples(link: LinkFunction, symmetry: Symmetry, exact: bool) -> np.ndarray:
+    """Of each map that changes the output plainly, a field (1, P, T) at which it does."""
+    found = [Z[[int(gaps.argmax())]] for Z, gaps in _gaps(link, symmetry, exact, _MANY, 31) if (gaps > _PLAIN).any()]
+    return np.concatenate(found) if found else np.empty((0, link.fields, link.tokens))
+
+
+def _gaps(
+    link: LinkFunction, symmetry: Symmetry, exact: bool, count: int, seed: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of every map the fields (n, P, T) at which it was tried, and by how much (n,) the output changes, relative."""
+    rng = np.random.default_rng(seed)
+    Z = rng.standard_normal((count, link.fields, link.tokens))
     usual = _seen(link, Z, exact)
     good = np.isfinite(usual).all(axis=1)
     if not good.any():
-        return 0.0
+        return
     Z, usual = Z[good], usual[good]
     scale = 1 + np.abs(usual).max(axis=1, keepdims=True)
-    worst = 0.0
     for matrix in _maps(symmetry, link.fields, rng):
         gap = np.abs(_seen(link, matrix @ Z, exact) - usual) / scale
-        worst = max(worst, float(np.nan_to_num(gap, nan=np.inf).max()))
-    return worst
+        yield Z, np.nan_to_num(gap, nan=np.inf).max(axis=1)
 
 
 def _seen(link: LinkFunction, Z: np.ndarray, exact: bool) -> np.ndarray:

@@ -17,8 +17,8 @@ from smisym.declare.smi import SMI
 from smisym.link.linking import LinkFunction, Observation, check_varies, link_function
 from smisym.link.program import Program
 from smisym.link.rank import JacobianRanks
-from smisym.link.symmetry import Symmetry, find_symmetry
-from smisym.link.symmetry_check import check_symmetry
+from smisym.link.symmetry import Symmetry
+from smisym.link.symmetry_check import held_symmetry
 from smisym.model.calibrating import check_calibration
 from smisym.model.channel import Channel
 from smisym.model.integration import choose_posterior, record_channel, record_statistic
@@ -135,8 +135,7 @@ def compile(
     check_varies(link)
     declared = None if isinstance(architecture, Program) else architecture
     noise = 0.0 if isinstance(architecture, Program) else float(architecture.noise)
-    symmetry = find_symmetry(link, derivation, exact=not noise)
-    check_symmetry(link, symmetry, exact=not noise)
+    symmetry = held_symmetry(link, derivation, exact=not noise)
     prior = _prior_of(link) if prior is None else prior
     _check_prior(prior, link, symmetry)
     through = isinstance(declared, Architecture) and declared.statistic == "gaussian"

@@ -44,10 +44,15 @@ def test_a_wrong_symmetry_is_a_defect(kind: str) -> None:
 
 
 def test_compile_holds_the_symmetry_that_it_found_against_other_fields() -> None:
-    """Where z1 > 2.5, both signs are not free: at none of the fields at which symmetries are looked for, but at some
-    of those at which they are checked."""
+    """Where z1 > 2.5, both signs are not free: at none of the fields at which symmetries are looked for at first, but
+    at some of those at which they are held against the link, and then they are looked for there too."""
     declared = SMI("z1*z2 + sign(z1 - 2.5)", 2)
     link = link_function(declared, Derivation())
-    assert len(find_symmetry(link, Derivation()).signs) == 2, "choose a rarer place: the search has seen this one"
+    found = find_symmetry(link, Derivation())
+    assert len(found.signs) == 2, "choose a rarer place: the search has seen this one"
     with pytest.raises(ArithmeticError, match="defect of smisym"):
-        smisym.compile(declared)
+        check_symmetry(link, found)
+    model = smisym.compile(declared)
+    assert len(model.symmetry.signs) == 1
+    assert len(model.symmetry.elements) == 1
+    check_symmetry(model.link, model.symmetry)
