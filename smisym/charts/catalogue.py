@@ -17,6 +17,7 @@ from scipy.special import log_ndtr
 
 from smisym.base.axes import canonical, signed
 from smisym.charts.base import FLAT, Arrays, Coordinates, Fault, Unfolding, faults
+from smisym.charts.rank_one_vector import from_log_ratios
 
 # A column of U: T arrays.  Columns come in the order of the rows of the fields, queries before keys.
 Columns = list[Arrays]
@@ -85,6 +86,8 @@ class TiedHead:
 
     def coordinates(self, scores: np.ndarray, rounding: np.ndarray) -> Coordinates:
         T, m = self.tokens, self.frame
+        if self.rank == 1 and self.softmax:
+            return from_log_ratios(scores, rounding)
         if not self.softmax:
             gram = 0.5 * (scores + np.swapaxes(scores, 1, 2))
             outside = _symmetry_faults(scores, rounding)
