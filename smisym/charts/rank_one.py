@@ -20,6 +20,7 @@ from smisym.base.derivation import Formula, Step
 from smisym.base.errors import InputError
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, Unfolding
 from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
+from smisym.charts.programs import Counts, Solve, programmed
 from smisym.charts.rank_one_vector import from_gram, from_log_ratios
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Program, RowSoftmax, generic_determinant, gram_factor
@@ -49,7 +50,8 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
     solved = tuple(r for r, i in enumerate(link.row_inputs) if i == index)
     free = tuple(r for r, i in enumerate(link.row_inputs) if i != index)
     tokens = program.tokens
-    solve = _compile_inverse(program, found)
+    counts = Counts(len(free) * tokens, 0, tokens, 2, tokens)
+    straight, solve = programmed(_inverse(program, found), counts)
     factors = square_factors(found.mixing, program.definitions)
     if any(generic_determinant(program, factor) < mpmath.mpf(10) ** -300 for factor in factors):
         return Refusal(
@@ -67,6 +69,7 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
         solve=solve,
         steps=_steps(found, tokens, checks),
         density=True,
+        program=straight,
         # u is linear in the field that it is solved for: the weight 1/|det M| is that of the fields, and u runs over
         # all of R^T, so that u on one branch is -u on the other.
         unfolding=Unfolding(tokens, np.array([np.ones(tokens), -np.ones(tokens)])),
@@ -98,14 +101,13 @@ def _match(program: Program) -> _Match | Refusal:
     return _Match(softmax, coefficient, linear[0], linear[1], vector)
 
 
-def _compile_inverse(program: Program, found: _Match) -> Callable[[Arrays, Arrays, Arrays], Sheets]:
+def _inverse(program: Program, found: _Match) -> Solve:
     """Numpy code for M(free)^{-1} u and -log|det M|, factor by factor; no inverse is ever formed."""
     unroll = Unroller()
     arguments = [s for symbol in program.inputs if symbol != found.field for s in unroll.bind(symbol)]
     tokens = program.tokens
     target = sp.MatrixSymbol("u", tokens, 1)
     u = unroll.bind(target)
-    n_free = len(arguments)
     needed = closure(found.mixing, program.definitions)
     factors = square_factors(found.mixing, program.definitions)
     # A product that is only solved against is never formed: its factors are solved one after the other.
@@ -121,8 +123,6 @@ def _compile_inverse(program: Program, found: _Match) -> Callable[[Arrays, Array
     numeric = unroll.compile([*arguments, *u], [*x, -logdet])
 
     def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
-        if len(free) != n_free:
-            raise ValueError(f"expected {n_free} free arrays, got {len(free)}")
         *solved, log_weight = numeric(*free, *u)
         return Sheets([solved, [-value for value in solved]], [log_weight])
 
