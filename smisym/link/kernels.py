@@ -180,7 +180,7 @@ def _solve_columns(size: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
 
 def _inverse_logdet(size: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
     """A^{-1} row by row, then log|det A|, from A row by row."""
-    matrix = np.stack(np.broadcast_arrays(*entries), axis=-1)
+    matrix = np.moveaxis(np.array(np.broadcast_arrays(*entries)), 0, -1)
     matrix = matrix.reshape(*matrix.shape[:-1], size, size)
     log_det = np.linalg.slogdet(matrix)[1]
     # A singular matrix has weight zero: its log-weight is not finite, whatever stands in its place.
@@ -195,7 +195,7 @@ def _least_norm(n: int, r: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
     Returns the solutions one after the other, r - n orthonormal vectors of the null space of K, one after the other,
     and log sqrt(det K K^T), NaN where K has a lower rank.
     """
-    given = np.stack(np.broadcast_arrays(*entries), axis=-1)
+    given = np.moveaxis(np.array(np.broadcast_arrays(*entries)), 0, -1)
     K = given[..., : n * r].reshape(*given.shape[:-1], n, r)
     right = np.swapaxes(given[..., n * r :].reshape(*given.shape[:-1], -1, n), -1, -2)  # (..., n, count)
     orthogonal, triangular = np.linalg.qr(np.swapaxes(K, -1, -2), mode="complete")  # K^T = Q R
