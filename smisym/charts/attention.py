@@ -21,6 +21,7 @@ from smisym.base.errors import InputError
 from smisym.charts.base import Arrays, Coordinates, Fault, LevelSet, Refusal, Sheets, Unfolding, faults
 from smisym.charts.catalogue import Columns, Inverse, TiedHead, UntiedHead
 from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
+from smisym.charts.programs import Counts, programmed
 from smisym.charts.scores import inverse_activation
 from smisym.charts.unmixing import Head, combine, size, unmix
 from smisym.link.core import core_of
@@ -149,19 +150,25 @@ def _assemble(link: LinkFunction, heads: list[Head], unknown: list[sp.MatrixSymb
         return combine(options, heads, order, T)
 
     dimension = sum(head.inverse.dimension for head in heads)
+    latents = tuple(kind for head in heads for kind in head.inverse.latents)
+    branches = int(np.prod([head.inverse.branches for head in heads]))
+    directions = sum(head.inverse.directions for head in heads)
+    counts = Counts(len(free) * T, len(latents), sizes.total, branches, len(solved) * T, directions)
+    straight, compiled = programmed(solve, counts)
     return LevelSet(
         rule="attention matrices, head by head",
         free_rows=free,
         solved_rows=solved,
-        branches=int(np.prod([head.inverse.branches for head in heads])),
+        branches=branches,
         dimension=dimension,
         coordinates=coordinates,
-        solve=solve,
+        solve=compiled,
         steps=_steps(heads),
-        latents=tuple(kind for head in heads for kind in head.inverse.latents),
-        directions=sum(head.inverse.directions for head in heads),
+        latents=latents,
+        directions=directions,
         density=False,
         unfolding=_unfolding(heads),
+        program=straight,
     )
 
 
@@ -195,6 +202,11 @@ class _Sizes:
     def record(self, widths: list[int]) -> None:
         if widths != self._coordinates:
             raise ValueError(f"coordinates of widths {widths}, not {self._coordinates}")
+
+    @property
+    def total(self) -> int:
+        """Coordinates of y in all."""
+        return sum(self._coordinates)
 
     def latents(self, latent: Arrays) -> list[Arrays]:
         return _cut(latent, self._latents)

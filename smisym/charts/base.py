@@ -16,6 +16,7 @@ import numpy as np
 from smisym.base.derivation import Step
 from smisym.base.errors import InputError
 from smisym.link.linking import LinkFunction, Observation
+from smisym.link.straight_line import StraightLine
 
 # Kinds of latent coordinates, which run over the real line in the integrator's variable x: any real number with a flat
 # measure (sinh x), any positive number with a flat measure (exp x), and x itself with the measure dx, for charts
@@ -132,7 +133,10 @@ class LevelSet:
         Observation -> :class:`Coordinates`, with a fault for every y that does not lie in the image.
     solve
         (free, latent, u) -> :class:`Sheets`: ``free`` len(free_rows) * T arrays row by row, ``latent`` one array each,
-        ``u`` the coordinates of y, all broadcasting.
+        ``u`` the coordinates of y, all broadcasting.  The numpy form of ``program`` where there is one.
+    program
+        The same as a straight-line program, which any backend can compile (:mod:`smisym.charts.programs`); None for a
+        chart that is numpy code alone, as of a rule of one's own.
     latents
         Kind of each latent coordinate: LINE, SCALE or FLAT.
     directions
@@ -179,6 +183,7 @@ class LevelSet:
     unfolding: Unfolding | None = None
     pieces: bool = False
     registered: bool = False
+    program: StraightLine | None = None
 
 
 @dataclass(frozen=True)

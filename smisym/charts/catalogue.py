@@ -17,6 +17,8 @@ from scipy.special import log_ndtr
 
 from smisym.base.axes import canonical, signed
 from smisym.charts.base import FLAT, Arrays, Coordinates, Fault, Unfolding, faults
+from smisym.charts.rank_one_vector import from_log_ratios
+from smisym.link.tracing import call
 
 # A column of U: T arrays.  Columns come in the order of the rows of the fields, queries before keys.
 Columns = list[Arrays]
@@ -41,6 +43,8 @@ class Inverse(Protocol):
     tokens, rank, softmax: which head it is; without softmax it shows the scores themselves.  latents, branches,
     directions: as in :class:`~smisym.charts.base.LevelSet`.  dimension: independent coordinates of the head's output.
     known_columns: how many columns (the keys) must be given instead of being solved for.
+
+    ``sheets`` is arithmetic of scalars, of which programs are made (:mod:`smisym.charts.programs`).
     """
 
     tokens: int
@@ -85,6 +89,8 @@ class TiedHead:
 
     def coordinates(self, scores: np.ndarray, rounding: np.ndarray) -> Coordinates:
         T, m = self.tokens, self.frame
+        if self.rank == 1 and self.softmax:
+            return from_log_ratios(scores, rounding)
         if not self.softmax:
             gram = 0.5 * (scores + np.swapaxes(scores, 1, 2))
             outside = _symmetry_faults(scores, rounding)
@@ -202,8 +208,8 @@ class UntiedHead:
             weight = weight + (1 - r if self.softmax else -r) * log_det
             directions: list[Columns] = []
             if self.softmax:
-                zero, one = np.zeros_like(log_det), np.ones_like(log_det)
-                keys = [[np.zeros_like(column[0]), *column] for column in keys]
+                zero, one = np.zeros(()), np.ones(())
+                keys = [[zero, *column] for column in keys]
                 directions = [[[zero] * T] * r + [[one if c == i else zero] * T for c in range(r)] for i in range(r)]
             found.append(Sheet(queries + keys, weight, directions))
         return found
@@ -230,25 +236,17 @@ class UntiedHead:
         T, r, n = self.tokens, self.rank, self.differences
         first = 1 if self.softmax else 0
         base = [column[0] if self.softmax else 0.0 for column in known]
-        rows = [[known[c][first + j] - base[c] for c in range(r)] for j in range(n)]
-        K = np.moveaxis(np.array([np.broadcast_arrays(*row) for row in rows]), (0, 1), (-2, -1))  # (..., n, r)
-        E = [[np.broadcast_to(u[t * n + j], K.shape[:-2]) for j in range(n)] for t in range(T)]
-        orthogonal, triangular = np.linalg.qr(np.swapaxes(K, -1, -2), mode="complete")  # K^T = Q R
-        R = np.swapaxes(triangular[..., :n, :], -1, -2)
-        regular = (np.einsum("...ii->...i", R) != 0).all(axis=-1)
-        R = np.where(regular[..., None, None], R, np.eye(n))
-        right = np.moveaxis(np.array(E), (0, 1), (-1, -2))  # (..., n, T)
-        queries = orthogonal[..., :n] @ np.linalg.solve(R, right)  # (..., r, T)
-        columns = [[queries[..., c, t] for t in range(T)] for c in range(r)]
-        zero = np.zeros(K.shape[:-2])
+        K = [known[c][first + j] - base[c] for j in range(n) for c in range(r)]
+        *found, volume = call(f"least_norm_{n}_{r}", [*K, *u[: T * n]])
+        queries, null = found[: T * r], found[T * r :]
+        columns = [[queries[t * r + c] for t in range(T)] for c in range(r)]
+        zero = np.zeros(())
         directions = [
-            [[orthogonal[..., c, n + i] if s == t else zero for s in range(T)] for c in range(r)]
+            [[null[i * r + c] if s == t else zero for s in range(T)] for c in range(r)]
             for t in range(T)
             for i in range(r - n)
         ]
-        weight = -T * np.log(np.abs(np.einsum("...ii->...i", R))).sum(axis=-1)
-        weight = np.where(regular, weight, np.nan)
-        return [Sheet(columns, weight, directions)]
+        return [Sheet(columns, -T * volume, directions)]
 
 
 # An angle runs over the line with a weight that is one turn in all: a box of one turn, smoothed over _SMOOTH.
@@ -300,19 +298,16 @@ def _reflect(point: Arrays, vector: Arrays) -> Arrays:
     """The reflection that takes the first axis to ``point``, applied to a vector with first entry zero."""
     w = [1 - point[0], *[-p for p in point[1:]]]
     along = _dot(w, vector) / np.maximum(w[0], 1e-300)  # |w|^2 = 2 w_0
-    return [np.asarray(b - a * along) for a, b in zip(w, vector, strict=True)]
+    return [b - a * along for a, b in zip(w, vector, strict=True)]
 
 
 def _inverse(M: list[Arrays]) -> tuple[list[Arrays], np.ndarray]:
     """Inverse and log|det| of an r x r matrix of arrays."""
     if len(M) == 1:
         return [[1 / M[0][0]]], np.log(np.abs(M[0][0]))
-    matrix = np.moveaxis(np.array([np.broadcast_arrays(*row) for row in M]), (0, 1), (-2, -1))
-    log_det = np.linalg.slogdet(matrix)[1]
-    # A singular matrix has weight zero: its log-weight is not finite, whatever stands in its place.
-    inverse = np.linalg.inv(np.where(np.isfinite(log_det)[..., None, None], matrix, np.eye(len(M))))
-    log_det = np.where(np.isfinite(log_det), log_det, np.nan)
-    return [[inverse[..., i, j] for j in range(len(M))] for i in range(len(M))], log_det
+    r = len(M)
+    *entries, log_det = call(f"inverse_logdet_{r}", [entry for row in M for entry in row])
+    return [entries[i * r : (i + 1) * r] for i in range(r)], log_det
 
 
 def _largest(gram: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:

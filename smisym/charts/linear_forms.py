@@ -23,6 +23,7 @@ from smisym.base.derivation import Step as Recorded
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, faults
 from smisym.charts.eliminating import MODULES, Way, ways
 from smisym.charts.peeling import Peeled, peel
+from smisym.charts.programs import Counts, programmed
 from smisym.charts.solving import Fields, explicit_entries
 from smisym.charts.unmixing import solve_columns
 from smisym.link.linking import LinkFunction, Observation
@@ -323,18 +324,18 @@ def _assemble(link: LinkFunction, found: _Found, way: Way, shown: list[_Shown], 
         values = coefficients(*free)
         matrix = [values[K * k : K * k + K] for k in range(K)]
         solved, weights = [], []
-        with np.errstate(all="ignore"):
-            for code in codes:
-                *forms, weight = code(*values[K * K :], *u)
-                (own,), log_det = solve_columns(matrix, [forms])
-                total = np.asarray(weight - log_det)
-                there = np.isfinite(total)
-                for value in own:
-                    there = there & np.isfinite(value)
-                solved.append([np.where(there, value, 0.0) for value in own])
-                weights.append(np.where(there, total, -np.inf))
+        for code in codes:
+            *forms, weight = code(*values[K * K :], *u)
+            (own,), log_det = solve_columns(matrix, [forms])
+            total = weight - log_det
+            there = np.isfinite(total)
+            for value in own:
+                there = there & np.isfinite(value)
+            solved.append([np.where(there, value, 0.0) for value in own])
+            weights.append(np.where(there, total, -np.inf))
         return Sheets(solved, weights)
 
+    straight, compiled = programmed(solve, Counts(len(free_symbols), 0, K, len(codes), len(found.symbols)))
     return LevelSet(
         rule="expressions in linear forms of some fields",
         free_rows=free_rows,
@@ -342,9 +343,10 @@ def _assemble(link: LinkFunction, found: _Found, way: Way, shown: list[_Shown], 
         branches=len(codes),
         dimension=K,
         coordinates=_reader(shown, sheets, K),
-        solve=solve,
+        solve=compiled,
         steps=_steps(link, found, way, shown),
         density=True,
+        program=straight,
     )
 
 

@@ -8,6 +8,7 @@ choices share the level set in proportion to the squares of their Jacobians, and
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ import sympy as sp
 from smisym.base.derivation import Formula, Step
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
 from smisym.charts.matching import linear_in_one_field, resolve, square_factors
+from smisym.charts.programs import Counts, programmed
 from smisym.link.core import core_of
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Program, product_factor, split_constant
@@ -37,7 +39,7 @@ class _Two:
 
     @property
     def other(self) -> np.ndarray:
-        return np.asarray(self.s - self.p - self.q)
+        return self.s - self.p - self.q
 
     def __matmul__(self, right: _Two) -> _Two:
         return _Two(self.s * right.s, self.s * right.p + self.p * right.other, self.s * right.q + self.q * right.other)
@@ -50,7 +52,7 @@ class _Two:
         return (self.s - self.p) * first + self.p * second, self.q * first + (self.s - self.q) * second
 
     def log_det(self) -> np.ndarray:
-        return np.asarray(np.log(np.abs(self.s * self.other)))
+        return np.log(np.abs(self.s * self.other))
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,7 @@ class _Layer:
 
     def mix(self, u: Scores) -> _Two:
         first, second = self.scores(u)
-        with np.errstate(over="ignore"):
-            return _Two(self.sum, self.readout / (1 + np.exp(-first)), self.readout / (1 + np.exp(-second)))
+        return _Two(self.sum, self.readout / (1 + np.exp(-first)), self.readout / (1 + np.exp(-second)))
 
     def invert(self, F: _Two, kappa: np.ndarray | None) -> list[tuple[Scores, np.ndarray]]:
         """All scores with this mixing matrix, and where they exist; untied layers are told k_2 - k_1."""
@@ -104,7 +105,7 @@ class _Layer:
         # a (1 - a) = exp(-|l|) / (1 + exp(-|l|))^2 keeps its digits where a rounds to 0 or 1.
         decay = sum(-np.abs(x) - 2 * np.log1p(np.exp(-np.abs(x))) for x in (first, second))
         size = 2 * (u[0] - u[1]) ** 2 if self.tied else u[2] ** 2
-        return np.asarray(decay + np.log(size) + 2 * np.log(np.abs(self.readout * self.coefficient)))
+        return decay + np.log(size) + 2 * np.log(np.abs(self.readout * self.coefficient))
 
 
 def mixing_product(link: LinkFunction) -> LevelSet | Refusal:
@@ -130,26 +131,29 @@ def mixing_product(link: LinkFunction) -> LevelSet | Refusal:
             total *= layer.sum
         y = _Two(total, u[0], u[1])
         sheets = Sheets([], [], [])
-        with np.errstate(all="ignore"):
-            for chosen in range(len(layers)):
-                for scores, inside, reach in _sheets(layers, chosen, latent, y):
-                    _append(sheets, layers, scores, inside, reach)
+        for chosen in range(len(layers)):
+            for scores, inside, reach in _sheets(layers, chosen, latent, y):
+                _append(sheets, layers, scores, inside, reach)
         return sheets
 
+    branches = sum(2 if layer.tied else 1 for layer in layers)
+    directions = sum(not layer.tied for layer in layers)
+    straight, compiled = programmed(solve, Counts(0, count, 2, branches, 2 * len(solved), directions))
     return LevelSet(
         rule="product of mixing matrices on two tokens",
         free_rows=(),
         solved_rows=solved,
-        branches=sum(2 if layer.tied else 1 for layer in layers),
+        branches=branches,
         dimension=2,
         coordinates=coordinates,
-        solve=solve,
+        solve=compiled,
         steps=(_step(layers),),
         latents=(FLAT,) * count,
-        directions=sum(not layer.tied for layer in layers),
+        directions=directions,
         smooth=False,
         shared=True,
         complete=True,
+        program=straight,
     )
 
 
@@ -256,8 +260,8 @@ def _append(sheets: Sheets, layers: list[_Layer], scores: list[Scores], inside: 
         above = _above(mixes[number + 1 :])
         # A column is moved by what comes after, a row with sum zero by the other eigenvalue of what came before.
         logs.append(layer.log_slope(u) + above.log_det() + 2 * np.log(np.abs(B.other)))
-    volumes = np.stack(np.broadcast_arrays(*logs))
-    weight = weight + volumes[owners[chosen]] - np.logaddexp.reduce(2 * volumes, axis=0) + reach
+    total = functools.reduce(np.logaddexp, [2 * log for log in logs])
+    weight = weight + logs[owners[chosen]] - total + reach
     there = inside & np.isfinite(weight)
     for value in solved:
         there = there & np.isfinite(value)

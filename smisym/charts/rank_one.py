@@ -18,8 +18,10 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from smisym.base.derivation import Formula, Step
 from smisym.base.errors import InputError
-from smisym.charts.base import Arrays, Coordinates, Fault, LevelSet, Refusal, Sheets, Unfolding, faults
+from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, Unfolding
 from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
+from smisym.charts.programs import Counts, Solve, programmed
+from smisym.charts.rank_one_vector import from_gram, from_log_ratios
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Program, RowSoftmax, generic_determinant, gram_factor
 from smisym.link.unroll import Unroller
@@ -48,7 +50,8 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
     solved = tuple(r for r, i in enumerate(link.row_inputs) if i == index)
     free = tuple(r for r, i in enumerate(link.row_inputs) if i != index)
     tokens = program.tokens
-    solve = _compile_inverse(program, found)
+    counts = Counts(len(free) * tokens, 0, tokens, 2, tokens)
+    straight, solve = programmed(_inverse(program, found), counts)
     factors = square_factors(found.mixing, program.definitions)
     if any(generic_determinant(program, factor) < mpmath.mpf(10) ** -300 for factor in factors):
         return Refusal(
@@ -66,6 +69,7 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
         solve=solve,
         steps=_steps(found, tokens, checks),
         density=True,
+        program=straight,
         # u is linear in the field that it is solved for: the weight 1/|det M| is that of the fields, and u runs over
         # all of R^T, so that u on one branch is -u on the other.
         unfolding=Unfolding(tokens, np.array([np.ones(tokens), -np.ones(tokens)])),
@@ -97,14 +101,13 @@ def _match(program: Program) -> _Match | Refusal:
     return _Match(softmax, coefficient, linear[0], linear[1], vector)
 
 
-def _compile_inverse(program: Program, found: _Match) -> Callable[[Arrays, Arrays, Arrays], Sheets]:
+def _inverse(program: Program, found: _Match) -> Solve:
     """Numpy code for M(free)^{-1} u and -log|det M|, factor by factor; no inverse is ever formed."""
     unroll = Unroller()
     arguments = [s for symbol in program.inputs if symbol != found.field for s in unroll.bind(symbol)]
     tokens = program.tokens
     target = sp.MatrixSymbol("u", tokens, 1)
     u = unroll.bind(target)
-    n_free = len(arguments)
     needed = closure(found.mixing, program.definitions)
     factors = square_factors(found.mixing, program.definitions)
     # A product that is only solved against is never formed: its factors are solved one after the other.
@@ -120,8 +123,6 @@ def _compile_inverse(program: Program, found: _Match) -> Callable[[Arrays, Array
     numeric = unroll.compile([*arguments, *u], [*x, -logdet])
 
     def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
-        if len(free) != n_free:
-            raise ValueError(f"expected {n_free} free arrays, got {len(free)}")
         *solved, log_weight = numeric(*free, *u)
         return Sheets([solved, [-value for value in solved]], [log_weight])
 
@@ -130,103 +131,17 @@ def _compile_inverse(program: Program, found: _Match) -> Callable[[Arrays, Array
 
 def _coordinates(coefficient: float, softmax: bool) -> Callable[[Observation], Coordinates]:
     def coordinates(observation: Observation) -> Coordinates:
-        if softmax:
-            return _from_log_ratios(observation, coefficient)
-        return _from_gram(observation, coefficient)
+        eps = np.finfo(float).eps
+        if not softmax:
+            gram = observation.y / coefficient
+            return from_gram(gram, 8 * eps * np.abs(gram).max(axis=(1, 2)))
+        ratios = observation.log_ratios
+        if ratios is None:
+            raise InputError("output", "no log-ratios", "an Observation of this model", "use model.observe(Z)")
+        rounding = 8 * eps * (np.abs(ratios).max(axis=(1, 2)) + (0.0 if observation.exact else 1.0))
+        return from_log_ratios(ratios / coefficient, rounding / coefficient)
 
     return coordinates
-
-
-def _from_log_ratios(observation: Observation, coefficient: float) -> Coordinates:
-    """+-u from D_ij = u_i (u_j - u_i): differences first, then the entry that divides best.
-
-    |u_i - u_j|^2 = -(D_ij + D_ji), u_i = -D_ij/(u_i - u_j); then u_k = u_i + D_ik/u_i.
-    """
-    if observation.log_ratios is None:
-        raise InputError("output", "no log-ratios", "an Observation of this model", "use model.observe(Z)")
-    D = observation.log_ratios / coefficient
-    tokens = D.shape[1]
-    rounding = _ratio_rounding(observation, coefficient)
-    pairs = np.array(list(itertools.combinations(range(tokens), 2)))
-    i, j = pairs.T
-    square = -(D[:, i, j] + D[:, j, i])
-    outside = _gap_faults(square, rounding[:, None])
-    best = square.argmax(axis=1)
-    take = np.arange(len(D))
-    i, j = i[best], j[best]
-    largest = square[take, best]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.sqrt(np.maximum(largest, 0.0))
-        u_i, u_j = -D[take, i, j] / gap, D[take, j, i] / gap
-        anchor = np.where(np.abs(u_i) >= np.abs(u_j), i, j)
-        value = np.where(np.abs(u_i) >= np.abs(u_j), u_i, u_j)
-        u = value[:, None] + D[take, anchor] / value[:, None]
-        u[take, i], u[take, j] = u_i, u_j
-        error = rounding / np.maximum(largest, 0.0)
-    error = np.where(np.isfinite(error), error, np.inf)
-    return Coordinates(u, error, outside + _consistency_faults(u, D, rounding, error))
-
-
-def _ratio_rounding(observation: Observation, coefficient: float) -> np.ndarray:
-    """(S,) absolute rounding error that the log-ratios (divided by the coefficient) may carry."""
-    eps = np.finfo(float).eps
-    assert_ratios = observation.log_ratios
-    size = np.abs(assert_ratios).max(axis=(1, 2)) if assert_ratios is not None else np.zeros(len(observation))
-    absolute = 0.0 if observation.exact else 1.0
-    return 8 * eps * (size + absolute) / coefficient
-
-
-def _gap_faults(square: np.ndarray, rounding: np.ndarray) -> tuple[Fault, ...]:
-    return faults(
-        np.asarray((square < -4 * rounding).any(axis=1)),
-        lambda s: f"y_ij y_ji / (y_ii y_jj) = {np.exp(-square[s].min()):.6g} for some pair of tokens",
-        "at most 1 (for two tokens: y_12 + y_21 <= 1), as scores are a Gram matrix",
-        "check that y is the attention matrix of tied weights, rows summing to one, without noise",
-    )
-
-
-def _consistency_faults(u: np.ndarray, D: np.ndarray, rounding: np.ndarray, error: np.ndarray) -> tuple[Fault, ...]:
-    """With three tokens or more y has T(T-1) entries and only T numbers in them: the rest must agree."""
-    with np.errstate(invalid="ignore", over="ignore"):  # where an output is no output, its values mean nothing
-        rebuilt = u[:, :, None] * (u[:, None, :] - u[:, :, None])
-        scale = 1 + np.abs(D).max(axis=(1, 2))
-        tolerance = np.maximum(1e3 * error, 1e-10) * scale + 1e3 * rounding
-        off = np.abs(rebuilt - D).max(axis=(1, 2))
-        bad = (off > tolerance) & np.isfinite(error) & np.isfinite(off)
-    return faults(
-        bad,
-        lambda s: f"log-ratios that miss every rank-one Gram matrix by {off[s]:.3g}",
-        "the attention matrix of tied rank-one weights, noiseless",
-        "check that y comes from this architecture; with noise, declare the noise",
-    )
-
-
-def _from_gram(observation: Observation, coefficient: float) -> Coordinates:
-    """+-u from y = k u u^T: the largest diagonal entry divides."""
-    y = observation.y / coefficient
-    tokens = y.shape[1]
-    take = np.arange(len(y))
-    diagonal = np.einsum("sii->si", y)
-    anchor = diagonal.argmax(axis=1)
-    largest = diagonal[take, anchor]
-    eps = np.finfo(float).eps
-    outside = faults(
-        largest < 0,
-        lambda s: f"diagonal {diagonal[s]}",
-        "a Gram matrix: diagonal entries >= 0",
-        "check that y is the linear attention matrix of tied weights",
-    )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        u = y[take, anchor] / np.sqrt(largest)[:, None]
-        off = np.abs(u[:, :, None] * u[:, None, :] - y).max(axis=(1, 2))
-    tolerance = 64 * tokens * eps * np.abs(y).max(axis=(1, 2))
-    outside += faults(
-        ~(off <= tolerance) & (largest > 0),
-        lambda s: f"a matrix that misses every u u^T by {off[s]:.3g}",
-        "y = beta u u^T, rank one",
-        "check that y comes from this architecture; with noise, declare the noise",
-    )
-    return Coordinates(u, np.where(largest > 0, 4 * eps, np.inf), outside)
 
 
 def _verify(found: _Match, tokens: int) -> list[tuple[str, str]]:

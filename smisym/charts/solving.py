@@ -12,6 +12,7 @@ Jacobians, which leaves every weight bounded.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from smisym.base import symbols
 from smisym.base.derivation import Formula, Step
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
 from smisym.charts.eliminating import MODULES, determinant, pole, solved_by, ways
+from smisym.charts.programs import Counts, programmed
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Activation, Elementwise, reference
 
@@ -235,6 +237,8 @@ def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, s
             weights = _prefer_atoms(sheets, u, weights)
         return Sheets([solved for solved, _ in found], weights)
 
+    counts = Counts(0, count, len(outputs), len(sheets), len(fields))
+    straight, compiled = programmed(solve, counts)
     return LevelSet(
         rule="expressions solved on every orthant",
         free_rows=(),
@@ -242,12 +246,13 @@ def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, s
         branches=len(sheets),
         dimension=continuous,
         coordinates=coordinates,
-        solve=solve,
+        solve=compiled,
         steps=_steps(sheets, outputs),
         latents=(FLAT,) * count,
         density=not discrete,
         shared=any(sheet.shared for sheet in sheets),
         pieces=len({len(sheet.solved) for sheet in sheets}) > 1,
+        program=straight,
     )
 
 
@@ -262,7 +267,7 @@ def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays
     guarded = _has_strangers(sheet, fields, outputs, numeric, misses)
 
     def evaluate(latent: Arrays, u: Arrays) -> tuple[Arrays, np.ndarray]:
-        total: np.ndarray = np.zeros(())
+        total = np.zeros(())
         free = []
         for f, x in zip(sheet.free, latent, strict=False):
             value, measure = _coordinate(x, sheet.signs.get(f), f in sheet.poles)
@@ -271,15 +276,14 @@ def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays
         for x in latent[len(sheet.free) :]:
             # A coordinate that this sheet does not need: a normalised weight of its own.
             total = total - 0.5 * x * x - 0.5 * np.log(2 * np.pi)
-        with np.errstate(all="ignore"):
-            *solved, weight = numeric(*free, *u)
+        *solved, weight = numeric(*free, *u)
         total = total + weight
         for i, sign in fixed:
-            total = np.asarray(np.where(np.sign(solved[i]) == sign, total, -np.inf))
+            total = np.where(np.sign(solved[i]) == sign, total, -np.inf)
         if guarded:
-            total = np.asarray(np.where(misses(solved, u), -np.inf, total))
+            total = np.where(misses(solved, u), -np.inf, total)
         for k, constant in constants.items():
-            total = np.asarray(np.where(np.abs(u[k] - constant) <= 1e-9 * (1 + abs(constant)), total, -np.inf))
+            total = np.where(np.abs(u[k] - constant) <= 1e-9 * (1 + abs(constant)), total, -np.inf)
         # No field here: zeros that carry no weight, so that whoever bounds the integrand meets numbers.
         there = np.isfinite(total)
         for value in solved:
@@ -297,12 +301,9 @@ def _misses(sheet: _Sheet, fields: Fields) -> Misses:
     back = sp.lambdify(fields, list(sheet.shown.values()), modules=MODULES, cse=True)
 
     def misses(values: Arrays, u: Arrays) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            gaps = [
-                np.abs(own - u[k]) > _MISS * (1 + np.abs(u[k]))
-                for k, own in zip(sheet.shown, back(*values), strict=True)
-            ]
-        return np.asarray(np.any(np.broadcast_arrays(*gaps), axis=0)) if gaps else np.zeros((), dtype=bool)
+        shown = zip(sheet.shown, back(*values), strict=True)
+        gaps = [np.abs(own - u[k]) > _MISS * (1 + np.abs(u[k])) for k, own in shown]
+        return functools.reduce(np.bitwise_or, gaps, np.zeros((), dtype=bool))
 
     return misses
 
@@ -319,16 +320,16 @@ def _has_strangers(sheet: _Sheet, fields: Fields, outputs: Fields, numeric: Any,
         for k, value in zip(sheet.shown, forward(*truth), strict=True):
             u[k] = np.broadcast_to(value, (_PROBES,))
         *solved, weight = numeric(*[z for f, z in zip(fields, other, strict=True) if f in sheet.free], *u)
-    there = np.isfinite(np.broadcast_to(weight, (_PROBES,)))
-    for i, f in enumerate(fields):
-        there = there & np.isfinite(solved[i]) & ((sign[i] == 0) | (np.sign(solved[i]) == sign[i]) | (f in sheet.free))
-    return bool((misses(solved, u) & there).any())
+        there = np.isfinite(np.broadcast_to(weight, (_PROBES,)))
+        for i, f in enumerate(fields):
+            there &= np.isfinite(solved[i]) & ((sign[i] == 0) | (np.sign(solved[i]) == sign[i]) | (f in sheet.free))
+        return bool((misses(solved, u) & there).any())
 
 
 def _coordinate(x: np.ndarray, sign: int | None, pole: bool) -> tuple[np.ndarray, np.ndarray]:
     """A field as a function of the integrator's variable, and the log of its measure."""
     if sign is None:
-        return _REACH * x, np.full(np.shape(x), np.log(_REACH))
+        return _REACH * x, np.log(_REACH)
     # Linear where the field is large, so that nothing grows faster than the fields themselves; towards zero on a
     # logarithmic scale where there is a pole, else so fast that nothing is cut off.
     tail = np.zeros_like(x) if pole else np.exp(-x)
@@ -344,9 +345,9 @@ def _prefer_atoms(sheets: list[_Sheet], u: Arrays, weights: Arrays) -> Arrays:
         for k, value in sheet.constants.items():
             atoms.setdefault(k, set()).add(float(value))
     for k, values in atoms.items():
-        at = np.zeros(np.shape(u[k]), dtype=bool)
+        at = np.zeros((), dtype=bool)
         for value in values:
-            at |= np.abs(u[k] - value) <= 1e-9 * (1 + abs(value))
+            at = at | (np.abs(u[k] - value) <= 1e-9 * (1 + abs(value)))
         weights = [
             w if k in sheet.constants else np.where(at, -np.inf, w) for w, sheet in zip(weights, sheets, strict=True)
         ]

@@ -13,6 +13,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from smisym.charts.base import Arrays, Sheets
 from smisym.charts.catalogue import Columns, Inverse
 from smisym.link.core import Core
+from smisym.link.tracing import call
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class _Option:
     """One branch of one head in terms of the fields themselves."""
 
     columns: Columns
-    log_weight: np.ndarray | float
+    log_weight: np.ndarray
     directions: list[Columns]
 
 
@@ -46,7 +47,7 @@ def unmix(sheets: list, matrices: list[list[Arrays]], tokens: int) -> list[_Opti
     for sheet in sheets:
         count = len(sheet.columns)
         right = [*sheet.columns, *[column for direction in sheet.directions for column in direction]]
-        log_det: np.ndarray | float = 0.0
+        log_det = np.zeros(())
         for matrix in matrices:
             right, own = solve_columns(matrix, right)
             log_det = log_det + own
@@ -72,38 +73,22 @@ def solve_columns(matrix: list[Arrays], columns: Columns) -> tuple[Columns, np.n
         (a, b), (c, d) = matrix
         det = a * d - b * c
         return [[(d * x - b * y) / det, (a * y - c * x) / det] for x, y in columns], np.log(np.abs(det))
-    shape = np.broadcast_shapes(
-        *[np.shape(e) for row in matrix for e in row], *[np.shape(e) for c in columns for e in c]
-    )
-    full = np.empty((*shape, T, T))
-    right = np.empty((*shape, T, len(columns)))
-    for i in range(T):
-        for j in range(T):
-            full[..., i, j] = matrix[i][j]
-        for k, column in enumerate(columns):
-            right[..., i, k] = column[i]
-    finite = np.isfinite(full).all(axis=(-1, -2))
-    full[~finite] = np.eye(T)
-    log_det = np.linalg.slogdet(full)[1]
-    regular = finite & np.isfinite(log_det)
-    full[~regular] = np.eye(T)
-    solved = np.linalg.solve(full, right)
-    log_det[~regular] = np.nan
-    return [[solved[..., i, k] for i in range(T)] for k in range(len(columns))], log_det
+    entries = [entry for line in (*matrix, *columns) for entry in line]
+    *solved, log_det = call(f"solve_columns_{T}", entries)
+    return [solved[k * T : (k + 1) * T] for k in range(len(columns))], log_det
 
 
 def combine(options: list[list[_Option]], heads: list[Head], order: list[int], tokens: int) -> Sheets:
     """Every choice of one branch a head; columns in the order of the rows of the fields."""
-    solved, weights, directions = [], [], []
+    solved: list[Arrays] = []
+    weights: Arrays = []
+    directions: list[list[Arrays]] = []
     for choice in itertools.product(*options):
         groups = [g for option, head in zip(choice, heads, strict=True) for g in _groups(option.columns, head)]
         solved.append(_ordered(groups, order))
-        total: np.ndarray | float = 0.0
-        for option in choice:
-            total = total + option.log_weight
-        weights.append(np.asarray(total))
+        weights.append(sum((option.log_weight for option in choice), np.zeros(())))
         moving = []
-        zero = np.zeros(1)
+        zero = np.zeros(())
         for number, option in enumerate(choice):
             for direction in option.directions:
                 parts: list[Columns] = []
@@ -112,8 +97,6 @@ def combine(options: list[list[_Option]], heads: list[Head], order: list[int], t
                     parts += _groups(own, head)
                 moving.append(_ordered(parts, order))
         directions.append(moving)
-    if all(weight is weights[0] for weight in weights):
-        weights = weights[:1]
     return Sheets(solved, weights, directions)
 
 

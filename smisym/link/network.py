@@ -19,9 +19,9 @@ from smisym.base.derivation import Derivation, Formula, Step
 from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture, Attention
 from smisym.declare.expressions import parse
+from smisym.link.kernels import MAX_TOKENS
 from smisym.link.large_depth import limiting_mixing
 from smisym.link.program import Assign, Elementwise, Program, RowHardmax, RowSoftmax
-from smisym.link.unroll import MAX_TOKENS
 
 # Rows of Z up to which the recursion is written entry by entry: beyond, nobody reads it and sympy takes minutes.
 _READABLE_ROWS = 24

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -19,13 +18,14 @@ from smisym.link.program import (
     reference,
     split_constant,
 )
+from smisym.link.tracing import traceable_kernels
 
 
 class Unroller:
     """Unrolls matrix expressions into scalar straight-line code, entry by entry.
 
     ``lines`` collects (scalar symbol, scalar expression) in order.  Calls such as ``row_softmax_3``
-    refer to the numeric kernels of :func:`kernels`.
+    refer to the kernels of :mod:`smisym.link.kernels`.
     """
 
     def __init__(self) -> None:
@@ -191,112 +191,14 @@ class Unroller:
         return sp.ImmutableDenseMatrix(x), logdet
 
     def compile(self, arguments: Sequence[sp.Symbol], outputs: Sequence[sp.Expr]) -> Callable[..., list[np.ndarray]]:
-        """A numpy function of the arguments (arrays that broadcast) that returns the outputs."""
+        """A numpy function of the arguments (arrays that broadcast) that returns the outputs.
+
+        It can be traced (:func:`smisym.link.tracing.trace`).
+        """
         lines = list(self.lines)
         return sp.lambdify(
             list(arguments),
             list(outputs),
-            modules=[kernels(), "scipy", "numpy"],
+            modules=[traceable_kernels(), "scipy", "numpy"],
             cse=lambda exprs: (lines, list(exprs)),
         )
-
-
-def kernels() -> dict[str, Callable[..., np.ndarray]]:
-    """The numeric kernels that unrolled code calls, by name, for every size it may need."""
-    # Analytic continuations that agree with the real functions: complex steps give exact derivatives.
-    table: dict[str, Callable[..., np.ndarray]] = {
-        "abs": _abs,
-        "sign": _sign,
-        "amax": _amax,
-        "amin": _amin,
-        "logistic": _logistic,
-    }
-    for size in range(2, MAX_TOKENS + 1):
-        table[f"row_softmax_{size}"] = _row_softmax
-        table[f"row_hardmax_{size}"] = _row_hardmax
-        table[f"solve_logdet_{size}"] = _solve_logdet
-    return table
-
-
-# Unrolled code grows as T^3 a layer; beyond this size a declaration is refused with that reason.
-MAX_TOKENS = 16
-
-
-def _logistic(x: Any) -> np.ndarray:
-    """1 / (1 + exp(-x)); of complex x without the infinities that it would turn into NaN."""
-    if not np.iscomplexobj(x):
-        return np.asarray(1 / (1 + np.exp(-x)))
-    turned = np.where(x.real < 0, x, -x)
-    small = np.exp(turned)
-    return np.asarray(np.where(x.real < 0, small, 1) / (1 + small))
-
-
-def _row_softmax(*scores: Any) -> np.ndarray:
-    """(T, ...) softmax of T arrays, shifted by their maximum."""
-    rows = np.array(np.broadcast_arrays(*scores))
-    rows = np.exp(rows - rows.real.max(axis=0))
-    rows /= rows.sum(axis=0)
-    return rows
-
-
-def _row_hardmax(*scores: Any) -> np.ndarray:
-    """(T, ...): one at the largest of T arrays, the first of equals."""
-    rows = np.array(np.broadcast_arrays(*scores)).real
-    return np.asarray(np.arange(len(rows)).reshape(-1, *[1] * (rows.ndim - 1)) == rows.argmax(axis=0), dtype=float)
-
-
-def _sign(x: Any) -> np.ndarray:
-    return np.sign(np.real(x))
-
-
-def _abs(x: Any) -> np.ndarray:
-    return np.asarray(x * _sign(x))
-
-
-def _amax(values: Any, axis: int = 0) -> np.ndarray:
-    largest = values[0]
-    for value in values[1:]:
-        largest = np.where(np.real(value) > np.real(largest), value, largest)
-    return np.asarray(largest)
-
-
-def _amin(values: Any, axis: int = 0) -> np.ndarray:
-    return np.negative(_amax([np.negative(value) for value in values]))
-
-
-def _solve_logdet(*entries: Any) -> np.ndarray:
-    """Gaussian elimination with partial pivoting, vectorised over the trailing axes.
-
-    ``entries``: the T*T entries of A row by row, then the T entries of the right-hand side.
-    Returns (T+1, ...): the solution, then log|det A|.
-    """
-    size = round((float(np.sqrt(4 * len(entries) + 1)) - 1) / 2)
-    rows = np.array(np.broadcast_arrays(*entries), dtype=float)
-    matrix = np.concatenate(
-        [rows[: size * size].reshape(size, size, *rows.shape[1:]), rows[size * size :][:, None]], axis=1
-    )
-    logdet = np.zeros(rows.shape[1:])
-    for k in range(size):
-        _pivot(matrix, k)
-        logdet += np.log(np.abs(matrix[k, k]))
-        for i in range(k + 1, size):
-            factor = matrix[i, k] / matrix[k, k]
-            matrix[i, k + 1 :] -= factor * matrix[k, k + 1 :]
-    out = np.empty((size + 1, *rows.shape[1:]))
-    for k in reversed(range(size)):
-        total = matrix[k, size].copy()
-        for j in range(k + 1, size):
-            total -= matrix[k, j] * out[j]
-        out[k] = total / matrix[k, k]
-    out[size] = logdet
-    return out
-
-
-def _pivot(matrix: np.ndarray, k: int) -> None:
-    """Swap row k with the row below it of largest entry in column k, elementwise over the batch."""
-    for i in range(k + 1, matrix.shape[0]):
-        swap = np.abs(matrix[i, k]) > np.abs(matrix[k, k])
-        if swap.any():
-            upper = np.where(swap, matrix[i, k:], matrix[k, k:])
-            matrix[i, k:] = np.where(swap, matrix[k, k:], matrix[i, k:])
-            matrix[k, k:] = upper

@@ -9,10 +9,10 @@ import smisym
 from smisym import SMI, Architecture, Attention, InputError
 from smisym.base.complex_step import jacobian
 from smisym.base.derivation import Derivation
+from smisym.link.kernels import named_kernels
 from smisym.link.linking import LinkFunction, link_function
 from smisym.link.program import Assign, Program, is_analytic
 from smisym.link.rank import JacobianRanks, ranks
-from smisym.link.unroll import kernels
 from smisym.posterior.surface import Surface
 
 
@@ -89,7 +89,7 @@ def test_derivatives_that_overflow_are_told() -> None:
 
 def test_complex_steps_through_two_saturated_tokens() -> None:
     """The derivative of a logistic function far out, against a(1 - a) from the real values: no infinity, no NaN."""
-    logistic = kernels()["logistic"]
+    logistic = named_kernels()["logistic"]
     x = np.array([[-900.0], [-500.0], [-1.0], [0.0], [2.0], [30.0], [900.0]])
     value, J = jacobian(logistic, x, np.arange(1))
     with np.errstate(over="ignore"):
