@@ -19,7 +19,7 @@ from smisym.base.errors import InputError
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.model.compiled import Model
 from smisym.theory.fixed_point import FINE, NEARLY, put_back, solve
-from smisym.theory.linearised import Equation, placed
+from smisym.theory.linearised import UNSTABLE, Equation, Local, placed
 from smisym.theory.maps import OverlapMap, as_map
 from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement, judged, outlying, sound
@@ -29,6 +29,8 @@ STARTS = ("symmetry-broken", "uninformed", "informed")
 _NEITHER = 0.01
 # How far apart projectors on what is known may be that are the same.
 _SAME = 1e-6
+# Standard errors above one from which on growth is clear.
+_CLEARLY = 3.0
 # What an informed start leaves to learn.
 INFORMED = 1e-3
 
@@ -96,7 +98,8 @@ def state_evolution(
     disagree; INCONSISTENT where one scramble is no draw from what the others show; NOISY where some scrambles know a
     direction perfectly and others are on another branch, and where the mean of all maps has its fixed point farther
     from the mean of their fixed points than the statistical error (``checks["bias"]``: near a fold every scramble
-    rests too early).  Raises InputError for bad arguments.
+    rests too early), and where something clearly grows at that mean of which no scramble learned anything.
+    Raises InputError for bad arguments.
     """
     _check(alpha, start, side_information, tol, max_steps)
     omap = as_map(model, **settings)
@@ -162,7 +165,7 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
     result = judged(code, found, left_is_small=small, strays=strays)
     checks = {"residual": left, "nishimori": found.record()}
     if result is Result.SUCCESS:
-        at_mean = _at_the_mean(omap, points, Q)
+        at_mean = _at_the_mean(omap, points, Q, start != "uninformed")
         if at_mean is not None:
             bias, rare = at_mean
             checks |= {"bias": bias, "rare": rare}
@@ -202,12 +205,15 @@ def _branches_differ(points: Sequence[Point]) -> bool:
     return min(float(np.trace(most @ point.Q)) for point in points) < np.trace(most) - _NEITHER
 
 
-def _at_the_mean(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def _at_the_mean(
+    omap: OverlapMap, points: Sequence[Point], Q: np.ndarray, kicked: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
     """What the spread of the scrambles does not show, from their mean map at the mean of their fixed points; (P, P).
 
     First how far that mean is from the fixed point of the mean map: Newton's step there.  To first order in the noise
     there is none.  Near a fold, where a fixed point is about to vanish, that fails: every scramble rests a little
-    early, and they agree with one another on what is wrong.  Infinite where the mean map does not contract.
+    early, and they agree with one another on what is wrong.  Infinite where the mean map does not contract, and where
+    what no scramble learned clearly grows in it, though every kick (``kicked``) died.
 
     Then what an output would change that tells next to nothing and that none of the points saw: E by all that it is,
     over the number of points.  Close to Q = I that can be all there is to learn: where the sign of a field is in doubt
@@ -224,6 +230,8 @@ def _at_the_mean(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> tu
     alpha, lam = points[0].alpha, points[0].side_information
     found = omap.each(lambda r: Equation(omap, r, lam).at(placed(Q, known), alpha, known))
     active = np.any([here.active for here in found], axis=0)
+    if kicked and _left_behind(found, ~active):
+        return np.full_like(Q, np.inf), nothing
     if not active.any():
         return nothing, nothing
     residual = np.mean([here.residual for here in found], axis=0)
@@ -235,6 +243,16 @@ def _at_the_mean(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> tu
     steps = np.zeros((2, len(active)))
     steps[:, active] = np.linalg.solve(slopes, np.stack([residual, unseen])[:, active].T).T
     return np.abs(found[0].in_overlap(steps[0])), np.abs(found[0].in_overlap(steps[1]))
+
+
+def _left_behind(found: Sequence[Local], idle: np.ndarray) -> bool:
+    """Whether what no scramble learned (k,) clearly grows in their mean map."""
+    if not idle.any():
+        return False
+    of_idle = np.array([here.jacobian[np.ix_(idle, idle)] for here in found])
+    fastest = np.linalg.eigh(of_idle.mean(axis=0))[1][:, -1]
+    growth, error = mean_and_error(np.einsum("i,rij,j->r", fastest, of_idle, fastest))
+    return bool(growth - _CLEARLY * error > 1 + UNSTABLE)
 
 
 def _conjugate(points: Sequence[Point]) -> np.ndarray:

@@ -22,7 +22,7 @@ from smisym.base.solution import Result
 from smisym.prior import remaining
 from smisym.theory.between import CLOSE_TO_ALL, SHORT, bounded, cubic
 from smisym.theory.kick import Left, leaves
-from smisym.theory.linearised import KNOWN, NEARLY, Equation, Local, placed
+from smisym.theory.linearised import KNOWN, NEARLY, ROUNDED, Equation, Local, placed
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.turning import ASKEW, Turning, askew
@@ -321,8 +321,7 @@ class _Solve:
 
     def _taken(self, here: Local, step: np.ndarray) -> np.ndarray:
         """The step to take: back to a fixed point that was jumped over, or the one proposed, or a plain one."""
-        left = np.linalg.eigvalsh(here.remainder)
-        if ((left > 0) & (left < NEARLY)).any() and not self._all_vanishes(here):
+        if here.vanishing and not self._all_vanishes(here):
             return here.residual  # what vanishes has yet to find its shape, which long steps overshoot
         for back in (self._passed(here), self._jumped(here)):
             if back is not None and self._inside(here, back):
@@ -349,10 +348,10 @@ class _Solve:
         """Whether 0 <= Q after the step, and what is learned stays so."""
         Q = here.moved(step)
         before = np.linalg.eigvalsh(here.Q)
-        if not np.isfinite(Q).all() or np.linalg.eigvalsh(Q)[0] < -1e-14:
+        if not np.isfinite(Q).all() or np.linalg.eigvalsh(Q)[0] < -ROUNDED:
             return False
         active = self.omap.model.symmetry.coordinates(Q)[here.active]
-        return bool(not self.omap.model.symmetry.projectors or (active > 0).all() or before[0] < 0)
+        return bool(not self.omap.model.symmetry.projectors or (active > 0).all() or before[0] < -ROUNDED)
 
     def _passed(self, here: Local) -> np.ndarray | None:
         """Back to where the residual along a long step changes its sign, as the secant has it."""

@@ -25,6 +25,8 @@ NEARLY = 1e-6
 _SHOWN = 1e-7
 # Eigenvalue of Q that is rounding, and how exactly a direction is within the span of such ones.
 _ZERO, _SAME_SPAN = 1e-13, 1e-6
+# Negative eigenvalue of Q after a step that is rounding.
+ROUNDED = 1e-14
 # Negative eigenvalues of Q that are rounding.
 _ROUNDING = 1e-7
 # Growth above one that rounding does not explain.
@@ -77,6 +79,13 @@ class Local:
         values, vectors = np.linalg.eigh(remaining(self.Q))
         left = np.where((values > 2 * KNOWN) & (values < 1 - _ROUNDING), values, 0.0)
         return np.asarray((vectors * left) @ vectors.T)
+
+    @property
+    def vanishing(self) -> bool:
+        """Whether next to nothing is left of some direction that does not count as perfect yet."""
+        # Of V itself: the remainder has eigenvalues that are zero but for rounding, of either sign.
+        values = np.linalg.eigvalsh(remaining(self.Q))
+        return bool(((values > 2 * KNOWN) & (values < NEARLY)).any())
 
     @property
     def most_left(self) -> float:

@@ -281,7 +281,8 @@ class _Rung:
 
     def _judged(self, look: _Look) -> Result:
         """Whether the fixed points at which rates were asked are ones, by all that state evolution is held against."""
-        return collect(look.omap, look.points, "symmetry-broken", _TOL).result
+        # Above a threshold what is about to be learned grows, and nothing here follows it.
+        return collect(look.omap, look.points, "uninformed", _TOL).result
 
     def _stage(
         self,

@@ -251,6 +251,26 @@ def test_rotated_directions_are_perfect_together() -> None:
         assert point.perfect
 
 
+def test_what_rounding_leaves_decides_nothing() -> None:
+    """A path through the noisy map of 32 points ends where it ends whatever the last digits of alpha are."""
+    omap = smisym.overlap_map(smisym.compile(SMI("z1*z2 + z1**2", 2)), samples=256)
+    ends = []
+    for digits in range(6):
+        path = ScramblePath(omap, 4)
+        ends.append([path.at(alpha * (1 + digits * 2**-52), 5e-3).Q for alpha in (0.4, 1.3, 2.8)])
+    np.testing.assert_allclose(ends, np.broadcast_to(ends[0], np.shape(ends)), atol=1e-3)
+
+
+def test_what_grows_and_no_scramble_follows_is_no_success() -> None:
+    """Every kick may die in a noisy map: where the mean of the maps clearly grows, nothing learned is no answer."""
+    omap = smisym.overlap_map(smisym.compile(SMI("z1**2", 1)), samples=1024)
+    for alpha, grows in ((0.3, False), (0.8, True)):
+        resting = [solve(omap, r, alpha, kicked=False) for r in range(omap.scrambles)]
+        assert all(point.result.ok and not point.Q.any() for point in resting)
+        assert collect(omap, resting, "uninformed", 1e-4).result.ok
+        assert collect(omap, resting, "symmetry-broken", 1e-4).result.ok is not grows
+
+
 @pytest.mark.parametrize("traces", [1e-12, 7e-9, 1e-6])
 def test_traces_of_what_grows_are_no_fixed_point(traces: float) -> None:
     """So little that every residual is below the tolerance, and still unstable: followed as if it were nothing."""
