@@ -136,7 +136,7 @@ class LevelSet:
         ``u`` the coordinates of y, all broadcasting.  The numpy form of ``program`` where there is one.
     program
         The same as a straight-line program, which any backend can compile (:mod:`smisym.charts.programs`); None for a
-        chart that is numpy code alone, as of a rule of one's own.
+        chart that is numpy code alone, as of a rule of one's own.  Whoever replaces ``solve`` replaces it too.
     latents
         Kind of each latent coordinate: LINE, SCALE or FLAT.
     directions

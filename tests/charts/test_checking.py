@@ -50,7 +50,7 @@ def spoilt(chart: LevelSet, change: Callable[[Sheets, list[np.ndarray]], Sheets]
     def solve(free: Any, latent: Any, u: Any) -> Sheets:
         return change(chart.solve(free, latent, u), [*free, *latent])
 
-    return dataclasses.replace(chart, solve=solve)
+    return dataclasses.replace(chart, solve=solve, program=None)
 
 
 def heavier(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
@@ -210,7 +210,7 @@ def test_a_sheet_that_ends_too_early_is_refused(name: str, share: float, ruled: 
         sheets = good.solve(free, latent, u)
         return dataclasses.replace(sheets, log_weight=[np.where(u[0] > edge, -np.inf, w) for w in sheets.log_weight])
 
-    ruled(lambda _: dataclasses.replace(good, solve=solve))
+    ruled(lambda _: dataclasses.replace(good, solve=solve, program=None))
     with pytest.raises(InputError, match="no sheet that holds the fields"):
         smisym.compile(MANY_SHEETS[name])
 

@@ -567,7 +567,7 @@ def _one_sheet(chart: Any) -> Any:
         sheets = chart.solve(*at)
         return dataclasses.replace(sheets, solved=sheets.solved[:1], log_weight=sheets.log_weight[:1])
 
-    return dataclasses.replace(chart, branches=1, solve=solve)
+    return dataclasses.replace(chart, branches=1, solve=solve, program=None)
 
 
 def _heavy(chart: Any) -> Any:
@@ -575,7 +575,7 @@ def _heavy(chart: Any) -> Any:
         sheets = chart.solve(*at)
         return dataclasses.replace(sheets, log_weight=[3 * w for w in sheets.log_weight])
 
-    return dataclasses.replace(chart, solve=solve)
+    return dataclasses.replace(chart, solve=solve, program=None)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.3, 0.9])

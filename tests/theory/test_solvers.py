@@ -89,7 +89,7 @@ def test_half_of_an_even_lattice_stands_for_the_whole(depth: int) -> None:
         return dataclasses.replace(sheets, solved=sheets.solved[:1])
 
     # Of this chart u and -u have other level sets; posteriors and densities are those of the whole chart all the same.
-    one_branch = dataclasses.replace(chart, branches=1, solve=upper)
+    one_branch = dataclasses.replace(chart, branches=1, solve=upper, program=None)
     even, uneven = Asked(model(depth).channel), Asked(model(depth).channel)
     half = first_threshold(dataclasses.replace(model(depth), channel=even), (0,))
     whole = first_threshold(dataclasses.replace(model(depth), channel=uneven, level_set=one_branch), (0,))
