@@ -85,44 +85,55 @@ def descend(
     ends: which of the problems tried are followed no further, (n,) booleans.  refine: the step to take, by default
     -solve(residuals).  together: whether slopes are asked for all problems tried at once, or of those that moved.
     """
-    x, live = x.copy(), np.arange(len(x))
-    r, given = values(live, x)
-    J = _slopes(slopes, live, x, r) if given is None else given
-    kept_r, kept_J = r.copy(), J.copy()
+    which, x = np.arange(len(x)), x.copy()
+    r, given = values(which, x)
+    J = _slopes(slopes, which, x, r) if given is None else given
+    out = x.copy(), r.copy(), J.copy()
     damping, failed = np.full(len(x), rule.first), np.zeros(len(x), dtype=int)
+    before = _squares(x, r, rule)
     for _ in range(steps):
-        here = x[live]
-        solve, moved = _damped(J, r, here, damping[live], rule)
-        step = -solve(r) if refine is None else refine(Refined(live, here, r, J, solve))
-        trial = here + step
-        new_r, new_J = values(live, trial)
-        with np.errstate(all="ignore"):
-            before, after = _squares(here, r, rule), _squares(trial, new_r, rule)
-            better = after < before
-        taken = live[better]
-        x[taken] = trial[better]
-        r = np.where(better[:, None], new_r, r)
-        kept_r[taken] = r[better]
-        scaled = damping[live]
-        damping[live] = np.where(better, rule.eased * scaled, np.maximum(rule.tightened * scaled, rule.least))
-        failed[live] = np.where(better, 0, failed[live] + 1)
-        keep = ~ends(Tried(live, r, before, after, better, damping[live], failed[live], moved))
-        if not keep.any():
-            break
+        solve, moved = _damped(J, r, x, damping, rule)
+        step = -solve(r) if refine is None else refine(Refined(which, x, r, J, solve))
+        trial = x + step
+        new_r, new_J = values(which, trial)
+        after = _squares(trial, new_r, rule)
+        better = after < before
+        taken = better[:, None]
+        x, r = np.where(taken, trial, x), np.where(taken, new_r, r)
+        damping = np.where(better, rule.eased * damping, np.maximum(rule.tightened * damping, rule.least))
+        failed = np.where(better, 0, failed + 1)
+        keep = ~ends(Tried(which, r, before, after, better, damping, failed, moved))
+        before = np.where(better, after, before)
+        if not keep.all():
+            for kept, new in zip(out, (x, r, J), strict=True):
+                kept[which[~keep]] = new[~keep]
+            which, x, r, J, better = which[keep], x[keep], r[keep], J[keep], better[keep]
+            damping, failed, before = damping[keep], failed[keep], before[keep]
+            if not len(which):
+                break
+            new_J = None if new_J is None else new_J[keep]
         if new_J is not None:
             J = np.where(better[:, None, None], new_J, J)
-        live, r, J, better = live[keep], r[keep], J[keep], better[keep]
-        if new_J is None and together:
-            J = _slopes(slopes, live, x[live], r)
-        elif new_J is None and better.any():
-            J[better] = _slopes(slopes, live[better], x[live[better]], r[better])
-        kept_J[live] = J
-    return x, kept_r, kept_J
+        elif together:
+            J = _slopes(slopes, which, x, r)
+        elif better.any():
+            J[better] = _slopes(slopes, which[better], x[better], r[better])
+    for kept, new in zip(out, (x, r, J), strict=True):
+        kept[which] = new
+    return out
 
 
 def _squares(x: np.ndarray, r: np.ndarray, rule: Rule) -> np.ndarray:
-    own = (r**2).sum(axis=1)
-    return np.asarray((x**2).sum(axis=1) + own if rule.gaussian else own)
+    with np.errstate(all="ignore"):
+        own = (r**2).sum(axis=1)
+        return np.asarray((x**2).sum(axis=1) + own if rule.gaussian else own)
+
+
+def _finite(array: np.ndarray) -> np.ndarray:
+    """(n,) whether all of each problem's numbers are finite."""
+    if np.isfinite(array.sum()):
+        return np.ones(len(array), dtype=bool)
+    return np.isfinite(array).reshape(len(array), -1).all(axis=1)
 
 
 def _slopes(slopes: Slopes | None, which: np.ndarray, x: np.ndarray, r: np.ndarray) -> np.ndarray:
@@ -135,26 +146,29 @@ def _damped(
     J: np.ndarray, r: np.ndarray, x: np.ndarray, damping: np.ndarray, rule: Rule
 ) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
     """What solves the damped equations (no step where they are not finite), and where they are finite (n,)."""
-    turned = np.swapaxes(J, 1, 2)
     with np.errstate(all="ignore"):
         normal = np.einsum("nmk,nlk->nml", J, J) if rule.least_norm else np.einsum("nmk,nml->nkl", J, J)
         K = normal.shape[1]
-        normal = normal + np.eye(K) if rule.gaussian else normal
+        eye = np.eye(K)
+        normal = normal + eye if rule.gaussian else normal
         diagonal = np.einsum("nkk->nk", normal)
-        size = np.ones(len(J)) if rule.diagonal else diagonal.sum(axis=1) / K
-        size = np.where(size > 0, size, 1.0)
-        weights = diagonal if rule.diagonal else np.ones((len(J), K))
-        normal = normal / size[:, None, None] + (damping[:, None] * weights)[:, :, None] * np.eye(K)
-        good = np.isfinite(normal).all(axis=(1, 2)) & np.isfinite(r).all(axis=1)
-    normal[~good] = np.eye(K)
+        if rule.diagonal:
+            normal += (damping[:, None] * diagonal)[:, :, None] * eye
+        else:
+            size = diagonal.sum(axis=1) / K
+            size = np.where(size > 0, size, 1.0)
+            normal = normal / size[:, None, None] + damping[:, None, None] * eye
+        good = _finite(normal) & _finite(r)
+    normal[~good] = eye
 
     def solve(residuals: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            right = residuals if rule.least_norm else np.einsum("nkm,nm->nk", turned, residuals)
-            right = (right + x if rule.gaussian else right) / size[:, None]
-            usable = good & np.isfinite(right).all(axis=1)
+            right = residuals if rule.least_norm else np.einsum("nmk,nm->nk", J, residuals)
+            right = right + x if rule.gaussian else right
+            right = right if rule.diagonal else right / size[:, None]
+            usable = good & _finite(right)
             found = solve_each(normal, np.where(usable[:, None], right, 0.0))
-            found = np.einsum("nkm,nm->nk", turned, found) if rule.least_norm else found
-            return np.where(usable[:, None] & np.isfinite(found).all(axis=1, keepdims=True), found, 0.0)
+            found = np.einsum("nmk,nm->nk", J, found) if rule.least_norm else found
+            return np.where((usable & _finite(found))[:, None], found, 0.0)
 
     return solve, good

@@ -175,7 +175,7 @@ def levenberg(
     d, nb, N = x.shape
 
     def fields(points: np.ndarray) -> np.ndarray:
-        return np.moveaxis(points.reshape(nb, N, d), 2, 0)
+        return np.ascontiguousarray(points.T).reshape(d, nb, N)
 
     def values(_: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, None]:
         return np.moveaxis(_residual(integrand, owner, fields(points))[0], 1, 2).reshape(nb * N, -1), None
