@@ -10,7 +10,7 @@ from smisym.integrate.modes import Doubt, Integrand
 
 
 @dataclass
-class Posterior:
+class Average:
     """Moments of zeta = (x, r) under a batch of posteriors.
 
     log_norm (S,): log of the integral over x of sum_b exp(...), without factors of 2 pi.
@@ -28,7 +28,7 @@ class Posterior:
     converged: np.ndarray
     doubt: Doubt | None = None
 
-    def replace(self, index: np.ndarray, other: Posterior) -> np.ndarray:
+    def replace(self, index: np.ndarray, other: Average) -> np.ndarray:
         """Take over the entries of ``other`` (for the samples ``index``) whose error is smaller; returns which."""
         used = np.zeros(len(self.error), dtype=bool)
         better = other.error < self.error[index]
@@ -41,7 +41,7 @@ class Posterior:
         return used
 
 
-def discrete(integrand: Integrand, *, cov: bool = False) -> Posterior:
+def discrete(integrand: Integrand, *, cov: bool = False) -> Average:
     """The case d = 0: a finite sum over branches, exact."""
     S = integrand.samples
     index = np.arange(S)
@@ -61,4 +61,4 @@ def discrete(integrand: Integrand, *, cov: bool = False) -> Posterior:
         spread += np.einsum("bs,bims,biks->smk", w, along[..., 0, :], along[..., 0, :])
     with np.errstate(divide="ignore"):
         log_norm = top + np.log(total)
-    return Posterior(log_norm, mean, spread, np.zeros(S), np.ones(S), np.isfinite(log_norm))
+    return Average(log_norm, mean, spread, np.zeros(S), np.ones(S), np.isfinite(log_norm))

@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from smisym.base import patience
 from smisym.integrate.accuracy import SAMPLED_BUDGET
-from smisym.integrate.averages import Posterior
+from smisym.integrate.averages import Average
 from smisym.integrate.modes import Doubt, Integrand, find_modes
 
 # Components of the mixture besides the prior; share that the prior always keeps; inflation of the covariances.
@@ -64,7 +64,7 @@ def mixture(
     cov: bool,
     rng: np.random.Generator,
     max_nodes: int | None = None,
-) -> Posterior:
+) -> Average:
     """Importance sampling with its error from eight independent shifts; doubles the points until ``rtol`` or budget.
 
     ``error`` is one standard error, as a norm over zeta; ``converged`` says whether it is below ``rtol``.
@@ -74,7 +74,7 @@ def mixture(
     start = _broad(integrand) if integrand.modeless else _start(integrand)
     doubt = Doubt.none(S)
     proposal = _adapt(integrand, start, rng, doubt)
-    result = Posterior(
+    result = Average(
         np.full(S, np.nan),
         np.full((S, D), np.nan),
         np.full((S, D, D), np.nan) if cov else None,
@@ -249,7 +249,7 @@ def _estimate(
     n: int,
     rng: np.random.Generator,
     rtol: float,
-    result: Posterior,
+    result: Average,
 ) -> None:
     """One estimate from eight shifts of n points; written into ``result``."""
     S, d = len(index), integrand.dim

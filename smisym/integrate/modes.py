@@ -6,7 +6,7 @@ r = r_b(x) in R^m a residual that depends on x and on a branch b, with density p
     sum_b exp(-|x|^2/2 - |r_b(x)|^2/2 + log_weight_b(x)).
 
 Along some directions of r the posterior may be Gaussian with unit variance (integrated in closed form): r is then its
-mean, and the directions are handed over as orthonormal vectors, the "spread".
+mean, and the directions are handed over as orthonormal vectors.
 
 Nothing here knows where x, r or the branches come from.
 """
@@ -53,19 +53,19 @@ class Doubt:
 
 
 class Values(NamedTuple):
-    """An integrand at points: residuals (branches, m, n, C), log_weight (branches or 1, n, C), the spread
+    """An integrand at points: residuals (branches, m, n, C), log_weight (branches or 1, n, C), directions
     (branches, k, m, n, C) or None, and what solutions that were sought tell of those not found, by columns, or None."""
 
     residuals: np.ndarray
     log_weight: np.ndarray
-    spread: np.ndarray | None = None
+    along: np.ndarray | None = None
     doubt: Doubt | None = None
 
 
 class Integrand(Protocol):
     """A batch of S posteriors.  Nothing is written to it while it is evaluated.
 
-    ``evaluate(index, x)``: ``index`` (C,) which posterior, ``x`` (d, n, C) points, n for each.  ``reach``, at least
+    ``evaluate(index, x)``: ``index`` (C,) which posterior, ``x`` (d, n, C) points, n for each.  ``widening``, at least
     one: how many times as far out as the log-weight near the centre tells some mass may lie. ``modeless``: whether its
     maxima are dear to find, or tell little of where the mass is; whoever samples it begins with broad proposals then.
     """
@@ -74,7 +74,7 @@ class Integrand(Protocol):
     dim: int
     residuals: int
     branches: int
-    reach: float
+    widening: float
     modeless: bool
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values: ...

@@ -11,7 +11,7 @@ import numpy as np
 
 from smisym.base import patience
 from smisym.integrate.accuracy import LATTICES, LOOSE
-from smisym.integrate.averages import Posterior
+from smisym.integrate.averages import Average
 from smisym.integrate.cells import Cells, Sums, add_runs, keep_freed_memory, neighbours, sublattice_error
 from smisym.integrate.modes import CHUNK, Integrand, find_modes, log_density, probe, starts
 
@@ -29,7 +29,7 @@ _DISTANCE = 5.0
 _AT_EDGES = 3.0
 
 
-def lattice(integrand: Integrand, *, rtol: float = 1e-6, cov: bool = False, max_nodes: int | None = None) -> Posterior:
+def lattice(integrand: Integrand, *, rtol: float = 1e-6, cov: bool = False, max_nodes: int | None = None) -> Average:
     """Trapezoid rule on a lattice restricted to where the mass is, refined until it converges.
 
     The trapezoid rule converges faster than any power of the step for smooth integrands that vanish
@@ -53,7 +53,7 @@ def lattice(integrand: Integrand, *, rtol: float = 1e-6, cov: bool = False, max_
         if not active.size:
             break
         cells = state.refine(cells, keep, active)
-    return Posterior(state.log_norm, state.mean, state.cov, state.error, state.nodes, state.converged)
+    return Average(state.log_norm, state.mean, state.cov, state.error, state.nodes, state.converged)
 
 
 class _LatticeState:
@@ -110,7 +110,7 @@ class _LatticeState:
             self.modes[active[far]] = np.where((modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan)
             self.narrow[active[far]] = True
         self.best[active] = best
-        radius = self.integrand.reach * radius
+        radius = self.integrand.widening * radius
         active, radius = active[np.isfinite(best)], radius[np.isfinite(best)]
         if not active.size:
             return Cells(np.empty(0, dtype=int), np.empty((0, d), dtype=int))
@@ -331,7 +331,8 @@ class _LatticeState:
             self.log_norm[who] = reference[who] + np.log(first[:, 0]) + d * np.log(self.step(who))
         if self.cov is not None and sums.second is not None:
             second = np.add.reduceat(sums.second * scale[:, None, None], runs)
-            second /= first[:, 0, None, None]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                second /= first[:, 0, None, None]
             self.cov[who] = second - mean[:, :, None] * mean[:, None, :]
         watched = np.flatnonzero(self.narrow[cells.owner] & ~keep)
         keep[watched] = self._holds_mode(cells.owner[watched], cells.corner[watched])

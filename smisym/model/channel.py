@@ -16,8 +16,7 @@ from smisym.base.solution import Result, worst
 from smisym.charts.base import Coordinates
 from smisym.integrate import importance, quadrature
 from smisym.integrate.accuracy import SAMPLING, SUM, Row, plan
-from smisym.integrate.averages import Posterior as Average
-from smisym.integrate.averages import discrete
+from smisym.integrate.averages import Average, discrete
 from smisym.link.linking import LinkFunction, Observation, check_fields
 from smisym.posterior.base import Integrand, Observed, Posterior, Task
 

@@ -115,7 +115,7 @@ class Around(Whitened):
         self.dim += self.unfolding.size
         self.places = places or find_places(self)
         self.branches = level_set.branches * self.places.components
-        self.reach = _REACH if self.dim <= 2 else 1.0
+        self.widening = _REACH if self.dim <= 2 else 1.0
 
     def take(self, index: np.ndarray) -> Around:
         """The same for some of the samples."""
@@ -126,7 +126,7 @@ class Around(Whitened):
         return super().log_density() + log_noise(self.u.shape[1], self.noise)
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
-        """Residuals (branches, m, n, C), log-weight (branches, n, C) and spread at x (d, n, C)."""
+        """Residuals (branches, m, n, C), log-weight (branches, n, C) and directions at x (d, n, C)."""
         shape = (self.level_set.branches, *x.shape[1:])
         parts = []
         for component in range(self.places.components):
@@ -136,16 +136,16 @@ class Around(Whitened):
                 continue
             # Few samples have as many components as the one with most.
             r, log_weight = np.zeros((shape[0], self.residuals, *shape[1:])), np.full(shape, -np.inf)
-            spread = np.zeros((shape[0], self.level_set.directions, self.residuals, *shape[1:]))
+            own_along = np.zeros((shape[0], self.level_set.directions, self.residuals, *shape[1:]))
             if there.any():
                 own = self._component(component, index[there], x[..., there])
                 r[..., there], log_weight[..., there] = own.residuals, own.log_weight
-                if own.spread is not None:
-                    spread[..., there] = own.spread
-            parts.append(Values(r, log_weight, spread if self.level_set.directions else None))
+                if own.along is not None:
+                    own_along[..., there] = own.along
+            parts.append(Values(r, log_weight, own_along if self.level_set.directions else None))
         if len(parts) == 1:
             return parts[0]
-        along = None if parts[0].spread is None else np.concatenate([np.asarray(part.spread) for part in parts])
+        along = None if parts[0].along is None else np.concatenate([np.asarray(part.along) for part in parts])
         r, log_weight = (np.concatenate(values) for values in zip(*(part[:2] for part in parts), strict=True))
         return Values(r, log_weight, along)
 

@@ -27,7 +27,7 @@ from smisym.link.linking import LinkFunction, Observation
 from smisym.posterior.all_fields import OnFields
 from smisym.posterior.around import lives_around, spread_of, weak_beside
 from smisym.posterior.base import METHODS, SAMPLED, Cavity, Kind, Whitening, entries_of, log_noise
-from smisym.posterior.image import Image, Spot
+from smisym.posterior.image import Anchors, Image
 from smisym.posterior.level_set import Whitened, rows_of
 from smisym.posterior.placing import Places, components, normals, refit
 
@@ -141,7 +141,7 @@ class OnImage(Whitened):
     def __init__(self, posterior: AroundImage, located: Located, cavity: Whitening) -> None:
         super().__init__(posterior.level_set, posterior.link.tokens, located.y, cavity)
         self.posterior, self.link, self.image = posterior, posterior.link, posterior.image
-        self.located, self.spot = located, self.image.spot(located.Z)
+        self.located, self.anchors = located, self.image.anchored(located.Z)
         self.places = components(np.zeros((len(located), 1)), located.centre[:, None], located.factor[:, None])
         self.others = self.dim
         self.dim += self.image.rank
@@ -162,12 +162,12 @@ class OnImage(Whitened):
         v = self.places.at(0, index, x[self.others :])
         owner = np.tile(index, shape[0])
         flat = np.stack([np.broadcast_to(value, shape).ravel() for value in v], axis=1)
-        Z, there = self.image.lift(self.spot, owner, flat)
-        Z[~there] = self.spot.Z[owner[~there]]
+        Z, there = self.image.lift(self.anchors, owner, flat)
+        Z[~there] = self.anchors.Z[owner[~there]]
         observed = self.link.observe(Z.reshape(len(Z), self.link.fields, self.tokens))
         found, read = read_coordinates(self.level_set, observed)
         u = found.values
-        measure = log_measure(self.level_set, self.image, self.spot.frame[owner], Z, u)
+        measure = log_measure(self.level_set, self.image, self.anchors.frame[owner], Z, u)
         r, log_weight, along, _ = self.on_sheets(index, x[: self.others], [column.reshape(shape) for column in u.T])
         misfit = observed.y.reshape(len(Z), -1) - self.u[owner]
         extra = measure - 0.5 * (misfit**2).sum(axis=1) / self.posterior.noise
@@ -262,7 +262,7 @@ class _Tangent:
     to."""
 
     image: Image
-    spot: Spot
+    anchors: Anchors
     y: np.ndarray
     noise: float
     unfolding: Unfolding
@@ -272,7 +272,7 @@ class _Tangent:
         shape = v[0].shape
         flat = np.stack([value.ravel() for value in v], axis=1)
         owner = np.tile(index, shape[0])
-        Z, found = self.image.lift(self.spot, owner, flat)
+        Z, found = self.image.lift(self.anchors, owner, flat)
         y = self._output(Z) - self.y[owner]
         y[~found] = np.inf
         return np.asarray(np.moveaxis(y.reshape(*shape, -1), -1, 0) / np.sqrt(self.noise))
@@ -299,12 +299,12 @@ def locate(posterior: AroundImage, y: np.ndarray, omega: np.ndarray, factor: np.
         zeta = modes.x.reshape(S, -1, link.fields, link.tokens)
         Z = (omega[:, None] + np.einsum("spq,skqt->skpt", whole, zeta)).reshape(S, zeta.shape[1], -1)
         best = mass.argmax(axis=1)
-        spot = image.spot(Z[np.arange(S), best])
-        suited = np.isfinite(mass.max(axis=1)) & np.isfinite(spot.back).all(axis=(1, 2))
-        places, suited = _place(posterior, spot, y, omega, whole, suited)
-        missed = _missed(posterior, everywhere, spot, modes, mass)
+        anchors = image.anchored(Z[np.arange(S), best])
+        suited = np.isfinite(mass.max(axis=1)) & np.isfinite(anchors.back).all(axis=(1, 2))
+        places, suited = _place(posterior, anchors, y, omega, whole, suited)
+        missed = _missed(posterior, everywhere, anchors, modes, mass)
     doubt = np.sqrt(image.entries) * missed
-    found = y, spot.Z, places.centre[:, 0], places.factor[:, 0], doubt
+    found = y, anchors.Z, places.centre[:, 0], places.factor[:, 0], doubt
     return *found, suited & (missed <= posterior.missable), suited & (missed > posterior.missable) & (missed < 1)
 
 
@@ -315,8 +315,8 @@ def _covariance(factor: np.ndarray, rows: list[int]) -> np.ndarray:
     return V
 
 
-def _missed(posterior: AroundImage, fields: OnFields, spot: Spot, modes: Modes, mass: np.ndarray) -> np.ndarray:
-    """(S,): share of the mass near the maxima that the coordinates about the spot do not reach.
+def _missed(posterior: AroundImage, fields: OnFields, anchors: Anchors, modes: Modes, mass: np.ndarray) -> np.ndarray:
+    """(S,): share of the mass near the maxima that the coordinates about the anchors do not reach.
 
     Points of the image from fields about each maximum, in the K directions that the output knows best, must be found
     again from their coordinates alone, and the chart must have a measure there: this sees maxima elsewhere, folds,
@@ -338,32 +338,32 @@ def _missed(posterior: AroundImage, fields: OnFields, spot: Spot, modes: Modes, 
     tilt = 0.5 * (w**2).sum(axis=0) / _REACH**2
     log_f = log_density(x, r, log_weight)[0] + np.tile(tilt, count)[:, None]
     log_f = np.where(np.isfinite(log_f), log_f, -np.inf)
-    worth = (log_f > log_f.max(axis=0) - _WORTH) & np.isfinite(spot.back).all(axis=(1, 2))
+    worth = (log_f > log_f.max(axis=0) - _WORTH) & np.isfinite(anchors.back).all(axis=(1, 2))
     where, owner = np.nonzero(worth)
     Z = fields.at(np.arange(S), x)[:, where, owner].T
-    v = np.einsum("nmk,nm->nk", spot.frame[owner], image.surface(Z) - spot.value[owner])
-    again, found = image.lift(spot, owner, v)
+    v = np.einsum("nmk,nm->nk", anchors.frame[owner], image.surface(Z) - anchors.value[owner])
+    again, found = image.lift(anchors, owner, v)
     shape = (len(Z), image.link.fields, -1)
     gap = image.link(np.nan_to_num(again).reshape(shape)) - image.link(Z.reshape(shape))
     found &= (gap.reshape(len(Z), -1) ** 2).sum(axis=1) <= _SAME**2 * posterior.noise
     # Nor is anything of use where the chart cannot read the output, or has no measure there.
     coordinates, read = read_coordinates(posterior.level_set, image.link.observe(np.nan_to_num(again).reshape(shape)))
     u = coordinates.values
-    found &= read & np.isfinite(log_measure(posterior.level_set, image, spot.frame[owner], again, u))
+    found &= read & np.isfinite(log_measure(posterior.level_set, image, anchors.frame[owner], again, u))
     share = np.exp(log_f - log_f.max(axis=0))[where, owner]
     total, lost = (np.bincount(owner, k, minlength=S) for k in (share, share * ~found))
     return np.where(total > 0, lost / np.where(total > 0, total, 1.0), 1.0)
 
 
 def _place(
-    posterior: AroundImage, spot: Spot, y: np.ndarray, omega: np.ndarray, whole: np.ndarray, suited: np.ndarray
+    posterior: AroundImage, anchors: Anchors, y: np.ndarray, omega: np.ndarray, whole: np.ndarray, suited: np.ndarray
 ) -> tuple[Places, np.ndarray]:
     """One component for v, and for which samples there is one."""
     image, link, S = posterior.image, posterior.link, len(y)
     K, n = image.rank, image.entries
     V = np.einsum("spq,tu->sptqu", whole @ np.swapaxes(whole, 1, 2), np.eye(link.tokens)).reshape(S, n, n)
-    prior = spot.slope @ V @ np.swapaxes(spot.slope, 1, 2)
-    tangent = _Tangent(image, spot, y, posterior.noise, Unfolding(K, np.ones((1, K))))
+    prior = anchors.slope @ V @ np.swapaxes(anchors.slope, 1, 2)
+    tangent = _Tangent(image, anchors, y, posterior.noise, Unfolding(K, np.ones((1, K))))
     slopes = _slopes(tangent, suited)
     suited = suited & np.isfinite(prior).all(axis=(1, 2)) & np.isfinite(slopes).all(axis=(1, 2))
     prior = np.where(suited[:, None, None], prior, np.eye(K))
@@ -371,7 +371,7 @@ def _place(
     suited &= values[:, 0] > 1e-12 * values[:, -1]
     prior = np.where(suited[:, None, None], prior, np.eye(K))
     slopes = np.where(suited[:, None, None], slopes, 0.0)
-    mean = np.einsum("ski,si->sk", spot.slope, omega.reshape(S, n) - spot.Z)
+    mean = np.einsum("ski,si->sk", anchors.slope, omega.reshape(S, n) - anchors.Z)
     mean = np.where(suited[:, None], mean, 0.0)
     known = np.linalg.inv(np.linalg.cholesky(prior))
     precision = np.einsum("smi,smj->sij", slopes, slopes) + np.swapaxes(known, 1, 2) @ known
@@ -380,8 +380,8 @@ def _place(
 
 
 def _slopes(tangent: _Tangent, suited: np.ndarray) -> np.ndarray:
-    """d(misfit)/dv at the spot, (S, M, K), through the fields; zero where the sample is not suited."""
-    Z, back = tangent.spot.Z, tangent.spot.back
+    """d(misfit)/dv at the anchors, (S, M, K), through the fields; zero where the sample is not suited."""
+    Z, back = tangent.anchors.Z, tangent.anchors.back
     columns = []
     for k in range(back.shape[2]):
         size = np.sqrt((back[:, :, k] ** 2).sum(axis=1, keepdims=True))

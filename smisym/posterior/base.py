@@ -191,7 +191,7 @@ class Block(abc.ABC):
     Most have maxima to begin with and miss nothing; those that do say so.
     """
 
-    reach = 1.0
+    widening = 1.0
     modeless = False
 
     def __init__(self, cavity: Whitening) -> None:

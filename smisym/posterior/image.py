@@ -31,7 +31,7 @@ _RULE = Rule(first=0.0, eased=0.3, tightened=10.0, least=1e-9, least_norm=True)
 
 
 @dataclass(frozen=True)
-class Spot:
+class Anchors:
     """Points of the image about which others are sought, one a sample.
 
     Z (S, n): fields that give them.  value (S, M): g there.  frame (S, M, K): U.  slope (S, K, n): U^T dg/dZ.
@@ -68,7 +68,7 @@ class Image:
         """g (N, M) and dg/dZ (N, M, n) at Z (N, n)."""
         return jacobian(self.surface, Z, np.arange(Z.shape[1]))
 
-    def spot(self, Z: np.ndarray) -> Spot:
+    def anchored(self, Z: np.ndarray) -> Anchors:
         """The tangent frame at the points of fields Z (S, n); NaN where there is none."""
         value, J = self.jet(Z)
         good = np.isfinite(J).all(axis=(1, 2))
@@ -78,20 +78,20 @@ class Image:
         good &= size[:, self.rank - 1] > 1e-12 * size[:, 0]
         back = np.full((len(Z), Z.shape[1], self.rank), np.nan)
         back[good] = _least_norm(slope[good])
-        return Spot(Z, value, frame, slope, back)
+        return Anchors(Z, value, frame, slope, back)
 
-    def lift(self, spot: Spot, owner: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Fields (N, n) of the points at v (N, K) about the spots ``owner`` (N,), and which were found.
+    def lift(self, anchors: Anchors, owner: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Fields (N, n) of the points at v (N, K) about the anchors ``owner`` (N,), and which were found.
 
         Those that are not found at once are sought again from half-way.
         """
-        frame, start = spot.frame[owner], spot.Z[owner]
-        base = np.einsum("nmk,nm->nk", frame, spot.value[owner])
-        first = start + _short(np.einsum("nik,nk->ni", spot.back[owner], v))
+        frame, start = anchors.frame[owner], anchors.Z[owner]
+        base = np.einsum("nmk,nm->nk", frame, anchors.value[owner])
+        first = start + _short(np.einsum("nik,nk->ni", anchors.back[owner], v))
         Z, found = self._search(frame, base + v, first)
         rest = np.flatnonzero(~found)
         if rest.size:
-            half = start[rest] + _short(0.5 * np.einsum("nik,nk->ni", spot.back[owner[rest]], v[rest]))
+            half = start[rest] + _short(0.5 * np.einsum("nik,nk->ni", anchors.back[owner[rest]], v[rest]))
             half, there = self._search(frame[rest], (base + 0.5 * v)[rest], half)
             rest = rest[there]
         if rest.size:

@@ -69,6 +69,11 @@ def test_every_module_is_in_a_room() -> None:
     assert {name.split(".")[0] for name in IN_ROOMS} == set(ROOMS)
 
 
+def test_every_room_has_its_tests() -> None:
+    tested = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert not set(ROOMS) - tested
+
+
 @pytest.mark.parametrize("name", IN_ROOMS)
 def test_a_room_imports_from_the_rooms_it_may(name: str) -> None:
     assert {module.split(".")[0] for module in ours(name)} <= reachable(name.split(".")[0])

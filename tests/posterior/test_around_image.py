@@ -18,7 +18,7 @@ from smisym.model.channel import Channel
 from smisym.posterior.all_fields import OnAllFields
 from smisym.posterior.around_image import MISSABLE, AroundImage, log_measure, refusal
 from smisym.posterior.composite import WhereNoiseIsWeak
-from smisym.posterior.image import Image, Spot
+from smisym.posterior.image import Anchors, Image
 
 A = Attention
 MODELS = {
@@ -64,13 +64,13 @@ def test_the_measure_is_that_of_the_fields(name: str) -> None:
     channel, rng = around(MODELS[name], 1e-3), np.random.default_rng(3)
     measure, link = around_image_of(channel), channel.link
     chart, image = measure.level_set, measure.image
-    spot = image.spot(rng.standard_normal((1, image.entries)))
+    anchors = image.anchored(rng.standard_normal((1, image.entries)))
     owner = np.zeros(1, dtype=int)
     others, free = measure.dim - image.rank, len(chart.free_rows) * link.tokens
     point = np.concatenate([rng.uniform(-0.25, 0.25, others), 0.1 * rng.standard_normal(image.rank)])
 
     def at(x: np.ndarray) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
-        Z, found = image.lift(spot, owner, x[None, others:])
+        Z, found = image.lift(anchors, owner, x[None, others:])
         assert found.all()
         u = read_coordinates(chart, link.observe(Z.reshape(1, link.fields, -1)))[0].values
         given = [np.array([value]) for value in x[:others]]
@@ -88,7 +88,7 @@ def test_the_measure_is_that_of_the_fields(name: str) -> None:
     for vector in sheets.directions[0] if chart.directions else []:
         columns.append(np.concatenate([np.zeros(free), *[np.broadcast_to(e, (1,)) for e in vector]]))
     whole = np.linalg.slogdet(np.array(columns))[1]
-    found = log_measure(chart, image, spot.frame, Z, u)[0] + max(float(np.ravel(w)[0]) for w in sheets.log_weight)
+    found = log_measure(chart, image, anchors.frame, Z, u)[0] + max(float(np.ravel(w)[0]) for w in sheets.log_weight)
     assert abs(found - whole) < 1e-6
 
 
@@ -212,10 +212,10 @@ class NoSecond(Image):
 
     lost: np.ndarray | None = None
 
-    def lift(self, spot: Spot, owner: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        self.lost = spot.Z[1] if self.lost is None else self.lost
-        Z, found = super().lift(spot, owner, v)
-        return Z, found & ~(spot.Z[owner] == self.lost).all(axis=1)
+    def lift(self, anchors: Anchors, owner: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self.lost = anchors.Z[1] if self.lost is None else self.lost
+        Z, found = super().lift(anchors, owner, v)
+        return Z, found & ~(anchors.Z[owner] == self.lost).all(axis=1)
 
 
 @pytest.mark.parametrize("doubtful", [True, False])

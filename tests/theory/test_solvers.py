@@ -12,8 +12,6 @@ import pytest
 
 import smisym
 from smisym.charts import Sheets
-from smisym.integrate import quadrature
-from smisym.integrate.modes import Values
 from smisym.theory.evolution import FixedPoint
 from smisym.theory.over_outputs import first_threshold
 from smisym.theory.stages import staircase
@@ -154,35 +152,6 @@ def test_bad_alphas_are_refused(alpha: float) -> None:
     for solve in (smisym.state_evolution, lambda m, a: smisym.curve(m, [a])):
         with pytest.raises(smisym.InputError, match="alpha"):
             solve(model(1), alpha)
-
-
-class _Ring:
-    """A posterior on a thin ring, |r| = (|x| - 2)/width: no chart of ours, exact by symmetry and one quadrature."""
-
-    samples, residuals, branches, reach, modeless = 1, 1, 1, 1.0, False
-
-    def __init__(self, dim: int, width: float) -> None:
-        self.dim, self.width = dim, width
-
-    def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
-        radius = np.sqrt((x**2).sum(axis=0))
-        return Values(((radius - 2.0) / self.width)[None, None], np.zeros((1, *x.shape[1:])))
-
-
-@pytest.mark.parametrize(("dim", "width"), [(2, 1.0), (2, 0.1), (2, 0.02), (3, 0.5)])
-def test_the_lattice_on_a_ring(dim: int, width: float) -> None:
-    radius = np.linspace(1e-9, 12, 400001)
-    density = radius ** (dim - 1) * np.exp(-(radius**2) / 2 - ((radius - 2) / width) ** 2 / 2)
-    area = {2: 2 * np.pi, 3: 4 * np.pi}[dim]
-    exact = np.log(area * density.sum() * (radius[1] - radius[0]))
-    second = (radius**2 * density).sum() / density.sum() / dim
-    found = quadrature.lattice(_Ring(dim, width), rtol=1e-5, cov=True)
-    assert found.converged.all()
-    # The kink of the radius at the origin carries no mass; symmetry makes the mean vanish.
-    assert found.log_norm[0] == pytest.approx(exact, abs=1e-4)
-    assert np.abs(found.mean[0, :dim]).max() < 1e-4
-    assert found.cov is not None
-    assert found.cov[0, 0, 0] == pytest.approx(second, rel=1e-3)
 
 
 def test_coupled_overlaps_stay_positive_and_unlearned_rows_stay_zero() -> None:
