@@ -7,8 +7,8 @@ that what is written down is what was computed.  Nothing here renders anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import sympy as sp
 
@@ -50,21 +50,29 @@ class Step:
     source: str = ""
 
 
-@dataclass
 class Derivation:
     """An append-only list of steps."""
 
-    title: str = ""
-    steps: list[Step] = field(default_factory=list)
+    def __init__(self, title: str = "") -> None:
+        self.title = title
+        self._steps: list[Step | Callable[[], Step]] = []
 
-    def add(self, step: Step) -> None:
-        self.steps.append(step)
+    def add(self, step: Step | Callable[[], Step]) -> None:
+        """Append a step, or what makes it: writing formulas out can cost more than the rest of a compilation, and is
+        done when somebody reads them."""
+        self._steps.append(step)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them, in order."""
+        self._steps = [step if isinstance(step, Step) else step() for step in self._steps]
+        return tuple(step for step in self._steps if isinstance(step, Step))
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)
 
     def __len__(self) -> int:
-        return len(self.steps)
+        return len(self._steps)
 
     def stage(self, name: str) -> tuple[Step, ...]:
         """The steps recorded by one room."""

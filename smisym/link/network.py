@@ -10,6 +10,7 @@ heads with a slice of it each have a recursion of their own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -216,7 +217,7 @@ def record_architecture(architecture: Architecture, program: Program, derivation
     )
     few = sum(int(symbol.shape[0]) for symbol in program.inputs) <= _READABLE_ROWS
     if tokens == 2 and few and not program.more_outputs and all(_readable(a.value) for a in program.assigns):
-        derivation.add(_explicit_step(program))
+        derivation.add(partial(_explicit_step, program))
 
 
 def _readable(value: MatrixExpr) -> bool:
