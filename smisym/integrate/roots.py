@@ -24,8 +24,9 @@ _CARRIES = 8.0
 _ITERATIONS, _FAILED = 60, 8
 # How far beside a root it is looked for a jump, relative, and how many times steeper than at the root it may be there.
 _ASIDE, _STEEPER = 1e-9, 10.0
-# Equations solved together.
-_CHUNK = 16384
+# Equations solved together; lines scanned together: what a search costs beside arithmetic is paid once for all
+# (thirty posteriors of one equation in two fields: 11.3 s with 168 lines, 3.3 s with 2702, 2.8 s with 10808).
+_CHUNK, _LINES = 16384, 2048
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ def along_line(
     """
     grid = _REACH * np.sinh(4.1 * np.linspace(-1, 1, _SCAN)) / np.sinh(4.1)
     parts = []
-    for i in range(0, len(Z), max(1, _CHUNK // _SCAN)):
-        p = slice(i, i + max(1, _CHUNK // _SCAN))
+    for i in range(0, len(Z), _LINES):
+        p = slice(i, i + _LINES)
         parts.append(_scan(link, y[p, 0], Z[p], unknown, mean[p], scale[p], grid, slots))
     return Roots(*(np.concatenate([getattr(r, name) for r in parts]) for name in ("values", "found", "hits", "lost")))
 

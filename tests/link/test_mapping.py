@@ -19,6 +19,8 @@ from oracles.tokens import on_tokens
 
 import smisym
 from smisym import Architecture, Attention
+from smisym.base.derivation import Derivation
+from smisym.link.linking import link_function
 
 
 def layer(linear: bool, skip: float, beta: float) -> Attention:
@@ -55,9 +57,9 @@ def check(declared: Architecture, dimension: int, seed: int) -> float:
     """Relative distance between network and link, in units of the condition; asserts that it is below 1e-10."""
     network, tokens = described(declared), declared.tokens
     X, W, Z = data(tokens, dimension, network.fields, seed)
-    model = smisym.compile(declared)
+    link = link_function(declared, Derivation())
     expected = on_tokens(network, X, W, np.longdouble).astype(float)
-    found = model.link(Z[None])
+    found = link(Z[None])
     assert found.shape == (1, tokens, tokens)
     distance = np.linalg.norm(found[0] - expected) / np.linalg.norm(expected)
     amplification = condition(Z, network, expected)
