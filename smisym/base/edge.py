@@ -14,6 +14,8 @@ from smisym.base.errors import InputError, Words
 
 # Where the system does not say how much memory it has left.
 _MEMORY_UNKNOWN = 8 << 30
+# Samples per dimension: by so many all that can be learned is, to the last digit of Q.
+MOST_ALPHA = 1e6
 _ROUNDING = 1e-10  # an overlap may leave symmetry and 0 <= Q <= I by so much
 
 
@@ -27,10 +29,12 @@ def check_model(model: Any, also: str = "") -> None:
         raise InputError("model", type(model).__name__, allowed, "use smisym.compile(architecture)")
 
 
-def check_number(what: str, value: Any, allowed: str, fix: str, *, least: float = -math.inf) -> float:
-    """A finite number >= least as a float, or an InputError."""
+def check_number(
+    what: str, value: Any, allowed: str, fix: str, *, least: float = -math.inf, most: float = math.inf
+) -> float:
+    """A finite number between least and most as a float, or an InputError."""
     good = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not (good and math.isfinite(value) and value >= least):
+    if not (good and math.isfinite(value) and least <= value <= most):
         raise InputError(what, value, allowed, fix)
     return float(value)
 
@@ -57,10 +61,11 @@ def check_workers(workers: Any) -> None:
         check_count("workers", workers, 1, "leave it out for one thread a processor")
 
 
-def check_alpha(alpha: Any) -> None:
-    """InputError unless alpha is a finite number >= 0."""
+def check_alpha(alpha: Any, most: float = MOST_ALPHA) -> None:
+    """InputError unless alpha is a finite number between 0 and ``most``."""
     fix = "give the number of samples per dimension, N / D"
-    check_number("alpha", alpha, "a finite number >= 0", fix, least=0.0)
+    allowed = "a finite number >= 0" + (f", at most {most:g}" if most < math.inf else "")
+    check_number("alpha", alpha, allowed, fix, least=0.0, most=most)
 
 
 def check_rows(rows: Any, fields: int) -> None:

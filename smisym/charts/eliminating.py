@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import sympy as sp
+
+from smisym.charts.numpy_code import OddRoot, lambdified
 
 # At most so many choices of fields to solve for together.  Random fields, the share of them nearest to a fold, how
 # small determinants are there beside the median, and how freely outputs vary along it (singular values, relative).
 _WAYS, _PROBES, _NEAREST, _NEAR_FOLD, _VARIES = 4, 65536, 1 / 256, 0.1, 0.05
 
 Fields = tuple[sp.Symbol, ...]
-
-
-class OddRoot(sp.Function):
-    """The real root of an odd degree; args (number, degree)."""
-
-    is_real = True
-
-    def _latex(self, printer: Any) -> str:
-        return rf"\sqrt[{self.args[1]}]{{{printer._print(self.args[0])}}}"
-
-
-# What lambdified solutions may call.
-MODULES: list[Any] = [
-    {"OddRoot": lambda x, degree: np.sign(x) * np.abs(x) ** (1.0 / degree)},
-    "scipy",
-    "numpy",
-]
 
 
 Way = list[tuple[dict[sp.Symbol, sp.Expr], sp.Expr]]
@@ -73,7 +57,7 @@ def _folds(
     """
     own = determinant(equations, solved)
     slopes = [sp.diff(e, f) for e, _ in equations for f in fields]
-    code = sp.lambdify(fields, [own, *(sp.diff(own, f) for f in fields), *slopes], modules=MODULES, cse=True)
+    code = lambdified(fields, [own, *(sp.diff(own, f) for f in fields), *slopes])
     Z = np.random.default_rng(2).standard_normal((len(fields), _PROBES))
     Z = np.array([z if f not in signs else signs[f] * np.abs(z) for f, z in zip(fields, Z, strict=True)])
     with np.errstate(all="ignore"):

@@ -21,7 +21,8 @@ import sympy as sp
 from smisym.base.derivation import Formula
 from smisym.base.derivation import Step as Recorded
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, faults
-from smisym.charts.eliminating import MODULES, Way, ways
+from smisym.charts.eliminating import Way, ways
+from smisym.charts.numpy_code import lambdified
 from smisym.charts.peeling import Peeled, peel
 from smisym.charts.programs import Counts, programmed
 from smisym.charts.solving import Fields, explicit_entries
@@ -105,7 +106,7 @@ class _Values:
 
     def __call__(self, expressions: list[sp.Expr]) -> np.ndarray:
         """(n, trials)."""
-        code = sp.lambdify(self.fields, expressions, modules=MODULES, cse=True)
+        code = lambdified(self.fields, expressions)
         with np.errstate(all="ignore"):
             return np.array([np.broadcast_to(v, (_TRIALS,)) for v in code(*self.Z)], dtype=float)
 
@@ -300,7 +301,7 @@ def _holds(sheets: _Sheets) -> bool:
     rng = np.random.default_rng(12)
     A = rng.standard_normal((len(sheets.arguments), 2 * _TRIALS))
     A[-1, _TRIALS:] = A[0, _TRIALS:] * (1 + 1e-6 * A[-1, _TRIALS:])
-    code = sp.lambdify(sheets.arguments, [e for sheet in sheets.forms for e in sheet], MODULES)
+    code = lambdified(sheets.arguments, [e for sheet in sheets.forms for e in sheet], cse=False)
     with np.errstate(all="ignore"):
         values = np.array([np.broadcast_to(v, A.shape[1:]) for v in code(*A)], dtype=complex)
     again = values.reshape(len(sheets.forms), *A.shape)
@@ -312,11 +313,9 @@ def _assemble(link: LinkFunction, found: _Found, way: Way, shown: list[_Shown], 
     free_rows = tuple(row for row in range(link.fields) if row not in found.rows)
     free_symbols = [fields[row * T + t] for row in free_rows for t in range(T)]
     sheets = _sheets(found, way)
-    coefficients = sp.lambdify(
-        free_symbols, [*(c for row in found.matrix for c in row), *found.constants.values()], MODULES, cse=True
-    )
+    coefficients = lambdified(free_symbols, [*(c for row in found.matrix for c in row), *found.constants.values()])
     codes = [
-        sp.lambdify(sheets.arguments, [*forms, weight], MODULES, cse=True)
+        lambdified(sheets.arguments, [*forms, weight])
         for forms, weight in zip(sheets.forms, sheets.weights, strict=True)
     ]
 
@@ -354,7 +353,7 @@ def _reader(shown: list[_Shown], sheets: _Sheets, K: int) -> Callable[[Observati
     """What reads the coordinates off an output."""
     into = None
     if sheets.coordinates is not None:
-        into = sp.lambdify(_outputs(K), sheets.coordinates, MODULES, cse=True)
+        into = lambdified(_outputs(K), sheets.coordinates)
 
     def there(u: np.ndarray) -> np.ndarray:
         return u if into is None else np.stack([np.broadcast_to(v, len(u)) for v in into(*u.T)], axis=1)

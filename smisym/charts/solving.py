@@ -23,11 +23,14 @@ import sympy as sp
 
 from smisym.base import symbols
 from smisym.base.derivation import Formula, Step
+from smisym.charts.atoms import Constants, only_there, preferred
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
-from smisym.charts.eliminating import MODULES, determinant, pole, solved_by, ways
+from smisym.charts.eliminating import determinant, pole, solved_by, ways
+from smisym.charts.numpy_code import lambdified
 from smisym.charts.programs import Counts, programmed
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Activation, Elementwise, reference
+from smisym.link.scale import units
 
 # At most so many orthants, solutions in all, and fields that are coordinates.
 _PIECES, _SHEETS, _COORDINATES = 256, 256, 12
@@ -51,9 +54,9 @@ class _Sheet:
     """One solution on one orthant.
 
     signs: of the fields whose sign is fixed.  free: fields that are coordinates.  solved: the others in terms of
-    these and
-    of the outputs.  constants: outputs that are constant here, with their values.  weight: log of the Jacobian.
-    poles: free fields on a logarithmic scale.  shared: whether other sheets hold the same fields.
+    these and of the outputs.  constants: outputs that are constant here, with their values (``atoms``: as numbers).
+    weight: log of the Jacobian.  poles: free fields on a logarithmic scale.  shared: whether other sheets hold the same
+    fields.
     """
 
     signs: dict[sp.Symbol, int]
@@ -64,6 +67,10 @@ class _Sheet:
     poles: frozenset[sp.Symbol]
     shown: dict[int, sp.Expr]
     shared: bool
+
+    @property
+    def atoms(self) -> Constants:
+        return {k: float(value) for k, value in self.constants.items()}
 
 
 def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
@@ -221,7 +228,9 @@ def _solve_piece(here: list[sp.Expr], fields: Fields, outputs: Fields, signs: di
 
 
 def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> LevelSet:
-    codes = [_compile(sheet, fields, outputs) for sheet in sheets]
+    Z = np.random.default_rng(0).standard_normal((_PROBES, link.fields, link.tokens))
+    sizes = units(read(link.observe(Z)))
+    codes = [_compile(sheet, fields, outputs, sizes) for sheet in sheets]
     count = max(len(sheet.free) for sheet in sheets)
     continuous = max(len(sheet.solved) for sheet in sheets)
     discrete = any(sheet.constants for sheet in sheets)
@@ -234,7 +243,7 @@ def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, s
         found = [code(latent, u) for code in codes]
         weights = [weight for _, weight in found]
         if discrete:
-            weights = _prefer_atoms(sheets, u, weights)
+            weights = preferred([sheet.atoms for sheet in sheets], sizes, u, weights)
         return Sheets([solved for solved, _ in found], weights)
 
     counts = Counts(0, count, len(outputs), len(sheets), len(fields))
@@ -256,14 +265,15 @@ def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, s
     )
 
 
-def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays, Arrays], tuple[Arrays, np.ndarray]]:
+def _compile(
+    sheet: _Sheet, fields: Fields, outputs: Fields, sizes: np.ndarray
+) -> Callable[[Arrays, Arrays], tuple[Arrays, np.ndarray]]:
     """Numpy code of one sheet: every field, and the log-weight."""
     arguments = [*sheet.free, *outputs]
     values = [sheet.solved.get(f, f) for f in fields]
-    numeric = sp.lambdify(arguments, [*values, sheet.weight], modules=MODULES, cse=True)
+    numeric = lambdified(arguments, [*values, sheet.weight])
     fixed = [(i, sheet.signs[f]) for i, f in enumerate(fields) if f in sheet.signs and f in sheet.solved]
-    constants = {k: float(value) for k, value in sheet.constants.items()}
-    misses = _misses(sheet, fields)
+    misses = _misses(sheet, fields, sizes)
     guarded = _has_strangers(sheet, fields, outputs, numeric, misses)
 
     def evaluate(latent: Arrays, u: Arrays) -> tuple[Arrays, np.ndarray]:
@@ -282,8 +292,7 @@ def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays
             total = np.where(np.sign(solved[i]) == sign, total, -np.inf)
         if guarded:
             total = np.where(misses(solved, u), -np.inf, total)
-        for k, constant in constants.items():
-            total = np.where(np.abs(u[k] - constant) <= 1e-9 * (1 + abs(constant)), total, -np.inf)
+        total = only_there(sheet.atoms, sizes, u, total)
         # No field here: zeros that carry no weight, so that whoever bounds the integrand meets numbers.
         there = np.isfinite(total)
         for value in solved:
@@ -296,13 +305,13 @@ def _compile(sheet: _Sheet, fields: Fields, outputs: Fields) -> Callable[[Arrays
 Misses = Callable[[Arrays, Arrays], np.ndarray]
 
 
-def _misses(sheet: _Sheet, fields: Fields) -> Misses:
+def _misses(sheet: _Sheet, fields: Fields, sizes: np.ndarray) -> Misses:
     """Where fields do not give the outputs that they were solved from."""
-    back = sp.lambdify(fields, list(sheet.shown.values()), modules=MODULES, cse=True)
+    back = lambdified(fields, list(sheet.shown.values()))
 
     def misses(values: Arrays, u: Arrays) -> np.ndarray:
         shown = zip(sheet.shown, back(*values), strict=True)
-        gaps = [np.abs(own - u[k]) > _MISS * (1 + np.abs(u[k])) for k, own in shown]
+        gaps = [np.abs(own - u[k]) > _MISS * (sizes[k] + np.abs(u[k])) for k, own in shown]
         return functools.reduce(np.bitwise_or, gaps, np.zeros((), dtype=bool))
 
     return misses
@@ -311,7 +320,7 @@ def _misses(sheet: _Sheet, fields: Fields) -> Misses:
 def _has_strangers(sheet: _Sheet, fields: Fields, outputs: Fields, numeric: Any, misses: Misses) -> bool:
     """Whether some solutions are none: at outputs of random fields and random coordinates."""
     rng = np.random.default_rng(1)
-    forward = sp.lambdify(fields, list(sheet.shown.values()), modules=MODULES, cse=True)
+    forward = lambdified(fields, list(sheet.shown.values()))
     sign = np.array([[sheet.signs.get(f, 0)] for f in fields])
     truth, other = rng.standard_normal((2, len(fields), _PROBES))
     truth, other = (np.where(sign == 0, z, sign * np.abs(z)) for z in (truth, other))
@@ -338,22 +347,6 @@ def _coordinate(x: np.ndarray, sign: int | None, pole: bool) -> tuple[np.ndarray
     return sign * value, stretched - value + np.log(_STRETCH + tail)
 
 
-def _prefer_atoms(sheets: list[_Sheet], u: Arrays, weights: Arrays) -> Arrays:
-    """Where an output has one of its constant values, sheets on which that output varies carry no mass."""
-    atoms: dict[int, set[float]] = {}
-    for sheet in sheets:
-        for k, value in sheet.constants.items():
-            atoms.setdefault(k, set()).add(float(value))
-    for k, values in atoms.items():
-        at = np.zeros((), dtype=bool)
-        for value in values:
-            at = at | (np.abs(u[k] - value) <= 1e-9 * (1 + abs(value)))
-        weights = [
-            w if k in sheet.constants else np.where(at, -np.inf, w) for w, sheet in zip(weights, sheets, strict=True)
-        ]
-    return weights
-
-
 def _uncovered(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> str:
     """Why the sheets are not the whole level set, or nothing: random fields must be found again on one of them."""
     Z = np.random.default_rng(0).standard_normal((_TRIALS, link.fields, link.tokens))
@@ -361,7 +354,7 @@ def _uncovered(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, 
     flat = Z.reshape(_TRIALS, -1)
     hit = np.zeros(_TRIALS, dtype=bool)
     for sheet in sheets:
-        numeric = sp.lambdify([*sheet.free, *outputs], [sheet.solved.get(f, f) for f in fields], MODULES)
+        numeric = lambdified([*sheet.free, *outputs], [sheet.solved.get(f, f) for f in fields], cse=False)
         here = [flat[:, i] for i, f in enumerate(fields) if f in sheet.free]
         with np.errstate(all="ignore"):
             again = np.stack([np.broadcast_to(v, (_TRIALS,)) for v in numeric(*here, *y.T)], axis=1)

@@ -17,6 +17,7 @@ from typing import Any
 from smisym.base.errors import InputError
 from smisym.declare.checking import (
     ACTIVATIONS,
+    MOST_MIXING,
     Mask,
     Table,
     checked_activation,
@@ -91,7 +92,8 @@ class Attention:
 
     def __post_init__(self) -> None:
         _put(self, "rank", whole_number("rank", self.rank, 1, MAX_RANK))
-        _put(self, "skip", real_number("skip", self.skip, "a finite number >= 0", lower=0.0))
+        allowed = f"a number >= 0, at most {MOST_MIXING:g}"
+        _put(self, "skip", real_number("skip", self.skip, allowed, lower=0.0, upper=MOST_MIXING))
         _put(self, "activation", checked_activation(self.activation))
         _put(
             self,

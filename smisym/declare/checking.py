@@ -35,6 +35,10 @@ LEAST_NOISE = 1e-20
 MOST_POSITION = 1e6
 
 
+# Strongest skip connection and readout: beside them, mixing of size one keeps ten digits.
+MOST_MIXING = 1e6
+
+
 # Scores at which an activation is tried, of either sign, and the size up to which it must not even overflow.
 _SCORES = np.geomspace(1e-6, 30.0, 200)
 
@@ -148,13 +152,15 @@ def _try_out(text: str, expression: sp.Expr) -> None:
 
 def checked_readout(value: object, heads: int) -> float | tuple[float, ...]:
     value = unpacked(value)
-    allowed = f"a finite number other than 0, or {heads} of them"
+    allowed = f"a number other than 0, of size {MOST_MIXING:g} at most, or {heads} of them"
     if isinstance(value, str) or not isinstance(value, Iterable):
-        number = real_number("readout", value, allowed)
+        number = real_number("readout", value, allowed, lower=-MOST_MIXING, upper=MOST_MIXING)
         if number == 0.0:
             raise InputError("readout", value, allowed, "leave out a head that does nothing")
         return number
-    numbers_given = tuple(real_number("readout", item, allowed) for item in value)
+    numbers_given = tuple(
+        real_number("readout", item, allowed, lower=-MOST_MIXING, upper=MOST_MIXING) for item in value
+    )
     if len(numbers_given) != heads or 0.0 in numbers_given:
         raise InputError("readout", numbers_given, allowed, "give one number a head, none of them 0")
     return numbers_given[0] if len(set(numbers_given)) == 1 else numbers_given

@@ -153,7 +153,7 @@ class _Reader:
                 return ast.parse(self.text, mode="eval").body
         except SyntaxError as error:
             place = f"at character {error.offset}: " if error.offset else ""
-            raise InputError(self.what, self.text, allowed, f"mend it {place}{error.msg}") from None
+            raise InputError(self.what, self.text, allowed, f"mend it: {place}{error.msg}") from None
         except (ValueError, MemoryError):  # null bytes and lone surrogates; the parser's stack is full
             raise InputError(self.what, self.text, allowed, "write plain characters and fewer brackets") from None
 

@@ -227,7 +227,7 @@ def plain(value: object) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    raise TypeError(f"no JSON form for {type(value).__name__}: add a case to smisym.io.plain")
+    raise TypeError(f"no JSON form for {type(value).__name__}: add a case to smisym.declare.io.plain")
 
 
 # --- what every result file begins with ----------------------------------------------------------

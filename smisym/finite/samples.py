@@ -93,7 +93,7 @@ def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generato
     """
     check_model(model)
     check_dimension(dim)
-    check_alpha(alpha)
+    check_alpha(alpha, most=math.inf)  # memory is the limit of data
     check_generator(rng)
     count = round(alpha * dim)
     if count < 1:

@@ -255,7 +255,7 @@ def _evaluate(expression: MatrixExpr, known: dict[MatrixExpr, mpmath.matrix]) ->
             return scores
     raise TypeError(
         f"no exact evaluation of a matrix expression of type {type(expression).__name__}: "
-        "add a case to smisym.program._evaluate"
+        "add a case to smisym.link.program._evaluate"
     )
 
 

@@ -21,6 +21,7 @@ from smisym.link.groups import FEW, Found, closure, generating, group, is_flip, 
 from smisym.link.linking import LinkFunction
 from smisym.link.program import Program
 from smisym.link.reflection import reflections
+from smisym.link.scale import sizes
 
 # Fields at which a candidate is tried, and how well the outputs must agree relative to their size.
 _TRIALS, _EQUAL = 24, 1e-9
@@ -163,17 +164,16 @@ class _Trial:
         return self._same(self.observe(matrix @ self.fields), self.values)
 
     def _same(self, a: np.ndarray, b: np.ndarray) -> bool:
-        scale = 1 + np.abs(b).max(axis=1, keepdims=True)
-        return bool((np.abs(a - b) <= _EQUAL * scale).all())
+        return bool((np.abs(a - b) <= _EQUAL * sizes(b)).all())
 
     def _relabelled(self, moved: np.ndarray) -> bool:
         """Whether every column of ``moved`` is a column of the values, up to sign, one to one."""
         free = list(range(moved.shape[1]))
-        scale = 1 + np.abs(self.values).max(axis=1)
+        scale = sizes(self.values)
         for column in moved.T:
             for j in free:
                 other = self.values[:, j]
-                if any((np.abs(column - s * other) <= _EQUAL * scale).all() for s in (1.0, -1.0)):
+                if any((np.abs(column - s * other) <= _EQUAL * scale[:, j]).all() for s in (1.0, -1.0)):
                     free.remove(j)
                     break
             else:

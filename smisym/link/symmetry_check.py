@@ -9,6 +9,7 @@ import numpy as np
 
 from smisym.base.derivation import Derivation
 from smisym.link.linking import LinkFunction
+from smisym.link.scale import sizes
 from smisym.link.symmetry import Symmetry, find_symmetry
 
 # Random fields at which outputs are compared, other than those at which symmetries were found; elements of a large
@@ -92,7 +93,7 @@ def _gaps(
     if not good.any():
         return
     Z, usual = Z[good], usual[good]
-    scale = 1 + np.abs(usual).max(axis=1, keepdims=True)
+    scale = sizes(usual)
     for matrix in _maps(symmetry, link.fields, rng):
         gap = np.abs(_seen(link, matrix @ Z, exact) - usual) / scale
         yield Z, np.nan_to_num(gap, nan=np.inf).max(axis=1)

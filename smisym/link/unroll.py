@@ -85,7 +85,7 @@ class Unroller:
                 return self._explicit(expression)
         raise TypeError(
             f"no scalar code for a matrix expression of type {type(expression).__name__}: "
-            "add a case to smisym.unroll.Unroller.entries"
+            "add a case to smisym.link.unroll.Unroller.entries"
         )
 
     def _product(self, expression: sp.MatMul) -> sp.ImmutableDenseMatrix:

@@ -5,7 +5,7 @@ nothing is interpolated.  What makes many alphas cheap is where each solve start
 Where Newton's method does not confirm such a start as the fixed point that is reached from below, the point is solved
 for from the one before.  So a start only saves time, unless points are so few that a scramble's map is rough and has
 several fixed points within a step: which one is found then depends on the alphas asked for, and the comparison with the
-mean of all maps (:func:`smisym.state_evolution.collect`) is what refuses those that are no answer.
+mean of all maps (:func:`smisym.theory.evolution.collect`) is what refuses those that are no answer.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def curve(
     settings
         Of the overlap map when ``model`` is a Model: samples, scrambles, seed, rtol, workers, store.
 
-    Raises InputError for an alpha that is not a finite number >= 0, and for settings that the map refuses.
+    Raises InputError for an alpha that is no number between 0 and 1e6, and for settings that the map refuses.
     """
     omap = as_map(model, **settings)
     alphas = sorted(_listed(alphas))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import smisym
+from smisym.base.edge import MOST_ALPHA
 from smisym.charts import Sheets
 from smisym.theory.evolution import FixedPoint
 from smisym.theory.over_outputs import first_threshold
@@ -147,11 +148,16 @@ def test_the_first_stage_begins_at_the_threshold() -> None:
     assert 0 < above.value.Q[0, 0] < 1
 
 
-@pytest.mark.parametrize("alpha", [-1.0, float("nan"), float("inf")], ids=["negative", "nan", "infinite"])
+@pytest.mark.parametrize("alpha", [-1.0, float("nan"), float("inf"), 2e6], ids=str)
 def test_bad_alphas_are_refused(alpha: float) -> None:
     for solve in (smisym.state_evolution, lambda m, a: smisym.curve(m, [a])):
         with pytest.raises(smisym.InputError, match="alpha"):
             solve(model(1), alpha)
+
+
+def test_the_largest_alpha_is_no_limit_of_ours() -> None:
+    found = smisym.state_evolution(overlaps(1), MOST_ALPHA)
+    assert found.result is smisym.Result.SUCCESS and found.value.Q[0, 0] > 1 - 1e-6
 
 
 def test_coupled_overlaps_stay_positive_and_unlearned_rows_stay_zero() -> None:
