@@ -335,6 +335,8 @@ def listing(names: Iterable[str]) -> str:
 
 
 def _meant(name: str, variables: Iterable[str]) -> str:
+    if name.lower() in ("inf", "infinity", "oo", "nan"):
+        return "write a finite number"
     # A name of two letters is near to another at one letter in common, but only to one of its own length.
     known = {other for other in {*variables, *RESERVED} if len(other) == len(name)}
     near = difflib.get_close_matches(name, {*variables, *RESERVED}, n=1)

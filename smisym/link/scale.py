@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# Columns that vary by less than this, relative to all values, hold rounding; of a value itself this share may be it.
+# Columns that vary by less than this, relative to their values, hold rounding; of a value itself this share may be it.
 _ROUNDED, _ROUNDING = 1e-14, 1e-6
 
 
@@ -33,5 +33,7 @@ def _measured(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     away = np.abs(finite - np.nanmedian(finite, axis=0))
     typical = np.nanmedian(away, axis=0)
     typical = np.where(typical > 0, typical, np.nanmean(away, axis=0))
-    largest = np.nanmax(np.abs(finite), initial=0.0)
-    return away, np.where(typical > _ROUNDED * largest, typical, largest if largest > 0 else 1.0)
+    largest = np.nanmax(np.abs(finite), axis=0, initial=0.0)
+    # A column of zeros has the unit of the others.
+    largest = np.where(largest > 0, largest, largest.max(initial=0.0) or 1.0)
+    return away, np.where(typical > _ROUNDED * largest, typical, largest)

@@ -157,11 +157,14 @@ def _prior_of(link: LinkFunction) -> Prior:
 
 
 def _check_prior(prior: Prior, link: LinkFunction, symmetry: Symmetry) -> None:
-    """InputError unless the weights have a row a field, are cut as declared, and obey the link's symmetries."""
+    """InputError unless the weights have a row a field, are cut as declared, vary, and obey the link's symmetries."""
     if not isinstance(prior, Prior) or prior.row_slices != link.row_slices:
         given = prior.row_slices if isinstance(prior, Prior) else prior
         allowed = f"a Prior with row_slices = {link.row_slices}, the part of the embedding that each row lives on"
         raise InputError("prior", given, allowed, "leave it out for standard normal weights")
+    if not _varies(prior):
+        allowed = "a law under which every row varies, by finite amounts"
+        raise InputError("prior", prior.describe(), allowed, "give each row a positive, finite standard deviation")
     turned = [turn for group in symmetry.rotations for turn in _quarter_turns(group, link.fields)]
     if not all(prior.respects(change) for change in (*symmetry.elements, *turned)):
         raise InputError(
@@ -170,6 +173,13 @@ def _check_prior(prior: Prior, link: LinkFunction, symmetry: Symmetry) -> None:
             "a law that is unchanged where rows that the output cannot tell apart are exchanged or rotated",
             "give such rows the same law",
         )
+
+
+def _varies(prior: Prior) -> bool:
+    """Whether the covariance of the fields, where nothing is known, is finite and positive definite."""
+    with np.errstate(all="ignore"):
+        V = prior.nothing_known()
+    return bool(np.isfinite(V).all() and np.linalg.eigvalsh(V)[0] > 0)
 
 
 def _quarter_turns(group: Sequence[Sequence[int]], fields: int) -> Iterator[np.ndarray]:

@@ -39,8 +39,8 @@ class Surface:
         self.entries = link.fields * link.tokens
         Z = np.random.default_rng(1).standard_normal((256, link.fields, link.tokens))
         raw = link.raw(Z).reshape(256, -1)
-        largest = np.abs(raw).max(initial=0.0)
-        largest = largest if 0 < largest < np.inf else 1.0
+        largest = np.abs(raw).max(axis=0, initial=0.0)
+        largest = np.where((largest > 0) & (largest < np.inf), largest, 1.0)
         spread = (raw / largest).std(axis=0) * largest
         # Outputs that vary, in units of their spread, so that what counts as equal does not depend on units.
         self.seen_outputs = np.flatnonzero(~(spread <= 1e-14 * largest))

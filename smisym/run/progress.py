@@ -17,9 +17,9 @@ from smisym.base.errors import InputError
 Record = Mapping[str, Any]
 Choice = Callable[[Record], object] | bool | None
 
-# Seconds between two lines where stderr is no terminal, or this share of the time so far: a log wants to know that the
-# run is alive, no more.
-_QUIET, _RARER = 30.0, 0.2
+# Seconds to the first line where stderr is no terminal; between two, or this share of the time so far: a log wants to
+# know that the run is alive, no more.
+_FIRST, _QUIET, _RARER = 5.0, 30.0, 0.2
 # Seconds after which a run is worth a line when it is over, where stderr is no terminal.
 _WORTH_A_LINE = 3.0
 # Parts after which they tell how long others take: of two or three, the last may be all the work.
@@ -111,7 +111,7 @@ def progress_bar(title: str, total: int | None = None) -> Iterator[Reporter]:
 
     total: number of parts, None where unknown.  Yields a callable that takes the record of each finished part; its
     ``evaluated`` is to be given to ``OverlapMap.on_evaluation``.  Where stderr is no terminal, a plain line
-    instead, at most one in half a minute, and one at the end of what took some seconds.
+    instead after some seconds, then at most one in half a minute, and one at the end of what took some seconds.
     """
     if not sys.stderr.isatty():
         state = _State(title, total, _rarely())
@@ -130,11 +130,11 @@ def progress_bar(title: str, total: int | None = None) -> Iterator[Reporter]:
 
 
 def _rarely() -> Callable[[_State], object]:
-    last = [time.monotonic()]
+    due = [time.monotonic() + _FIRST]
 
     def show(state: _State) -> None:
-        if time.monotonic() - last[0] > max(_QUIET, _RARER * state.elapsed):
-            last[:] = [time.monotonic()]
+        if time.monotonic() > due[0]:
+            due[:] = [time.monotonic() + max(_QUIET, _RARER * state.elapsed)]
             sys.stderr.write(f"smisym: {state.text()}\n")
 
     return show

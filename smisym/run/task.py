@@ -118,12 +118,18 @@ def announce(omap: OverlapMap, what: str, evaluations: tuple[int, int]) -> None:
         typer.echo(f"smisym: {cost} an evaluation of the map; {what} {few} to {many} evaluations", err=True)
 
 
-def announce_gamp(model: Model, samples: float, iterations: int) -> None:
-    """The same of GAMP, each of whose iterations integrates one posterior for every sample."""
+def announce_gamp(model: Model, samples: float, dim: int | None, iterations: int) -> None:
+    """The same of GAMP, each of whose iterations integrates one posterior for every sample.
+
+    dim: of data that are yet to be drawn: InputError where they would not fit in memory.
+    """
+    from smisym.finite.samples import check_fits
     from smisym.run.cost import estimate
 
     if not 1 <= samples < _COUNTABLE:  # refused where the data are drawn
         return
+    if dim is not None:
+        check_fits(model, dim, samples / dim)
     cost = estimate(model, int(samples), 1)
     if cost.seconds * iterations > LONG:
         typer.echo(f"smisym: {cost} an iteration; at most {iterations} iterations", err=True)

@@ -217,6 +217,8 @@ def test_what_has_no_text_is_refused(expr: object) -> None:
         ("x\0", ["x\\x00", "arithmetic such as"]),
         ("x + \ud800", ["plain characters"]),
         ("y1", ["'y1'", 'write "y" if that was meant']),
+        ("x*inf", ["'inf'", "write a finite number"]),
+        ("x + NaN", ["'NaN'", "write a finite number"]),
         ("sine(x)", ["sine(x)", 'write "sin" if that was meant']),
         ("quux", ["'quux'", "x, y, z, pi, exp, log", "use one of these names"]),
         ("I*x", ["'I'"]),

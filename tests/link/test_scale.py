@@ -11,6 +11,7 @@ from smisym.base.derivation import Derivation
 from smisym.link.linking import link_function
 from smisym.link.scale import sizes, units
 from smisym.link.symmetry import find_symmetry
+from smisym.posterior.surface import Surface
 
 # With the number of maps of rows that leave the output unchanged.
 EXPRESSIONS = {"z1": 1, "z1**2": 2, "z1**3 + z1": 1, "z1*z2": 4, "z1**2 + z2": 2, "sign(z1*z2)": 4, "exp(z1)": 1}
@@ -41,6 +42,26 @@ def test_moments_do_not_depend_on_units(expression: str, factor: str) -> None:
     one, other = seen
     np.testing.assert_allclose(other.g, one.g, rtol=0, atol=1e-9 + 3 * (one.error + other.error).max())
     assert one.error.max() < 0.02 and other.error.max() < 0.02
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("two", [("z1", "{}*z2"), ("z1**2", "{}*z2*z3"), ("z1*z2", "{}*sign(z1*z3)")])
+def test_each_output_has_units_of_its_own(two: tuple[str, str], factor: str) -> None:
+    """An output is as much of an observation beside others that are larger by hundreds of orders."""
+    fields = 3 if "z3" in two[1] else 2
+    one, other = (
+        link_function(SMI((two[0], two[1].format(k)), fields), Derivation()) for k in ("1", factor)
+    )  # fmt: skip
+    wanted, found = find_symmetry(one, Derivation()), find_symmetry(other, Derivation())
+    np.testing.assert_array_equal(found.elements, wanted.elements)
+    assert Surface(one).rank() == Surface(other).rank()
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_what_is_seen_in_small_units_is_learned(factor: str) -> None:
+    model = smisym.compile(SMI(("z1", f"{factor}*z2"), 2))
+    found = smisym.state_evolution(model, 0.7)
+    np.testing.assert_allclose(found.value.Q, 0.7 * np.eye(2), atol=1e-4)
 
 
 @pytest.mark.parametrize("factor", [1e-200, 1.0, 1e150])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -172,3 +173,9 @@ def test_a_prior_that_tells_exchangeable_rows_apart_is_refused() -> None:
         smisym.compile(Architecture(2, (A(),)), prior=GaussianRows(2))
     with pytest.raises(InputError, match="row_slices"):
         smisym.compile(Architecture(2, (A(),)), prior="wide")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [0.0, math.nan, math.inf])
+def test_a_prior_under_which_a_row_does_not_vary_is_refused(width: float) -> None:
+    with pytest.raises(InputError, match="positive, finite standard deviation"):
+        smisym.compile(SMI("z1*z2 + z1", 2), prior=WideRows((1.0, width)))
