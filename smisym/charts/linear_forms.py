@@ -22,10 +22,10 @@ from smisym.base.derivation import Formula
 from smisym.base.derivation import Step as Recorded
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, faults
 from smisym.charts.eliminating import Way, ways
+from smisym.charts.explicit import Fields, explicit_entries
 from smisym.charts.numpy_code import lambdified
 from smisym.charts.peeling import Peeled, peel
 from smisym.charts.programs import Counts, programmed
-from smisym.charts.solving import Fields, explicit_entries
 from smisym.charts.unmixing import solve_columns
 from smisym.link.linking import LinkFunction, Observation
 

@@ -28,8 +28,16 @@ class Average:
     converged: np.ndarray
     doubt: Doubt | None = None
 
-    def replace(self, index: np.ndarray, other: Average) -> np.ndarray:
-        """Take over the entries of ``other`` (for the samples ``index``) whose error is smaller; returns which."""
+    def replace(self, index: np.ndarray, other: Average, rtol: float) -> np.ndarray:
+        """Take over the entries of ``other`` (for the samples ``index``) whose error is smaller; returns which.
+
+        An error is not smaller than what lies between the two means beyond the error known before: a sheet that the
+        other has missed altogether is in no error of its own.
+        """
+        with np.errstate(invalid="ignore"):
+            beyond = np.linalg.norm(other.mean - self.mean[index], axis=1) - self.error[index]
+        other.error = np.fmax(other.error, beyond)
+        other.converged &= other.error <= rtol
         used = np.zeros(len(self.error), dtype=bool)
         better = other.error < self.error[index]
         used[index[better]] = True

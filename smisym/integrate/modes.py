@@ -68,6 +68,7 @@ class Integrand(Protocol):
     ``evaluate(index, x)``: ``index`` (C,) which posterior, ``x`` (d, n, C) points, n for each.  ``widening``, at least
     one: how many times as far out as the log-weight near the centre tells some mass may lie. ``modeless``: whether its
     maxima are dear to find, or tell little of where the mass is; whoever samples it begins with broad proposals then.
+    ``broken``: whether it has kinks or jumps where there is mass, so that a lattice converges like a power of its step.
     """
 
     samples: int
@@ -76,6 +77,7 @@ class Integrand(Protocol):
     branches: int
     widening: float
     modeless: bool
+    broken: bool
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values: ...
 

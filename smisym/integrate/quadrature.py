@@ -25,7 +25,8 @@ _RESOLVED = 2.5
 _BLURRED = 10.0
 # How far from the mean, in standard deviations, mass may lie that an unresolved cell holds.
 _DISTANCE = 5.0
-# Error of a lattice over what its sublattices miss, where sheets end: it falls like a power of the step, down to 1/2.
+# Error of a lattice over what its sublattices miss, at kinks and where sheets end: it falls like a power of the step,
+# down to 1/2.
 _AT_EDGES = 3.0
 
 
@@ -280,11 +281,11 @@ class _LatticeState:
     # ---- decide --------------------------------------------------------------------------------
 
     def _edges(self, cells: Cells, keep: np.ndarray, sums: Sums) -> np.ndarray:
-        """Which posteriors (S,) have sheets that end where there is mass; marks the cells to keep on both sides.
+        """Which posteriors (S,) have kinks, or sheets that end where there is mass; marks cells to keep on both sides.
 
         Between the last node that is on a sheet and the next one, which may lie in the next cell, there may be fields.
         """
-        edged = np.zeros(self.integrand.samples, dtype=bool)
+        edged = np.full(self.integrand.samples, self.integrand.broken)
         edged[cells.owner[keep & sums.cut]] = True
         there = np.isfinite(sums.peak)
         if not there.all():

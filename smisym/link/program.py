@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import mpmath
 import sympy as sp
 from sympy.core.function import Application
-from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy.matrices.expressions.matexpr import MatrixElement, MatrixExpr
 
 from smisym.base import symbols
 
@@ -290,6 +290,35 @@ def is_analytic(program: Program) -> bool:
             if isinstance(part, sp.Pow) and part.exp.is_integer is not True and not part.base.is_number:
                 return False
     return True
+
+
+def is_smooth(program: Program) -> bool:
+    """Whether the output has no kinks and no jumps: analytic functions, roots and logarithms of what is positive."""
+    for assign in program.assigns:
+        for part in sp.preorder_traversal(assign.value):
+            if isinstance(part, RowHardmax):
+                return False
+            root = isinstance(part, sp.Pow) and part.exp.is_integer is not True
+            rough = isinstance(part, Application) and not isinstance(part, _ANALYTIC)
+            if (root and not _positive(part.base)) or (rough and not (part.func is sp.log and _positive(part.args[0]))):
+                return False
+    return True
+
+
+def jumps(program: Program) -> bool:
+    """Whether the output may jump: hardmax, signs, and whatever is not known to be continuous."""
+    continuous = (*_ANALYTIC, sp.Abs, sp.Max, sp.Min, sp.log)
+    parts = [part for assign in program.assigns for part in sp.preorder_traversal(assign.value)]
+    return any(
+        isinstance(part, RowHardmax) or (isinstance(part, Application) and not isinstance(part, continuous))
+        for part in parts
+    )
+
+
+def _positive(expression: sp.Expr) -> bool:
+    """Whether an expression in real entries is known to be positive."""
+    entries = {entry: sp.Dummy(real=True) for entry in expression.atoms(MatrixElement)}
+    return expression.xreplace(entries).is_positive is True
 
 
 def gram_factor(expression: MatrixExpr) -> tuple[sp.Expr, MatrixExpr] | None:

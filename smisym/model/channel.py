@@ -251,7 +251,7 @@ class _How:
 
 def plan_of(posterior: Posterior) -> Row:
     """The row of the accuracy plan that a posterior is integrated by."""
-    return plan(posterior.dim, posterior.smooth)
+    return plan(posterior.dim, posterior.smooth, posterior.broken)
 
 
 def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Average, np.ndarray]:
@@ -263,11 +263,12 @@ def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Av
     budget: dict[str, Any] = {"rtol": how.rtol, "cov": how.cov, "max_nodes": how.max_nodes}
     if row.method is SAMPLING:
         return _doubted(importance.mixture(integrand, rng=rng, **budget), integrand, how.rtol), ~statistical
-    found = quadrature.lattice(integrand, **budget)
+    found = quadrature.lattice(integrand, **budget | {"max_nodes": how.max_nodes or row.most})
     rest = np.flatnonzero(~found.converged)
     if not rest.size:
         return found, statistical
-    return found, found.replace(rest, importance.mixture(integrand.take(rest), rng=rng, **budget))
+    sampled = importance.mixture(integrand.take(rest), rng=rng, **budget)
+    return found, found.replace(rest, sampled, how.rtol)
 
 
 def _doubted(posterior: Average, integrand: Integrand, rtol: float) -> Average:

@@ -21,6 +21,7 @@ from smisym.posterior.central_limit import ThroughStatistic, skewness
 from smisym.posterior.composite import WhereNoiseIsWeak
 from smisym.posterior.image import Image, image_of
 from smisym.posterior.level_set import OnLevelSet
+from smisym.posterior.pieces import on_all_fields
 from smisym.posterior.slices import numeric_posterior
 
 
@@ -56,7 +57,7 @@ def choose_posterior(
 
 def _under_noise(link: LinkFunction, noise: float, derivation: Derivation, rules: Rules | None) -> Posterior:
     """Around the level set of the noiseless link where the noise is weak and a chart allows it, else all fields."""
-    everywhere = OnAllFields(link, noise)
+    everywhere = on_all_fields(link, noise)
     ratio = noise / max(spread_of(link), np.finfo(float).tiny)
     if ratio > WEAK:
         _record_noise(

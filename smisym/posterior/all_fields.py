@@ -12,6 +12,7 @@ import numpy as np
 from smisym.charts.base import Arrays, Coordinates
 from smisym.integrate.modes import Values
 from smisym.link.linking import LinkFunction, Observation
+from smisym.link.program import is_smooth, jumps
 from smisym.posterior.base import METHODS, SAMPLED, Block, Cavity, Kind, Whitening, entries_of, log_noise
 
 # Outputs of a discrete model that differ by less, relative to their size, are the same.
@@ -24,14 +25,15 @@ class OnAllFields(Kind):
     def __init__(self, link: LinkFunction, noise: float) -> None:
         self.link, self.noise = link, noise
         self.dim = link.fields * link.tokens
-        self.smooth = noise > 0
+        self.smooth = noise > 0 and not jumps(link.program)
+        self.broken = noise > 0 and not is_smooth(link.program)
 
     def read(self, observation: Observation) -> Coordinates:
         return entries_of(observation)
 
     def at(self, observed: Coordinates, omega: np.ndarray, V: np.ndarray) -> OnFields:
         cavity = Cavity.of(omega, V, tuple(range(self.link.fields)))
-        return OnFields(self.link, self.noise, observed.values, cavity)
+        return OnFields(self.link, self.noise, observed.values, cavity, self.broken)
 
     def describe(self) -> tuple[str, str]:
         return lives_on_all_fields(self.dim, self.noise)
@@ -52,16 +54,17 @@ class OnFields(Block):
     Under noise r is the misfit in units of the noise; a discrete output has none, and a weight of one or zero.
     """
 
-    def __init__(self, link: LinkFunction, noise: float, u: np.ndarray, cavity: Whitening) -> None:
+    def __init__(self, link: LinkFunction, noise: float, u: np.ndarray, cavity: Whitening, broken: bool) -> None:
         super().__init__(cavity)
         self.link, self.noise, self.u = link, noise, u
         self.dim = link.fields * link.tokens
         self.residuals = u.shape[1] if noise else 0
         self.branches = 1
+        self.broken = broken
 
     def take(self, index: np.ndarray) -> OnFields:
         """The same for some of the samples."""
-        return OnFields(self.link, self.noise, self.u[index], self.cavity.take(index))
+        return OnFields(self.link, self.noise, self.u[index], self.cavity.take(index), self.broken)
 
     @property
     def whitened(self) -> np.ndarray:

@@ -290,7 +290,7 @@ def locate(posterior: AroundImage, y: np.ndarray, omega: np.ndarray, factor: np.
     rows = list(posterior.order)
     whole = np.linalg.cholesky(_covariance(factor, rows))
     with np.errstate(all="ignore"):
-        everywhere = OnFields(link, posterior.noise, y, Cavity(omega, whole, tuple(range(link.fields))))
+        everywhere = OnFields(link, posterior.noise, y, Cavity(omega, whole, tuple(range(link.fields))), broken=False)
         modes = find_modes(everywhere, np.arange(S))
         normal = np.eye(image.entries) + np.einsum("skmi,skmj->skij", modes.jacobian, modes.jacobian)
         good = np.isfinite(normal).all(axis=(2, 3)) & np.isfinite(modes.value)

@@ -92,11 +92,13 @@ class Task:
 class Posterior(abc.ABC):
     """How the posterior of the fields given one output is integrated.
 
-    dim: dimensions of the integral.  smooth: whether the integrand is, so that a lattice converges fast.
+    dim: dimensions of the integral.  smooth: whether the integrand is, so that a lattice converges fast.  broken:
+    whether it is continuous or bounded, but with kinks or jumps: a lattice converges like a power of its step.
     """
 
     dim: int
     smooth: bool
+    broken: bool = False
 
     @abc.abstractmethod
     def read(self, observation: Observation) -> Any:
@@ -193,6 +195,7 @@ class Block(abc.ABC):
 
     widening = 1.0
     modeless = False
+    broken = False
 
     def __init__(self, cavity: Whitening) -> None:
         self.cavity = cavity

@@ -35,6 +35,7 @@ from smisym.charts import LevelSet
 from smisym.charts.base import Arrays, Coordinates
 from smisym.integrate.accuracy import TERMS, TERMS_BEYOND
 from smisym.link.linking import LinkFunction, Observation
+from smisym.link.program import is_smooth, jumps
 from smisym.link.statistic import Statistic, Summands, summand_values
 from smisym.posterior.all_fields import OnFields, lives_on_all_fields
 from smisym.posterior.base import FieldMoments, Kind, Whitening, cholesky, entries_of, log_whitening
@@ -256,7 +257,8 @@ class ThroughStatistic(Kind):
             raise TypeError("the program has no additive statistic")
         self.statistic, self.level_set, self.tokens = statistic, level_set, link.tokens
         self.link, self.noise = link.through_statistic, noise
-        self.smooth = level_set is not None or noise > 0
+        self.smooth = level_set is not None or (noise > 0 and not jumps(self.link.program))
+        self.broken = level_set is None and noise > 0 and not is_smooth(self.link.program)
         matrix_rows = int(statistic.target.shape[0])
         free = range(self.link.fields) if level_set is None else level_set.free_rows
         solved = () if level_set is None else level_set.solved_rows
@@ -307,7 +309,7 @@ class _OnSum(OnFields):
     """All of the statistic and the other fields: x are these, whitened."""
 
     def __init__(self, posterior: ThroughStatistic, u: np.ndarray, cavity: Whitening) -> None:
-        super().__init__(posterior.link, posterior.noise, u, cavity)
+        super().__init__(posterior.link, posterior.noise, u, cavity, posterior.broken)
         self.posterior, self.dim = posterior, posterior.dim
 
     def take(self, index: np.ndarray) -> _OnSum:

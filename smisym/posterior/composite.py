@@ -41,7 +41,7 @@ class WhereNoiseIsWeak(Posterior):
 
     def __init__(self, thin: Any, everywhere: OnAllFields) -> None:
         self.thin, self.everywhere = thin, everywhere
-        self.dim, self.smooth = thin.dim, thin.smooth
+        self.dim, self.smooth, self.broken = thin.dim, thin.smooth, thin.smooth and everywhere.broken
 
     def read(self, observation: Observation) -> Observed:
         return self.everywhere.read(observation)

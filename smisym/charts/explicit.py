@@ -1,0 +1,116 @@
+"""Links that are explicit expressions in the fields, and expressions as pieces on which their signs are known."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import sympy as sp
+
+from smisym.base import symbols
+from smisym.charts.base import Refusal
+from smisym.link.linking import LinkFunction, Observation
+from smisym.link.program import Activation, Elementwise, reference
+
+# Fields under a masked softmax that are solved for symbolically: beyond, the solver takes minutes.
+_SOLVABLE = 6
+
+Fields = tuple[sp.Symbol, ...]
+Read = Callable[[Observation], np.ndarray]
+
+
+def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr], Read] | Refusal:
+    """(scalar fields row by row, expressions that the output shows, how to read their values (S, K) off an output).
+
+    The expressions of a declared model, or the scores (or their differences) under one layer of attention.
+    """
+    explicit = explicit_expressions(link)
+    if explicit is not None:
+        return *explicit, _outputs
+    program, swap = link.program, _entries(link)
+    fields = tuple(swap.values())
+    if not link.output_is_softmax:
+        return Refusal("the link is neither a list of explicit expressions nor a softmax of scores")
+    if max(link.row_layers) > 1:
+        return Refusal("the scores come after more than one layer")
+    if len(fields) > _SOLVABLE:
+        return Refusal(f"{len(fields)} fields are more than sympy is asked to solve scores for ({_SOLVABLE})")
+    if program.tokens > 2 and any(int(symbol.shape[0]) > 1 for symbol in program.inputs):
+        return Refusal("the scores have a rank above one, for which sympy takes minutes")
+    shown, places = [], []
+    for number, core in enumerate(link.cores or ()):
+        scores = program.expand(core.expression.arg)
+        if scores.atoms(Activation, Elementwise):
+            return Refusal("the scores are not polynomials in the fields")
+        table = scores.as_explicit().xreplace(swap)
+        for i in range(link.tokens):
+            columns = core.expression.attended(i)
+            base = reference(columns, i)
+            for j in columns:
+                if j != base:
+                    shown.append(sp.expand(table[i, j] - table[i, base]))
+                    places.append((number, i, j))
+    if len(shown) > len(fields):
+        return Refusal(f"{len(shown)} differences of scores are seen, more than the {len(fields)} fields")
+    return fields, shown, lambda observation: _ratios(observation, places, len(program.outputs))
+
+
+def explicit_expressions(link: LinkFunction) -> tuple[Fields, list[sp.Expr]] | None:
+    """(scalar fields row by row, the expressions of a model declared by them), or None."""
+    value = link.program.definitions[link.program.output]
+    if len(link.program.assigns) > 1 or not isinstance(value, sp.MatrixBase) or value.shape[1] != 1:
+        return None
+    swap = _entries(link)
+    return tuple(swap.values()), [sp.sympify(e).xreplace(swap) for e in value]
+
+
+def _entries(link: LinkFunction) -> dict[sp.Expr, sp.Symbol]:
+    """A scalar for each entry of the fields, row by row."""
+    swap = {}
+    for symbol in link.program.inputs:
+        for i, j in itertools.product(range(int(symbol.shape[0])), range(int(symbol.shape[1]))):
+            swap[symbol[i, j]] = symbols.entry(symbol, i, j)
+    return swap
+
+
+def _outputs(observation: Observation) -> np.ndarray:
+    return observation.y.reshape(len(observation), -1)
+
+
+def _ratios(observation: Observation, places: list[tuple[int, int, int]], heads: int) -> np.ndarray:
+    """Log-ratios at the given (head, row, column)."""
+    ratios = np.asarray(observation.log_ratios)
+    ratios = ratios if heads > 1 else ratios[:, None]
+    return np.stack([ratios[:, h, i, j] for h, i, j in places], axis=1)
+
+
+def split_signs(expression: sp.Expr) -> sp.Expr:
+    """The same with absolute values and maxima written by signs, and signs of products as products of signs."""
+    w = sp.Wild("w")
+    expression = expression.replace(sp.Max, lambda *a: _largest(a, 1)).replace(sp.Min, lambda *a: _largest(a, -1))
+    expression = expression.replace(sp.Abs(w), lambda w: w * sp.sign(w))
+
+    def split(argument: sp.Expr) -> sp.Expr:
+        result: sp.Expr = sp.Integer(1)
+        for factor, power in sp.factor_list(argument)[1] if argument.free_symbols else []:
+            result *= sp.sign(factor) ** power
+        constant = sp.factor_list(argument)[0] if argument.free_symbols else argument
+        return sp.sign(constant) * result
+
+    return expression.replace(
+        lambda e: isinstance(e, sp.sign) and e.args[0].is_polynomial(*e.args[0].free_symbols),
+        lambda e: split(e.args[0]),
+    )
+
+
+def _largest(arguments: tuple[sp.Expr, ...], direction: int) -> sp.Expr:
+    total = arguments[0]
+    for other in arguments[1:]:
+        total = (total + other + direction * (total - other) * sp.sign(total - other)) / 2
+    return total
+
+
+def sign_arguments(expression: sp.Expr) -> set[sp.Expr]:
+    """Arguments of signs that are still there once the signs inside them are known."""
+    return {e.args[0] for e in expression.atoms(sp.sign) if not e.args[0].atoms(sp.sign)}
