@@ -64,4 +64,6 @@ class _OnPieces(OnFields):
             for sign, value in zip(piece.signs, values, strict=False):
                 outside = np.broadcast_to(value < 0 if sign > 0 else value >= 0, x.shape[1:])
                 log_weight[b][outside] = -np.inf
+            # The function of a piece need not exist outside of it.
+            r[b][~np.isfinite(r[b]) & (log_weight[b] == -np.inf)] = 0.0
         return Values(r, log_weight)

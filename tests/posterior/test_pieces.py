@@ -39,6 +39,7 @@ def grid_mean(
 EXPRESSIONS = [
     "relu(z1) - z2/2 + relu(-z2)*z1", "abs(5*z1) + z2", "max(z1, 3*z2) - min(2*z1, z2)",
     "sign(z1)*z2 + z1", "sign(z1*z2) + z1/2", "abs(z1 - abs(z2))",
+    "sign(z1)*sqrt(abs(z1)) + sign(z2)",
 ]  # fmt: skip
 ACTIVATIONS = ["relu(s)", "hardmax", "sign(s)", "s/(1 + abs(s))"]
 MODELS = {
