@@ -16,6 +16,7 @@ from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture
 from smisym.declare.smi import SMI
 from smisym.link.core import Core, core_of
+from smisym.link.interfaces import Interface, find_interfaces
 from smisym.link.network import Row, build_program, record_architecture
 from smisym.link.program import Assign, Program
 from smisym.link.statistic import Statistic, find_statistic
@@ -106,6 +107,11 @@ class LinkFunction:
     def statistic(self) -> Statistic | None:
         """The sum through which alone some of the rows of Z enter the output, or None."""
         return find_statistic(self.program, self.row_inputs)
+
+    @cached_property
+    def interfaces(self) -> tuple[Interface, ...]:
+        """Where the program can be cut between its inputs, and what passes there."""
+        return find_interfaces(self.program)
 
     @cached_property
     def through_statistic(self) -> LinkFunction:

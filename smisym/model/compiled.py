@@ -14,6 +14,7 @@ from smisym.base.errors import InputError, NoChartError
 from smisym.charts import LevelSet, Rules, find_level_set, record_refusals
 from smisym.declare.architecture import Architecture
 from smisym.declare.smi import SMI
+from smisym.link.interfaces import record_interfaces
 from smisym.link.linking import LinkFunction, Observation, check_varies, link_function
 from smisym.link.program import Program
 from smisym.link.rank import JacobianRanks
@@ -133,6 +134,7 @@ def compile(
     # The recursion comes first: everything else reads the program, never the architecture.
     link = link_function(architecture, derivation)
     check_varies(link)
+    record_interfaces(link.program, derivation)
     declared = None if isinstance(architecture, Program) else architecture
     noise = 0.0 if isinstance(architecture, Program) else float(architecture.noise)
     symmetry = held_symmetry(link, derivation, exact=not noise)
