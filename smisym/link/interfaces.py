@@ -7,6 +7,7 @@ found from the data flow alone: no name of an architecture is known here.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -113,11 +114,14 @@ class _Cut:
         self.first: list[Assign] = []
         for assign in program.assigns:
             self.reach[assign.target] = self._inputs(assign.value)
-            # An output of earlier inputs alone is read by whoever reads outputs.
-            if self._early(self.reach[assign.target]):
+            if not self.reach[assign.target]:
+                # A constant is known on both sides.
                 self.first.append(assign)
-                if assign.target in program.outputs:
-                    self.made = False
+                kept.append(assign)
+            elif self._early(self.reach[assign.target]):
+                self.first.append(assign)
+                # An output of earlier inputs alone is read by whoever reads outputs.
+                self.made &= assign.target not in program.outputs
             else:
                 kept.append(Assign(assign.target, self._rewritten(assign.value)))
         self.rest = kept
@@ -188,8 +192,10 @@ class _Cut:
 
     def _carried(self, value: MatrixExpr) -> sp.MatrixSymbol:
         if value not in self.names:
+            taken = {symbol.name for symbol in (*self.reach, *self.names.values(), *self.program.definitions)}
+            number = next(k for k in itertools.count(1) if f"C_{k}" not in taken)
             name = value if isinstance(value, sp.MatrixSymbol) else None
-            self.names[value] = name or sp.MatrixSymbol(f"C_{len(self.names) + 1}", *value.shape)
+            self.names[value] = name or sp.MatrixSymbol(f"C_{number}", *value.shape)
         return self.names[value]
 
 

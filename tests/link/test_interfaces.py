@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy as sp
 from cases import CASES, FAMILIES
 from hypothesis import given, settings
 from strategies import architectures
@@ -17,7 +18,7 @@ from smisym.base.derivation import Derivation
 from smisym.base.errors import InputError
 from smisym.link.interfaces import Interface, apart, entries_of, find_interfaces
 from smisym.link.linking import LinkFunction, link_function
-from smisym.link.program import jumps
+from smisym.link.program import Assign, Program, RowSoftmax, jumps
 
 A = Attention
 DECLARED: dict[str, Any] = {name: family.declared for name, family in FAMILIES.items()}
@@ -116,6 +117,24 @@ def test_a_cut_can_be_cut_again() -> None:
     assert [[one.symbol for one in i.carried] for i in again] == [[one.symbol for one in i.carried] for i in others]
     assert [i.dimension for i in again] == [4, 4]
     assert all(apart(first.behind, i) <= 1 for i in again)
+
+
+def test_constants_and_names_of_a_program_of_ones_own() -> None:
+    """What is computed of no field is on both sides of a cut; a name that is taken is not given again."""
+    M = sp.MatrixSymbol
+    a, b, x, y = M("C_1", 1, 2), M("b", 1, 2), M("x", 2, 2), M("y", 2, 2)
+    one = sp.ImmutableDenseMatrix([[1, 1], [1, 1]])
+    k = M("k", 2, 2)
+    scores = RowSoftmax((a.T * a).doit())
+    program = Program(
+        (a, b),
+        (Assign(k, one), Assign(x, k + scores + RowSoftmax((b.T * b).doit())), Assign(y, k + x * x.T)),
+        y,
+    )
+    (found,) = find_interfaces(program)
+    assert [one.symbol.name for one in found.carried] == ["C_2"]
+    assert (found.dimension, found.carried[0].row_sum) == (2, 1)
+    assert apart(program, found) <= 1
 
 
 def test_the_derivation_says_so() -> None:
