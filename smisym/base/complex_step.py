@@ -15,12 +15,12 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 def jacobian(function: Function, Z: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """f (N, M) and df/dZ[unknown] (N, M, K) at entries Z (N, n), exact to rounding."""
+    """f (N, M) and df/dZ[unknown] (N, M, K) at entries Z (N, n), exact to rounding; infinite beyond any float."""
     if 0 < len(unknown) * len(Z) <= _TOGETHER:
         moved = np.repeat(Z[None].astype(complex), len(unknown), axis=0)
         moved[np.arange(len(unknown)), :, unknown] += 1j * STEP
         every = function(moved.reshape(-1, Z.shape[1])).reshape(len(unknown), len(Z), -1)
-        return every[-1].real, np.moveaxis(every.imag, 0, 2) / STEP
+        return every[-1].real, _slopes(np.moveaxis(every.imag, 0, 2))
     columns = []
     value = np.empty(0)
     for k in unknown:
@@ -28,5 +28,10 @@ def jacobian(function: Function, Z: np.ndarray, unknown: np.ndarray) -> tuple[np
         shifted[:, k] += 1j * STEP
         out = function(shifted)
         value = out.real
-        columns.append(out.imag / STEP)
+        columns.append(_slopes(out.imag))
     return value, np.stack(columns, axis=2)
+
+
+def _slopes(moved: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return moved / STEP

@@ -254,8 +254,12 @@ def _ranks(program: Program, cuts: Sequence[_Cut]) -> list[int]:
         ]
         J = jacobian(lambda z, a=start, b=stop: evaluate(z)[:, a:b], Z, np.array(columns))[1]  # type: ignore[misc]
         J = J[np.isfinite(J).all(axis=(1, 2))]
+        if not len(J):
+            # Too steep for a float wherever we look: nothing says that it is fewer.
+            found.append(len(columns))
+            continue
         values = np.linalg.svd(J, compute_uv=False)
-        found.append(int((values > _ZERO * np.maximum(values[:, :1], 1e-300)).sum(axis=1).max(initial=0)))
+        found.append(int((values > _ZERO * np.maximum(values[:, :1], 1e-300)).sum(axis=1).max()))
     return found
 
 

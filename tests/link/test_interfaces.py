@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sympy as sp
 from cases import CASES, FAMILIES
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from strategies import architectures
 
 import smisym
@@ -148,7 +148,21 @@ def test_the_derivation_says_so() -> None:
     assert "What later fields see of earlier ones" not in {s.title for s in smisym.compile(SMI("z1*z2", 2)).derivation}
 
 
+# Derivatives in the first fields are beyond any float.
+STEEP = Architecture(
+    4, [A(skip=0.0, activation="linear", beta=4e97), A(skip=0.0, beta=4e5), A(activation="linear", beta=4e97)]
+)
+
+
+def test_dimensions_that_no_float_can_tell() -> None:
+    """Behind four such layers not even the values are floats: nothing says that they are few."""
+    interfaces = link_of(dataclasses.replace(STEEP, layers=[A(activation="linear", beta=1e100)] * 5)).interfaces
+    assert all(0 < one.dimension < one.numbers for one in interfaces)
+
+
 @given(architectures)
+@example(STEEP)
+@example(dataclasses.replace(STEEP, layers=[dataclasses.replace(layer, tied=False) for layer in STEEP.layers]))
 @settings(max_examples=25, deadline=None)
 def test_any_network_in_two_is_the_whole(declared: Architecture) -> None:
     link = link_of(dataclasses.replace(declared, noise=0))
