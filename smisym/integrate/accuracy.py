@@ -37,6 +37,7 @@ class Row:
     than the average of many), averaged (in the overlap map), over_outputs (in an integral over y). dearer: how many
     times fewer samples are affordable.  checked: posteriors that the check of a chart takes. measured: where these
     numbers come from.  most: evaluations of a lattice before sampling is tried, where fewer than its budget.
+    lattice: its cells and steps, where others than those of its dimension.
     """
 
     method: str
@@ -49,6 +50,7 @@ class Row:
     checked: int
     measured: str
     most: int | None = None
+    lattice: Lattice | None = None
 
 
 _MOMENTS = "benchmarks/moments.py: what a lattice reaches before its cost doubles for a digit"
@@ -87,6 +89,18 @@ _BROKEN = tuple(
     )
     for row in _SMOOTH
 )
+# By the dimensions of the first fields alone: each node of the lattice meets all columns of its sample, so that small
+# cells, fewer nodes where there is nothing, cost less than they save.
+_CHAIN = "benchmarks/chains.py: three layers on two tokens"
+_CHAINED = tuple(
+    Row(method, 256, 1e-3, 1e-4, 2e-2, 1e-2, 4, 256, _CHAIN, most, lattice)
+    for method, most, lattice in (
+        (SUM, None, None),
+        (LATTICE, 2000, Lattice(4, (0.4, 0.5), 64, 2000)),
+        (LATTICE, 10**4, Lattice(2, (0.5, 0.6), 24, 10**4)),
+        (LATTICE, 4 * 10**4, Lattice(2, (0.6, 0.75), 16, 4 * 10**4)),
+    )
+)
 LATTICES = {
     1: Lattice(8, (0.4, 0.5), 64, 10**5),
     2: Lattice(4, (0.4, 0.6), 12, 8 * 10**6),
@@ -111,7 +125,9 @@ GAMP = 1e-3
 SAMPLES, THRESHOLD_SAMPLES, SCRAMBLES, SCOUT_POINTS = 8192, 65536, 8, 1024
 
 
-def plan(free: int, smooth: bool, broken: bool = False) -> Row:
-    """The row of posteriors with so many free dimensions."""
+def plan(free: int, smooth: bool, broken: bool = False, summed: int = 0) -> Row:
+    """The row of posteriors with so many free dimensions, of which integrands sum over some by themselves."""
+    if summed:
+        return _CHAINED[min(free - summed, len(_CHAINED) - 1)]
     rows = _ROUGH if not smooth else _BROKEN if broken else _SMOOTH
     return rows[min(free, len(rows) - 1)]

@@ -10,6 +10,11 @@ from functools import cache
 
 import numpy as np
 
+from smisym.integrate.modes import Summed
+
+# Distance in standard deviations of what lies beyond the border of a sum.
+_BEYOND = 3.0
+
 
 @dataclass
 class Cells:
@@ -34,6 +39,7 @@ class Sums:
     top: np.ndarray  # (O,)
     first: np.ndarray  # (O, 1+D) sums of 1, zeta
     alias: np.ndarray  # (O, A, 1+D) the same with the sign of each of the A = 2^d - 1 sublattices
+    inner: np.ndarray  # (O, 2, 2+D) sums of 1, zeta, |zeta|^2 over what the integrand's own sums lose and miss
     second: np.ndarray | None  # (O, D, D)
 
 
@@ -87,3 +93,28 @@ def sublattice_error(gap: np.ndarray, dim: int) -> np.ndarray:
     """
     power, factor = (1.75, 2.0) if dim <= 2 else (2.0, 1.0)
     return factor * np.where(gap < 1, gap**power, gap).sum(axis=1)
+
+
+def inner_sums(x: np.ndarray, r: np.ndarray, summed: Summed | None, mass: np.ndarray) -> np.ndarray:
+    """Sums (C, 2, 2 + D) over points (x (d, n, C), r (m, n, C)) of weights mass (n, C): of 1, zeta and |zeta|^2 over
+    what sums of the integrand's own lose at their border, and miss; (C, 0, 2 + D) where it has none."""
+    if summed is None:
+        return np.zeros((mass.shape[1], 0, 2 + len(x) + len(r)))
+    zeta = np.concatenate([x, r])
+    what = np.concatenate([np.ones((1, *mass.shape)), zeta, (zeta**2).sum(axis=0, keepdims=True)])
+    return np.asarray(np.einsum("anc,dnc->cad", mass * np.stack([summed.lost, summed.missed]), what))
+
+
+def inner_error(inner: np.ndarray, total: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Error (S,) of means (S, D) owed to sums of the integrand's own, from :attr:`Sums.inner`.
+
+    What lies beyond their border is less than what lies on it, and no farther than a few standard deviations.  What
+    they miss moves the mean by its share and by its distance, by the inequality of Cauchy and Schwarz.
+    """
+    if not inner.shape[1]:
+        return np.zeros(len(total))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lost, missed = np.moveaxis(inner / total[:, None, None], 1, 0)
+    share, first, second = missed[:, 0], missed[:, 1:-1], missed[:, -1]
+    around = np.maximum(second - 2 * (first * mean).sum(axis=1) + share * (mean**2).sum(axis=1), 0.0)
+    return np.asarray(share + np.sqrt(share * around) + _BEYOND * lost[:, 0])

@@ -17,7 +17,8 @@ from scipy.stats import qmc
 from smisym.base import patience
 from smisym.integrate.accuracy import SAMPLED_BUDGET
 from smisym.integrate.averages import Average
-from smisym.integrate.modes import Doubt, Integrand, find_modes
+from smisym.integrate.cells import inner_error, inner_sums
+from smisym.integrate.modes import Doubt, Integrand, Summed, find_modes
 
 # Components of the mixture besides the prior; share that the prior always keeps; inflation of the covariances.
 _COMPONENTS = 8
@@ -55,6 +56,7 @@ class _Draw:
     log_w: np.ndarray
     along: np.ndarray | None
     doubt: Doubt | None
+    summed: Summed | None
 
 
 def mixture(
@@ -236,10 +238,11 @@ def _draw(
     mean, factor = part.mean[take, component], part.factor[take, component]  # (n, S, d), (n, S, d, d)
     x = np.moveaxis(mean + np.einsum("nsij,jns->nsi", factor, z, optimize=True), 2, 0)
     log_q = np.logaddexp.reduce(_component_logs(part, x), axis=0)
-    r, log_weight, along, doubt = integrand.evaluate(index, x)
-    log_f = log_weight - 0.5 * (x**2).sum(axis=0) - 0.5 * (r**2).sum(axis=1)
+    found = integrand.evaluate(index, x)
+    r = found.residuals
+    log_f = found.log_weight - 0.5 * (x**2).sum(axis=0) - 0.5 * (found.squared**2).sum(axis=1)
     log_f = np.where(np.isfinite(log_f), log_f, -np.inf)
-    return _Draw(x, np.where(np.isfinite(r), r, 0.0), log_f - log_q, along, doubt)
+    return _Draw(x, np.where(np.isfinite(r), r, 0.0), log_f - log_q, found.along, found.doubt, found.summed)
 
 
 def _estimate(
@@ -278,7 +281,10 @@ def _estimate(
         for i, a in enumerate(zeta):
             wa = w * a
             for j in range(i, len(zeta)):
-                value = (wa * zeta[j]).sum(axis=(0, 1, 2)) / total - mean[i] * mean[j]
+                product = wa * zeta[j]
+                if draw.summed is not None and draw.summed.second is not None and i >= d:
+                    product = w * draw.summed.second[i - d, j - d].reshape(w.shape[1:])
+                value = product.sum(axis=(0, 1, 2)) / total - mean[i] * mean[j]
                 result.cov[index, i, j] = result.cov[index, j, i] = value
         if draw.along is not None:
             along = np.where(np.isfinite(draw.along), draw.along, 0.0)
@@ -286,6 +292,9 @@ def _estimate(
             inside = np.arange(d, len(zeta))
             block = np.ix_(index, inside, inside)
             result.cov[block] += np.einsum("bns,bijns,bikns->sjk", weight, along, along, optimize=True)
+    if draw.summed is not None:
+        inner = inner_sums(draw.x, draw.r[0], draw.summed, w.reshape(-1, S))
+        error = error + inner_error(inner, total, mean.T)
     error = np.where(np.isfinite(error) & (ess >= 20), error, np.inf)
     result.error[index] = error
     result.nodes[index] += n * _REPLICATES * integrand.branches

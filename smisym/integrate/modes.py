@@ -52,14 +52,43 @@ class Doubt:
         np.logical_or.at(self.lost, index, other.lost)
 
 
+class Summed(NamedTuple):
+    """What an integrand that sums over some numbers by itself tells of them, point by point.
+
+    second (m, m, n, C): mean of r r^T at each point, or None where it was not asked for.  missed (n, C):
+    what the sum misses of 1 and of r, relative to the sum of weights.  lost (n, C): share of the weight at its border.
+    """
+
+    second: np.ndarray | None
+    missed: np.ndarray
+    lost: np.ndarray
+
+    def take(self, columns: np.ndarray) -> Summed:
+        second = None if self.second is None else self.second[..., columns]
+        return Summed(second, self.missed[:, columns], self.lost[:, columns])
+
+
 class Values(NamedTuple):
     """An integrand at points: residuals (branches, m, n, C), log_weight (branches or 1, n, C), directions
-    (branches, k, m, n, C) or None, and what solutions that were sought tell of those not found, by columns, or None."""
+    (branches, k, m, n, C) or None, and what solutions that were sought tell of those not found, by columns, or None.
+
+    Where ``summed`` is given the residuals are means over what was summed, and log_weight is the log of that sum: they
+    do not enter the exponent again.
+    """
 
     residuals: np.ndarray
     log_weight: np.ndarray
     along: np.ndarray | None = None
     doubt: Doubt | None = None
+    summed: Summed | None = None
+
+    @property
+    def squared(self) -> np.ndarray:
+        """The residuals that enter the exponent, (branches, m or 0, n, C)."""
+        return self.residuals if self.summed is None else self.residuals[:, :0]
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        return log_density(x, self.squared, self.log_weight)
 
 
 class Integrand(Protocol):
@@ -112,8 +141,9 @@ def probe(integrand: Integrand, index: np.ndarray) -> tuple[np.ndarray, np.ndarr
     for i in range(0, len(index), per):
         owner = index[i : i + per]
         x = np.broadcast_to(points[:, :, None], (integrand.dim, points.shape[1], len(owner)))
-        r, log_weight, *_ = integrand.evaluate(owner, x)
-        best[i : i + per] = log_density(x, r, log_weight).max(axis=(0, 1))
+        found = integrand.evaluate(owner, x)
+        log_weight = found.log_weight
+        best[i : i + per] = found.log_density(x).max(axis=(0, 1))
         weight[i : i + per] = np.where(np.isfinite(log_weight), log_weight, -np.inf).max(axis=(0, 1))
     return best, weight
 

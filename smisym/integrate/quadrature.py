@@ -10,10 +10,19 @@ import itertools
 import numpy as np
 
 from smisym.base import patience
-from smisym.integrate.accuracy import LATTICES, LOOSE
+from smisym.integrate.accuracy import LATTICES, LOOSE, Lattice
 from smisym.integrate.averages import Average
-from smisym.integrate.cells import Cells, Sums, add_runs, keep_freed_memory, neighbours, sublattice_error
-from smisym.integrate.modes import CHUNK, Integrand, find_modes, log_density, probe, starts
+from smisym.integrate.cells import (
+    Cells,
+    Sums,
+    add_runs,
+    inner_error,
+    inner_sums,
+    keep_freed_memory,
+    neighbours,
+    sublattice_error,
+)
+from smisym.integrate.modes import CHUNK, Integrand, Values, find_modes, probe, starts
 
 # --------------------------------------------------------------------------------------------------
 # Adaptive lattice
@@ -25,12 +34,21 @@ _RESOLVED = 2.5
 _BLURRED = 10.0
 # How far from the mean, in standard deviations, mass may lie that an unresolved cell holds.
 _DISTANCE = 5.0
+# Largest change of a log-weight over a cell that is resolved, where the residuals are already summed over.
+_STEEP = 20.0
 # Error of a lattice over what its sublattices miss, at kinks and where sheets end: it falls like a power of the step,
 # down to 1/2.
 _AT_EDGES = 3.0
 
 
-def lattice(integrand: Integrand, *, rtol: float = 1e-6, cov: bool = False, max_nodes: int | None = None) -> Average:
+def lattice(
+    integrand: Integrand,
+    *,
+    rtol: float = 1e-6,
+    cov: bool = False,
+    max_nodes: int | None = None,
+    shape: Lattice | None = None,
+) -> Average:
     """Trapezoid rule on a lattice restricted to where the mass is, refined until it converges.
 
     The trapezoid rule converges faster than any power of the step for smooth integrands that vanish
@@ -41,7 +59,8 @@ def lattice(integrand: Integrand, *, rtol: float = 1e-6, cov: bool = False, max_
     S, d = integrand.samples, integrand.dim
     depth = -np.log(rtol) + 6.0
     keep_freed_memory()
-    state = _LatticeState(integrand, rtol, cov, depth, max_nodes or LATTICES[d].budget)
+    shape = shape or LATTICES[d]
+    state = _LatticeState(integrand, rtol, cov, depth, max_nodes or shape.budget, shape)
     active = np.arange(S)
     cells = state.root_cells(active)
     # Where no field that was tried has any weight, nothing is left to integrate.
@@ -60,11 +79,13 @@ def lattice(integrand: Integrand, *, rtol: float = 1e-6, cov: bool = False, max_
 class _LatticeState:
     """Running results of :func:`lattice` for a batch."""
 
-    def __init__(self, integrand: Integrand, rtol: float, cov: bool, depth: float, max_nodes: int) -> None:
+    def __init__(
+        self, integrand: Integrand, rtol: float, cov: bool, depth: float, max_nodes: int, shape: Lattice
+    ) -> None:
         S, d, D = integrand.samples, integrand.dim, integrand.dim + integrand.residuals
         self.integrand, self.rtol, self.depth, self.max_nodes = integrand, rtol, depth, max_nodes
-        self.n = LATTICES[d].cell
-        self.first_step = LATTICES[d].steps[int(rtol >= LOOSE)]
+        self.n, self.root = shape.cell, shape.root
+        self.first_step = shape.steps[int(rtol >= LOOSE)]
         offsets = np.array(list(itertools.product(range(self.n), repeat=d)))
         self.offsets = (offsets + 0.5 - self.n / 2).T.astype(float)  # (d, nodes), from the centre, in steps
         halves = np.array(list(itertools.product((0, 1), repeat=d)))[1:]
@@ -104,7 +125,7 @@ class _LatticeState:
         best, weight = probe(self.integrand, active)
         radius = self._radius(best, weight)
         far = radius > 1.3 * np.sqrt(2 * self.depth)
-        if far.any():
+        if far.any() and not self.integrand.modeless:
             modes = find_modes(self.integrand, active[far])
             best[far] = np.maximum(best[far], modes.value.max(axis=1))
             radius = self._radius(best, weight)
@@ -117,7 +138,7 @@ class _LatticeState:
             return Cells(np.empty(0, dtype=int), np.empty((0, d), dtype=int))
         width = self.n * self.first_step
         half = np.maximum(np.ceil(radius / width), 1)
-        coarser = np.maximum(np.ceil(np.log2(half / (LATTICES[d].root / 2))), 0).astype(int)
+        coarser = np.maximum(np.ceil(np.log2(half / (self.root / 2))), 0).astype(int)
         self.level[active] = -coarser
         half = np.ceil(radius / (width * 2.0**coarser)).astype(int)
         owners, corners = [], []
@@ -157,7 +178,7 @@ class _LatticeState:
             for i in range(0, len(cells.owner), per_chunk)
         ]
         second = np.concatenate([p.second for p in parts if p.second is not None]) if self.cov is not None else None
-        names = ("bound", "resolved", "peak", "cut", "owner", "top", "first", "alias")
+        names = ("bound", "resolved", "peak", "cut", "owner", "top", "first", "alias", "inner")
         joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
         return Sums(**joined, second=second)
 
@@ -166,18 +187,18 @@ class _LatticeState:
         h = self.step(owner)
         centre = ((corner + 0.5) * (self.n * h)[:, None]).T  # (d, C)
         x = centre[:, None, :] + self.offsets[:, :, None] * h
-        r, log_weight, along, _ = self.integrand.evaluate(owner, x)
-        logf = log_density(x, r, log_weight)
+        values = self.integrand.evaluate(owner, x)
+        logf = values.log_density(x)
         own = logf.max(axis=1)  # (branches, C)
         top = own.max(axis=0)
         cut = (~np.isfinite(logf.min(axis=1)) & (own > self.best[owner] - self.depth - 3.0)).any(axis=0)
-        bound, resolved = self._bounds(centre, h, r, log_weight)
+        bound, resolved = self._bounds(centre, h, values)
         heavy = np.flatnonzero(top > self.best[owner] - self.depth - 3.0)
         if len(heavy) > 0.8 * len(top):
             heavy = np.arange(len(top))
         else:
-            centre, h, r, logf = centre[:, heavy], h[heavy], r[..., heavy], logf[..., heavy]
-            along = None if along is None else along[..., heavy]
+            centre, h, logf = centre[:, heavy], h[heavy], logf[..., heavy]
+            values = _of_columns(values, heavy)
         runs = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
         peak = np.maximum.reduceat(top, runs)
         # Each cell relative to its own peak first: the arithmetic stays clear of slow denormal numbers.
@@ -186,17 +207,19 @@ class _LatticeState:
         np.exp(w, out=w)
         reference = np.repeat(np.where(np.isfinite(peak), peak, 0.0), np.diff(np.r_[runs, len(owner)]))
         scale = np.exp(np.where(np.isfinite(top[heavy]), top[heavy], -np.inf) - reference[heavy])
-        sums = self._sum(centre, h, r, w, along)
-        first, alias, *second = [add_runs(a, scale, owner[heavy], owner[runs]) for a in sums if a is not None]
-        return Sums(bound, resolved, own.T, cut, owner[runs], peak, first, alias, second[0] if second else None)
+        sums = self._sum(centre, h, values, w)
+        first, alias, inner, *second = [add_runs(a, scale, owner[heavy], owner[runs]) for a in sums if a is not None]
+        return Sums(bound, resolved, own.T, cut, owner[runs], peak, first, alias, inner, second[0] if second else None)
 
-    def _bounds(
-        self, centre: np.ndarray, h: np.ndarray, r: np.ndarray, log_weight: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _bounds(self, centre: np.ndarray, h: np.ndarray, values: Values) -> tuple[np.ndarray, np.ndarray]:
         """Upper bound of log f in each cell, from the range of each residual over the nodes."""
+        r, log_weight = values.squared, values.log_weight
         if not r.shape[1]:
             near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
-            return log_weight.max(axis=(0, 1)) + 1.0 - 0.5 * (near**2).sum(axis=0), np.ones(len(h), dtype=bool)
+            top = log_weight.max(axis=(0, 1))
+            # Of a parabola over four nodes a side, what may rise between them is a quarter of the range at most.
+            change = np.nan_to_num(top - log_weight.min(axis=(0, 1)), nan=0.0, posinf=_STEEP)
+            return top + 1.0 + 0.25 * change - 0.5 * (near**2).sum(axis=0), change <= _STEEP
         low, high = r.min(axis=2), r.max(axis=2)
         spread = high - low
         resolved = spread.max(axis=(0, 1)) <= _RESOLVED * (self.n - 1)
@@ -211,16 +234,11 @@ class _LatticeState:
         return top + 1.0 - 0.5 * (near**2).sum(axis=0), resolved
 
     def _sum(
-        self,
-        centre: np.ndarray,
-        h: np.ndarray,
-        r: np.ndarray,
-        w: np.ndarray,
-        along: np.ndarray | None,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Sums of 1 and zeta, the same over each sublattice, and sums of zeta zeta^T when asked for."""
+        self, centre: np.ndarray, h: np.ndarray, values: Values, w: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+        """Sums of 1 and zeta, over each sublattice, over what the integrand itself misses, and of zeta zeta^T."""
         d, m = self.integrand.dim, self.integrand.residuals
-        C = len(h)
+        r, along, C = values.residuals, values.along, len(h)
         mass = w.sum(axis=0)
         sums = (self.features @ mass).T  # (C, F)
         aliased = (self.aliased @ mass).reshape(len(self.signs), 1 + d, C)
@@ -237,22 +255,24 @@ class _LatticeState:
             weighted.append(wr)
             first[:, 1 + d + j] = wr.sum(axis=0)
             alias[:, :, 1 + d + j] = (self.signs @ wr).T
-        second = self._second(centre, h, r, w, sums, weighted) if self.cov is not None else None
+        inner = inner_sums(centre[:, None, :] + self.offsets[:, :, None] * h, r[0], values.summed, mass)
+        second = self._second(centre, h, values, w, sums, weighted) if self.cov is not None else None
         if second is not None and along is not None:
             # Unit variance along each direction that was integrated in closed form.
             second[:, d:, d:] += np.einsum("bnc,bijnc,biknc->cjk", w, along, along, optimize=True)
-        return first, alias, second
+        return first, alias, inner, second
 
     def _second(
         self,
         centre: np.ndarray,
         h: np.ndarray,
-        r: np.ndarray,
+        values: Values,
         w: np.ndarray,
         sums: np.ndarray,
         weighted: list[np.ndarray],
     ) -> np.ndarray:
         """Sums of zeta zeta^T over each cell."""
+        r, pairs_known = values.residuals, None if values.summed is None else values.summed.second
         d, m = self.integrand.dim, self.integrand.residuals
         out = np.empty((len(h), d + m, d + m))
         mass, offset = sums[:, 0], sums[:, 1 : 1 + d] * h[:, None]
@@ -265,7 +285,8 @@ class _LatticeState:
             cross = centre.T * moments[:, :1] + h[:, None] * moments[:, 1:]
             out[:, :d, d + j] = out[:, d + j, :d] = cross
             for k in range(j, m):
-                value = (w[0] * r[0, j] * r[0, k]).sum(axis=0)
+                product = r[0, j] * r[0, k] if pairs_known is None else pairs_known[j, k]
+                value = (w[0] * product).sum(axis=0)
                 for b in range(1, len(w)):
                     value += (w[b] * r[b, j] * r[b, k]).sum(axis=0)
                 out[:, d + j, d + k] = out[:, d + k, d + j] = value
@@ -324,8 +345,10 @@ class _LatticeState:
             mean = first[:, 1:] / first[:, :1]
             alias /= first[:, :1, None]
             gap = np.linalg.norm(alias[:, :, 1:] - alias[:, :, :1] * mean[:, None], axis=2) + np.abs(alias[:, :, 0])
+        inner = np.add.reduceat(sums.inner * scale[:, None, None], runs)
         keep = sums.bound > self.best[cells.owner] - self.depth
         error = self._error(who, gap, self._edges(cells, keep, sums)) + 10 * np.exp(-self.depth)
+        own = inner_error(inner, first[:, 0], mean)
         error = np.where(np.isfinite(error), error, np.inf)
         self.mean[who] = mean
         with np.errstate(divide="ignore"):
@@ -346,10 +369,20 @@ class _LatticeState:
             missed = np.nan_to_num(held[who] / first[:, 0], nan=1.0, posinf=1.0)
         kept = np.bincount(cells.owner[keep], minlength=S)[who]
         error = error + np.minimum(_DISTANCE * missed, 1.0)
+        # What the integrand itself misses, no finer lattice finds.
+        finest = error <= 0.1 * own
+        error = error + own
         self.error[who] = error
         self.converged[who] = error <= self.rtol
         cost = self.nodes[who] + kept * self.offsets.shape[1] * self.integrand.branches * 2**d
-        stop = self.converged[who] | (cost > self.max_nodes) | (kept == 0)
+        stop = self.converged[who] | (cost > self.max_nodes) | (kept == 0) | finest
         finished = np.zeros(S, dtype=bool)
         finished[who] = stop
         return keep, finished[active]
+
+
+def _of_columns(values: Values, columns: np.ndarray) -> Values:
+    """The same for some of the cells."""
+    along = None if values.along is None else values.along[..., columns]
+    summed = None if values.summed is None else values.summed.take(columns)
+    return Values(values.residuals[..., columns], values.log_weight[..., columns], along, None, summed)

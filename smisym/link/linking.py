@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -251,6 +251,12 @@ def link_function(declared: Architecture | SMI | Program, derivation: Derivation
     program, rows = build_program(declared)
     record_architecture(declared, program, derivation)
     return _link(program, rows, 1 + max(row.slice for row in rows))
+
+
+def sublink(program: Program, rows: tuple[Row, ...], slices: int) -> LinkFunction:
+    """The link of a part of a program, whose inputs these rows are, group by group in their order."""
+    groups = {number: k for k, number in enumerate(dict.fromkeys(row.input for row in rows))}
+    return _link(program, tuple(replace(row, input=groups[row.input]) for row in rows), slices)
 
 
 def _link(program: Program, rows: tuple[Row, ...], slices: int) -> LinkFunction:

@@ -5,7 +5,7 @@ What is integrated over is the posterior's to say (:mod:`smisym.posterior.base`)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from smisym.integrate import importance, quadrature
 from smisym.integrate.accuracy import SAMPLING, SUM, Row, plan
 from smisym.integrate.averages import Average, discrete
 from smisym.link.linking import LinkFunction, Observation, check_fields
+from smisym.model.observing import observation_from_array
 from smisym.posterior.base import Integrand, Observed, Posterior, Task
 
 
@@ -52,6 +53,21 @@ class Moments:
         chosen: dict[str, Any] = {n: None if a is None else a[index] for n, a in arrays.items()}
         return Moments(**chosen, result=self.result)
 
+    def replaced(self, index: np.ndarray, other: Moments) -> Moments:
+        """With ``other`` for the samples ``index`` where its error is smaller.
+
+        An error is not smaller than what lies between the two means beyond the error known before.
+        """
+        with np.errstate(invalid="ignore"):
+            gap = np.sqrt(np.einsum("spt,spt->s", other.mean - self.mean[index], other.g - self.g[index]))
+            error = np.fmax(other.error, gap - self.error[index])
+        better = error < self.error[index]
+        choice = np.arange(len(self.error))
+        choice[index[better]] = len(choice) + np.flatnonzero(better)
+        chosen = join([self, replace(other, error=error)], self.result).take(choice)
+        chosen.nodes[index] = self.nodes[index] + other.nodes
+        return chosen
+
 
 def join(parts: list[Moments], result: Result) -> Moments:
     """Moments of several batches as those of one."""
@@ -60,6 +76,10 @@ def join(parts: list[Moments], result: Result) -> Moments:
         values = [getattr(part, name) for part in parts]
         arrays[name] = None if values[0] is None else np.concatenate(values)
     return Moments(**arrays, result=result)
+
+
+# Error, over that asked for, that sums of an integrand are made for where the first ones miss it.
+_FINER = 1 / 30
 
 
 class Channel:
@@ -127,10 +147,19 @@ class Channel:
     def _integrate(self, observed: Observed, omega: np.ndarray, V: np.ndarray, how: _How) -> Moments:
         """Moments of all samples, each from the task in which its error is smaller."""
         tasks = self.posterior.tasks(observed, omega, V)
-        where, found = tasks[0].where, self._task(tasks[0], how)
+        where, found = tasks[0].where, self._tried(tasks[0], how)
         for task in tasks[1:]:
-            where, found = _apart(found, where, self._task(task, how), task.where, how.rtol)
+            where, found = _apart(found, where, self._tried(task, how), task.where, how.rtol)
         return found
+
+    def _tried(self, task: Task, how: _How) -> Moments:
+        """Moments of one task, and otherwise where the first way misses the error asked for."""
+        found = self._task(task, how)
+        rest = np.flatnonzero(~(found.error <= how.rtol))
+        if task.otherwise is None or not rest.size:
+            return found
+        both = found.replaced(rest, self._task(task.take(rest, task.otherwise), how))
+        return replace(both, result=_code(task.observed, not (both.error <= how.rtol).all(), how.rtol))
 
     def _task(self, task: Task, how: _How) -> Moments:
         """Moments of the samples of one task, block by block."""
@@ -145,10 +174,7 @@ class Channel:
         parts = [self._block(task, slice(i, min(i + block, S)), how) for i in range(0, S, block)]
         if not parts:
             return _nothing(self.fields, self.tokens, how.cov)
-        missed = any(not part.result.ok for part in parts)
-        ill = (task.observed.relative_error > max(1e-6, 10 * how.rtol)).any()
-        code = Result.INTEGRATION if missed else Result.ILL_CONDITIONED if ill else Result.SUCCESS
-        return join(parts, code)
+        return join(parts, _code(task.observed, any(not part.result.ok for part in parts), how.rtol))
 
     def _block(self, task: Task, where: slice, how: _How) -> Moments:
         """Moments of one block of samples of a task."""
@@ -249,9 +275,15 @@ class _How:
     max_nodes: int | None
 
 
+def _code(observed: Observed, missed: bool, rtol: float) -> Result:
+    """What is said of a batch of which some samples missed the error asked for, or none."""
+    ill = (observed.relative_error > max(1e-6, 10 * rtol)).any()
+    return Result.INTEGRATION if missed else Result.ILL_CONDITIONED if ill else Result.SUCCESS
+
+
 def plan_of(posterior: Posterior) -> Row:
     """The row of the accuracy plan that a posterior is integrated by."""
-    return plan(posterior.dim, posterior.smooth, posterior.broken)
+    return plan(posterior.dim, posterior.smooth, posterior.broken, posterior.summed)
 
 
 def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Average, np.ndarray]:
@@ -261,6 +293,9 @@ def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Av
         return _doubted(discrete(integrand, cov=how.cov), integrand, how.rtol), statistical
     rng = np.random.default_rng([how.seed, start])
     budget: dict[str, Any] = {"rtol": how.rtol, "cov": how.cov, "max_nodes": how.max_nodes}
+    ready = integrand.prepared(how.rtol, how.cov)
+    if ready is not integrand:
+        return _refined(integrand, ready, row, budget, rng)
     if row.method is SAMPLING:
         return _doubted(importance.mixture(integrand, rng=rng, **budget), integrand, how.rtol), ~statistical
     found = quadrature.lattice(integrand, **budget | {"max_nodes": how.max_nodes or row.most})
@@ -269,6 +304,26 @@ def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Av
         return found, statistical
     sampled = importance.mixture(integrand.take(rest), rng=rng, **budget)
     return found, found.replace(rest, sampled, how.rtol)
+
+
+def _refined(
+    integrand: Integrand, ready: Integrand, row: Row, budget: dict[str, Any], rng: np.random.Generator
+) -> tuple[Average, np.ndarray]:
+    """The integral of an integrand that sums by itself, and once more with finer sums where these miss the error."""
+    sampled = row.method is SAMPLING
+    most = budget["max_nodes"] or row.most
+
+    def integral(one: Integrand) -> Average:
+        if sampled:
+            return importance.mixture(one, rng=rng, **budget | {"max_nodes": most})
+        return quadrature.lattice(one, shape=row.lattice, **budget | {"max_nodes": most})
+
+    found = integral(ready)
+    rest = np.flatnonzero(~found.converged)
+    if rest.size:
+        finer = integral(integrand.take(rest).prepared(_FINER * budget["rtol"], budget["cov"]))
+        found.replace(rest, finer, budget["rtol"])
+    return found, np.full(integrand.samples, sampled)
 
 
 def _doubted(posterior: Average, integrand: Integrand, rtol: float) -> Average:
@@ -314,41 +369,3 @@ def _nothing(fields: int, tokens: int, cov: bool) -> Moments:
     none = np.empty(0)
     second = pair if cov else None
     return Moments(none, one, second, one, second, none, none, np.empty(0, dtype=bool), Result.SUCCESS)
-
-
-def observation_from_array(y: np.ndarray, link: LinkFunction, noise: float = 0.0) -> Observation:
-    """An Observation from float outputs (S, ...), checked to be outputs of the right kind."""
-    y = real_array("y", y, "real numbers", "give one output of the link function per sample")
-    shape = link.output_shape
-    if y.ndim != 1 + len(shape) or y.shape[1:] != shape:
-        raise InputError("shape of y", y.shape, f"(S, {', '.join(map(str, shape))})", "stack samples along axis 0")
-    if not np.isfinite(y).all():
-        raise InputError("y", "an array with NaN or infinity", "finite numbers", "remove the bad samples")
-    if noise or not link.output_is_softmax:
-        return Observation(y, None, exact=False)
-    T = link.tokens
-    inner = link.core_values(y)
-    off = np.abs(inner.sum(axis=-1) - 1).reshape(len(y), -1).max(axis=1)
-    rounding = 64 * T * np.finfo(float).eps
-    if (off > rounding).any():
-        sample = int(off.argmax())
-        raise InputError(
-            f"y of sample {sample}",
-            f"rows that sum to {inner[sample].sum(axis=-1).tolist()}",
-            "an attention matrix: every row sums to 1 to double precision",
-            "normalise the rows in float64 before passing y",
-        )
-    attended = link.attended
-    if (inner[:, attended] <= 0).any():
-        sample = int(np.flatnonzero((inner[:, attended] <= 0).any(axis=1))[0])
-        raise InputError(
-            f"y of sample {sample}",
-            f"smallest entry {inner[sample][attended].min():.3g}",
-            "positive entries, as a softmax gives",
-            "zeros are underflow: pass the Observation of model.observe(Z), which keeps the log-ratios",
-        )
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.where(attended, inner, 0.0))
-    first = np.where(np.einsum("...ii->...i", attended), np.arange(T), attended.argmax(axis=-1))
-    base = np.take_along_axis(logs, np.broadcast_to(first, logs.shape[:-1])[..., None], axis=-1)
-    return Observation(y, logs - base, exact=False)

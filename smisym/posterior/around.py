@@ -152,7 +152,7 @@ class Around(Whitened):
     def _component(self, component: int, index: np.ndarray, x: np.ndarray) -> Values:
         """What one component contributes: its share of the noiseless channel times the likelihood."""
         v = self.places.at(component, index, x[self.others :])
-        r, log_weight, along, _ = self.at(index, x[: self.others], v)
+        r, log_weight, along, *_ = self.at(index, x[: self.others], v)
         misfit = self.misfit(index, v)
         log_weight = log_weight - 0.5 * np.einsum("m...,m...->...", misfit, misfit)
         log_weight += self.places.log_share(component, index, v, self.unfolding.flips)
@@ -160,7 +160,7 @@ class Around(Whitened):
 
     def at(self, index: np.ndarray, x: np.ndarray, v: Arrays) -> Values:
         """Residuals, log-weight and spread of the noiseless channel at x (d - K, n, C) and v."""
-        r, log_weight, along, _ = self.on_sheets(index, x, self._embed(v))
+        r, log_weight, along, *_ = self.on_sheets(index, x, self._embed(v))
         if self.unfolding.log_weight is not None:
             log_weight = log_weight + self.unfolding.log_weight(v)
         return Values(r, log_weight, along)

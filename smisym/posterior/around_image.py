@@ -168,7 +168,7 @@ class OnImage(Whitened):
         found, read = read_coordinates(self.level_set, observed)
         u = found.values
         measure = log_measure(self.level_set, self.image, self.anchors.frame[owner], Z, u)
-        r, log_weight, along, _ = self.on_sheets(index, x[: self.others], [column.reshape(shape) for column in u.T])
+        r, log_weight, along, *_ = self.on_sheets(index, x[: self.others], [column.reshape(shape) for column in u.T])
         misfit = observed.y.reshape(len(Z), -1) - self.u[owner]
         extra = measure - 0.5 * (misfit**2).sum(axis=1) / self.posterior.noise
         extra = np.where(there & read, extra, -np.inf).reshape(shape)

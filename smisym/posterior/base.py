@@ -64,6 +64,10 @@ class Integrand(modes.Integrand, Protocol):
         """The same for some of the samples."""
         ...
 
+    def prepared(self, rtol: float, cov: bool) -> Self:
+        """The same, made ready to be integrated to that error; ``cov``: whether second moments are asked for."""
+        ...
+
     def fields(self, mean: np.ndarray, cov: np.ndarray | None) -> FieldMoments:
         """Moments of the fields from those of all that is integrated over, (S, D) and (S, D, D)."""
         ...
@@ -80,25 +84,36 @@ class Integrand(modes.Integrand, Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """Samples of a batch that are integrated in one way: which (n,), by which posterior, and their data."""
+    """Samples of a batch that are integrated in one way: which (n,), by which posterior, and their data.
+
+    otherwise: asked where that misses the error asked for.
+    """
 
     where: np.ndarray
     posterior: Kind
     observed: Any
     omega: np.ndarray
     V: np.ndarray
+    otherwise: Kind | None = None
+
+    def take(self, index: np.ndarray, posterior: Kind) -> Task:
+        """Some of its samples, by another posterior."""
+        V = self.V if len(self.V) == 1 else self.V[index]
+        return Task(self.where[index], posterior, self.observed.take(index), self.omega[index], V)
 
 
 class Posterior(abc.ABC):
     """How the posterior of the fields given one output is integrated.
 
-    dim: dimensions of the integral.  smooth: whether the integrand is, so that a lattice converges fast.  broken:
-    whether it is continuous or bounded, but with kinks or jumps: a lattice converges like a power of its step.
+    dim: dimensions of the integral.  summed: how many of them the integrand sums over by itself.  smooth: whether the
+    integrand is, so that a lattice converges fast.  broken: whether it is continuous or bounded, but with kinks or
+    jumps: a lattice converges like a power of its step.
     """
 
     dim: int
     smooth: bool
     broken: bool = False
+    summed: int = 0
 
     @abc.abstractmethod
     def read(self, observation: Observation) -> Any:
@@ -201,6 +216,9 @@ class Block(abc.ABC):
         self.cavity = cavity
         self.omega, self.factor = cavity.centre, cavity.factor
         self.samples = len(self.omega)
+
+    def prepared(self, rtol: float, cov: bool) -> Self:
+        return self
 
     @property
     @abc.abstractmethod

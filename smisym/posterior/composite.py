@@ -1,7 +1,8 @@
-"""Two posteriors of one output: around the level set where noise is weak beside what V leaves open, else over all
-fields.
+"""Two posteriors of one output, and which of them is asked.
 
-Which it is is decided sample by sample; where the first one misses part of the mass, both are asked.
+Under noise: around the level set where noise is weak beside what V leaves open, else over all fields, decided sample by
+sample; where the first one misses part of the mass, both are asked.  Of a deep network: by the chain, and on the level
+set as a whole where that misses the error asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import numpy as np
 
 from smisym.link.linking import Observation
 from smisym.posterior.all_fields import OnAllFields
-from smisym.posterior.base import Integrand, Observed, Posterior, Task
+from smisym.posterior.base import Integrand, Kind, Observed, Posterior, Task
+from smisym.posterior.chain import OnChain
 
 
 class Thin(Protocol):
@@ -65,6 +67,24 @@ class WhereNoiseIsWeak(Posterior):
 
     def describe(self) -> tuple[str, str]:
         return self.thin.describe()
+
+
+class ByChain(Posterior):
+    """By the chain, or otherwise."""
+
+    def __init__(self, chain: OnChain, otherwise: Kind) -> None:
+        self.chain, self.otherwise = chain, otherwise
+        self.dim, self.summed, self.smooth = chain.dim, chain.summed, chain.smooth
+
+    def read(self, observation: Observation) -> Observed:
+        return self.chain.read(observation)
+
+    def tasks(self, observed: Any, omega: np.ndarray, V: np.ndarray) -> tuple[Task, ...]:
+        return (Task(np.arange(len(omega)), self.chain, observed, omega, V, self.otherwise),)
+
+    def describe(self) -> tuple[str, str]:
+        where, how = self.chain.describe()
+        return where, f"{how}; where these would be too many, all at once, by {self.otherwise.describe()[1]}"
 
 
 def _rows(V: np.ndarray, index: np.ndarray) -> np.ndarray:

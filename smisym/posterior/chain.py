@@ -1,0 +1,331 @@
+"""A deep network as a chain: first fields against the level set of the network behind them, by matrix products.
+
+Behind a cut, in mixed fields U = h C^T, the rest is a shallower network (:mod:`smisym.link.reduction`), whose level set
+the first fields g do not move:
+
+    p(y) = int dg N(g) |det C(g)|^{-n} sum_columns w(U) N(U C(g)^{-T}; mu(g), V_late|early),
+
+n late rows, columns a lattice on that level set.  The exponent is bilinear in what g gives (C^{-T} C^{-1} and the
+means) and in what a column gives (U^T V^{-1} U and U): all pairs are one matrix product, and no function of one network
+is evaluated twice.  The integral over g is left to the integrators, which see means over the columns as residuals.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.charts import LevelSet
+from smisym.charts.base import Coordinates
+from smisym.integrate.modes import Summed, Values
+from smisym.link.kernels import kernel
+from smisym.link.linking import Observation
+from smisym.link.reduction import Reduction
+from smisym.posterior.base import Block, Cavity, Kind, log_whitening
+from smisym.posterior.columns import Box, Columns, Rows, Sheeted, falling, find_columns, scouts, sublattices
+
+# Share of the error that may lie in columns that no scout misses.
+_SPARED = 0.05
+# Pairs of one matrix product: what stays in the cache.
+_PAIRS = 65536
+# Error of the mass in one direction over that asked for: there are several, and moments miss more.
+_SHARE = 1 / 200
+# How far, in standard deviations, late fields lie from their means given the first ones.
+_REACH = 5.0
+
+
+class OnChain(Kind):
+    """A noiseless output, by a cut behind which a network with a chart is left.
+
+    level_set: of the shallower network, with neither latent coordinates nor directions.
+    """
+
+    smooth = True
+
+    def __init__(self, reduction: Reduction, level_set: LevelSet, tokens: int) -> None:
+        self.reduction, self.level_set, self.tokens = reduction, level_set, tokens
+        self.order = (*reduction.early, *reduction.late)
+        self.summed = len(level_set.free_rows) * tokens
+        self.dim = len(reduction.early) * tokens + self.summed
+
+    def read(self, observation: Observation) -> Coordinates:
+        return self.level_set.coordinates(observation).checked()
+
+    def at(self, observed: Coordinates, omega: np.ndarray, V: np.ndarray) -> Chained:
+        return Chained(self, observed.values, Cavity.of(omega, V, self.order))
+
+    def describe(self) -> tuple[str, str]:
+        late = f"{self.summed} dimension(s) of the level set of the network behind them, in mixed fields"
+        where = f"the posterior lives on {self.dim - self.summed} dimension(s) of the first fields and {late}"
+        return where, "an adaptive lattice over the first, each node of which meets all columns in one matrix product"
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """First fields at N points: C^{-1} (N, T, T), the means of the late fields (N, n, T), and what columns see of both:
+    coefficients (N, F) of what the exponent is linear in, and the rest of it, (N,) each."""
+
+    inverse: np.ndarray
+    mean: np.ndarray
+    coefficients: np.ndarray
+    square: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def constant(self) -> np.ndarray:
+        return self.square + self.weight
+
+
+class Chained(Block):
+    """The posterior of one block of samples: x are the whitened first fields, r means of the whitened late ones."""
+
+    branches, modeless = 1, True
+
+    def __init__(
+        self,
+        chain: OnChain,
+        u: np.ndarray,
+        cavity: Cavity,
+        blocks: list[_Block | None] | None = None,
+        *,
+        cov: bool = False,
+    ) -> None:
+        super().__init__(cavity)
+        self.chain, self.u, self.blocks, self.cov = chain, u, blocks, cov
+        self.early, self.late = len(chain.reduction.early), len(chain.reduction.late)
+        self.dim, self.residuals = self.early * chain.tokens, self.late * chain.tokens
+        E = self.early
+        self.omega_early = self.omega[:, chain.reduction.early]
+        self.omega_late = self.omega[:, chain.reduction.late]
+        self.L_early, self.L_cross, self.L = self.factor[:, :E, :E], self.factor[:, E:, :E], self.factor[:, E:, E:]
+        self.L_inverse = np.linalg.inv(self.L)
+        self._linked = np.any(self.L != 0.0, axis=0)
+        self.precision = np.swapaxes(self.L_inverse, 1, 2) @ self.L_inverse
+        self._crossed, self._coupled = np.any(self.L_cross != 0.0, axis=0), np.any(self.precision != 0.0, axis=0)
+        self.pairs = np.array([(t, v) for t in range(chain.tokens) for v in range(t, chain.tokens)]).T
+
+    def take(self, index: np.ndarray) -> Chained:
+        blocks = None if self.blocks is None else [self.blocks[k] for k in np.arange(self.samples)[index]]
+        return Chained(self.chain, self.u[index], self.cavity.take(index), blocks, cov=self.cov)  # type: ignore[arg-type]
+
+    @property
+    def whitened(self) -> np.ndarray:
+        return np.arange(self.dim + self.residuals)
+
+    def log_density(self) -> np.ndarray:
+        return log_whitening(self.factor, self.early, self.chain.tokens)
+
+    # ---- columns -------------------------------------------------------------------------------
+
+    def prepared(self, rtol: float, cov: bool) -> Chained:
+        """With the columns that this error asks for."""
+        S, x, mixed = self.samples, *self._scouted()
+        rows = Rows(
+            mixed.coefficients.reshape(S, len(x), -1),
+            mixed.square.reshape(S, -1),
+            mixed.weight.reshape(S, -1) - 0.5 * (x**2).sum(axis=1),
+            np.linalg.norm(mixed.inverse, 2, axis=(1, 2)).reshape(S, -1),
+        )
+        depth, error = 4.0 - np.log(rtol), _SHARE * rtol
+        columns = find_columns(self.sheeted(), rows, self.region(), self._features, depth, error)
+        blocks = [None if one is None else self._chosen(k, one, rows, rtol) for k, one in enumerate(columns)]
+        return self.summing(blocks, cov=cov)
+
+    def _chosen(self, k: int, columns: Columns, rows: Rows, rtol: float) -> _Block | None:
+        """Columns of the k-th sample without those that hold nothing for any scout."""
+        if not len(columns.log_weight):
+            return None
+        features = self._features(np.array([k]), columns.fields[None])[0]
+        exponent = columns.exponent(rows.take(np.array([k])), features)
+        mass = np.exp(exponent - exponent.max()).max(axis=0)
+        least = _SPARED * rtol * mass.mean()
+        kept = np.flatnonzero(mass > least)
+        return self.ready(k, columns, kept, mass[kept] < 10 * least)
+
+    def ready(self, k: int, columns: Columns, kept: np.ndarray, border: np.ndarray) -> _Block:
+        """Some of the columns of the k-th sample, made ready; ``border``: which of these stand for what is left out."""
+        fields = columns.fields[:, kept]
+        features = self._features(np.array([k]), fields[None])[0]
+        U = fields.T
+        sums = np.concatenate([np.ones((len(U), 1)), U, border[:, None]], axis=1)
+        pairs = (U[:, :, None] * U[:, None, :]).reshape(len(U), -1)
+        starts = np.searchsorted(kept, columns.starts)
+        return _Block(features, columns.log_weight[kept], sums, pairs, starts)
+
+    def summing(self, blocks: list[_Block | None], *, cov: bool = False) -> Chained:
+        """The same posteriors with these columns."""
+        return Chained(self.chain, self.u, self.cavity, blocks, cov=cov)  # type: ignore[arg-type]
+
+    def sheeted(self) -> Sheeted:
+        return Sheeted(self.chain.level_set, self.chain.tokens, self.u, self.L_inverse)
+
+    def _scouted(self) -> tuple[np.ndarray, _Mixed]:
+        """The scouts (R, d), and what is mixed by them, all of one sample after the other."""
+        x = scouts(self.dim)
+        return x, self._mixed(np.repeat(np.arange(self.samples), len(x)), np.tile(x, (self.samples, 1)))
+
+    def region(self) -> Box:
+        """Where the free late fields may be, in mixed form, for any scout."""
+        mixed = self._scouted()[1]
+        S, T = self.samples, self.chain.tokens
+        C = np.linalg.inv(mixed.inverse).reshape(S, -1, 1, T, T)
+        free = list(self.chain.level_set.free_rows)
+        mean = mixed.mean.reshape(S, -1, self.late, T)[:, :, free]
+        deviation = np.sqrt(np.einsum("spq,spq->sp", self.L, self.L))[:, None, free, None]
+        centre = np.einsum("sktuv,sktv->sktu", np.broadcast_to(C, (*mean.shape, T)), mean)
+        reach = _REACH * deviation * np.sqrt((C**2).sum(axis=-1))
+        low, high = (centre - reach).min(axis=1), (centre + reach).max(axis=1)
+        return Box(low.reshape(S, -1), high.reshape(S, -1))
+
+    def _features(self, index: np.ndarray, fields: np.ndarray) -> np.ndarray:
+        """U^T V^{-1} U, entries on and above the diagonal, and U: (S, F, N) from (S, n T, N)."""
+        S, _, N = fields.shape
+        T = self.chain.tokens
+        U = fields.reshape(S, self.late, T, N)
+        weighted = np.einsum("spq,sqtn->sptn", self.precision[index], U)
+        square = [(U[:, :, t] * weighted[:, :, v]).sum(axis=1) for t, v in self.pairs.T]
+        return np.concatenate([np.stack(square, axis=1), fields], axis=1)
+
+    # ---- rows ----------------------------------------------------------------------------------
+
+    def _mixed(self, index: np.ndarray, x: np.ndarray) -> _Mixed:
+        """First fields at whitened points x (N, d) of samples ``index`` (N,)."""
+        T, E, n = self.chain.tokens, self.early, self.late
+        z = x.T.reshape(E, T, -1)
+        first = np.empty((E, T, len(x)))
+        mean, weighted = np.empty((n, T, len(x))), np.zeros((n, T, len(x)))
+        for p in range(E):
+            first[p] = self.omega_early[index, p].T + sum(self.L_early[index, p, q] * z[q] for q in range(p + 1))
+        for p in range(n):
+            mean[p] = self.omega_late[index, p].T
+            for q in range(E):
+                if self._crossed[p, q]:
+                    mean[p] += self.L_cross[index, p, q] * z[q]
+        for p in range(n):
+            for q in range(n):
+                if self._coupled[p, q]:
+                    weighted[p] += self.precision[index, p, q] * mean[q]
+        C = self.chain.reduction.mixing(first.reshape(E * T, -1).T)
+        inverse, log_det = _inverses(C)
+        own = np.moveaxis(inverse, 0, -1)
+        coefficients = np.empty((len(self.pairs.T) + n * T, len(x)))
+        for k, (t, v) in enumerate(self.pairs.T):
+            coefficients[k] = (-0.5 if t == v else -1.0) * (own[:, t] * own[:, v]).sum(axis=0)
+        for p in range(n):
+            for v in range(T):
+                coefficients[len(self.pairs.T) + p * T + v] = (weighted[p] * own[:, v]).sum(axis=0)
+        square, weight = -0.5 * (mean * weighted).sum(axis=(0, 1)), -n * log_det
+        bad = ~(np.isfinite(coefficients).all(axis=0) & np.isfinite(square) & np.isfinite(weight))
+        coefficients[:, bad], square[bad], weight[bad], inverse[bad] = 0.0, 0.0, -np.inf, 0.0
+        return _Mixed(inverse, np.moveaxis(mean, -1, 0), coefficients.T, square, weight)
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
+        d, n, C = x.shape
+        owner = np.tile(index, n)
+        mixed = self._mixed(owner, x.reshape(d, -1).T)
+        log_weight, sums, pairs = self._summed(owner, mixed)
+        # Points last: long vectors, few of them.
+        sums = np.moveaxis(sums, 0, -1)  # (sets, 2 + m, N)
+        aliased = np.tensordot(sublattices(self.chain.summed), sums[:, :-1], axes=1)
+        total = sums.sum(axis=0)
+        first = total[1:-1]
+        inverse, mean = np.moveaxis(mixed.inverse, 0, -1), np.moveaxis(mixed.mean, 0, -1)
+        r = self._whiten(owner, inverse, mean, first[None], np.ones((1, 1)))[0]
+        half = self._whiten(owner, inverse, mean, aliased[:, 1:], aliased[:, 0]) - aliased[:, :1] * r
+        missed = falling(np.abs(aliased[:, 0]) + np.sqrt((half**2).sum(axis=1))).sum(axis=0)
+
+        def points(a: np.ndarray) -> np.ndarray:
+            return a.reshape(*a.shape[:-1], n, C)
+
+        second = None
+        if pairs is not None:
+            U = first.T
+            spread = self._spread(owner, mixed, pairs - U[:, :, None] * U[:, None, :])
+            second = points(np.moveaxis(spread, 0, -1) + r[:, None] * r[None, :])
+        summed = Summed(second, points(missed), points(total[-1]))
+        return Values(points(r)[None], points(log_weight)[None], summed=summed)
+
+    def _whiten(
+        self, owner: np.ndarray, inverse: np.ndarray, mean: np.ndarray, U: np.ndarray, share: np.ndarray
+    ) -> np.ndarray:
+        """L^{-1} (U C^{-T} - share mu) of sums U (A, n T, N) with their shares (A, N) or (1, 1); points last."""
+        T, n = self.chain.tokens, self.late
+        U = U.reshape(len(U), n, T, -1)
+        out = np.empty_like(U)
+        for p in range(n):
+            for t in range(T):
+                field = sum(U[:, p, v] * inverse[t, v] for v in range(T)) - share * mean[p, t]
+                # Forward substitution: L is lower triangular, mostly diagonal.
+                for q in range(p):
+                    if self._linked[p, q]:
+                        field = field - self.L[owner, p, q] * out[:, q, t]
+                out[:, p, t] = field / self.L[owner, p, p]
+        return out.reshape(len(U), n * T, -1)
+
+    def _spread(self, owner: np.ndarray, mixed: _Mixed, spread: np.ndarray) -> np.ndarray:
+        """Covariances (N, n T, n T) of whitened late fields from those of mixed ones."""
+        N, n, T = len(spread), self.late, self.chain.tokens
+        change = np.einsum("apq,atu->aptqu", self.L_inverse[owner], mixed.inverse).reshape(N, n * T, n * T)
+        return np.asarray(change @ spread @ np.swapaxes(change, 1, 2))
+
+    def _summed(self, owner: np.ndarray, rows: _Mixed) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Log of the sum over the columns (N,); sums of 1, U and the border over each set of columns relative to that
+        (N, sets, 2 + m); and those of U U^T over all, (N, m, m), where asked for."""
+        if self.blocks is None:
+            raise TypeError("columns are found by prepared()")
+        m = self.residuals
+        out = np.zeros((len(owner), 2**self.chain.summed, 2 + m))
+        pairs = np.zeros((len(owner), m * m)) if self.cov else None
+        log_weight = np.full(len(owner), -np.inf)
+        order = np.argsort(owner, kind="stable")
+        starts = np.flatnonzero(np.r_[True, np.diff(owner[order]) != 0])
+        for where in np.split(order, starts[1:]):
+            block = self.blocks[owner[where[0]]]
+            if block is None:
+                continue
+            step = max(1, _PAIRS // len(block.sums))
+            room = np.empty((min(step, len(where)), len(block.sums)))
+            for i in range(0, len(where), step):
+                part = where[i : i + step]
+                top, w = block.weights(rows.coefficients[part], room[: len(part)])
+                found = np.stack([w[:, a:b] @ block.sums[a:b] for a, b in itertools.pairwise(block.starts)], axis=1)
+                total = found[:, :, 0].sum(axis=1)
+                log_weight[part] = top + np.log(total) + rows.constant[part]
+                out[part] = found / total[:, None, None]
+                if pairs is not None:
+                    pairs[part] = w @ block.pairs / total[:, None]
+        return log_weight, out, None if pairs is None else pairs.reshape(-1, m, m)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Columns of one sample made ready: what the exponent is linear in (F, N), log-weights (N,), what is summed, 1, U
+    and the border (N, 2 + m), and U U^T (N, m m); where the sets of columns begin."""
+
+    features: np.ndarray
+    log_weight: np.ndarray
+    sums: np.ndarray
+    pairs: np.ndarray
+    starts: np.ndarray
+
+    def weights(self, coefficients: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Largest exponents (n,), and weights relative to them, in ``room`` (n, N)."""
+        np.matmul(coefficients, self.features, out=room)
+        room += self.log_weight
+        top = room.max(axis=1)
+        room -= top[:, None]
+        return top, np.exp(room, out=room)
+
+
+def _inverses(C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Inverses of matrices (N, T, T), and log |det|."""
+    T = C.shape[-1]
+    if T == 2:
+        det = C[:, 0, 0] * C[:, 1, 1] - C[:, 0, 1] * C[:, 1, 0]
+        adjoint = np.stack([C[:, 1, 1], -C[:, 0, 1], -C[:, 1, 0], C[:, 0, 0]], axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (adjoint / det[:, None]).reshape(-1, 2, 2), np.log(np.abs(det))
+    *entries, log_det = kernel(f"inverse_logdet_{T}")(*C.reshape(-1, T * T).T)
+    return np.stack(entries, axis=1).reshape(-1, T, T), log_det

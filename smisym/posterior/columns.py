@@ -1,0 +1,323 @@
+"""The points that a chain sums over behind its cut: a lattice of the shallower network's level set, sample by sample.
+
+Which part of the level set matters depends on the fields before the cut.  A few of these, scouts, are spread over the
+cavity; a lattice in a box, the same for all samples but for its scale, shows where any of them finds mass and how fast
+sums over half its nodes go wrong.  From that follow the region and the step of the final lattice.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.base.sobol import Normals
+from smisym.charts import LevelSet
+
+# Nodes a side of the lattice in a box, by its dimension, and how often the box is drawn closer, while that takes more
+# than a share of it away.
+SIDE = {1: 48, 2: 20}
+_ROUNDS, _CLOSER = 5, 0.5
+# Scouts, by the dimension of the fields before the cut; more of these are for others to integrate.
+SCOUTS = {1: 16, 2: 32, 3: 64}
+# How often steps are chosen anew, by which factor at most, and what counts as good enough beside what is asked for.
+_STEPS, _FINER, _COARSER, _NEAR = 4, 0.4, 1.6, 2.0
+# How the logarithm of what a sum misses grows with the inverse step: between an exponential and a Gaussian.
+_POWER = 1.5
+# Columns beyond which one sample is left to others, and nodes of the box that they are chosen from.
+MOST, _NODES = 16384, 2**18
+# Numbers held at once in the largest array.
+_MEMORY = 1_000_000
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Fields before the cut as the columns see them, n points of S samples.
+
+    coefficients (S, n, F): of what the exponent is linear in.  square (S, n): what makes that a square, -rho^2/2, rho
+    the distance of the late fields from their mean in standard deviations.  weight (S, n): the rest of the exponent.
+    stretch (S, n): change of rho over that of the whitened mixed fields, at most.
+    """
+
+    coefficients: np.ndarray
+    square: np.ndarray
+    weight: np.ndarray
+    stretch: np.ndarray
+
+    @property
+    def constant(self) -> np.ndarray:
+        return self.square + self.weight
+
+    def take(self, index: np.ndarray) -> Rows:
+        return Rows(self.coefficients[index], self.square[index], self.weight[index], self.stretch[index])
+
+
+@dataclass(frozen=True)
+class Box:
+    """Boxes (S, c) each in the coordinates of the level set."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def nodes(self, side: int) -> np.ndarray:
+        """(S, c, n): a lattice with ``side`` nodes along each axis."""
+        c = self.low.shape[1]
+        unit = np.array(list(itertools.product(range(side), repeat=c))).T / (side - 1)
+        return self.low[:, :, None] + (self.high - self.low)[:, :, None] * unit
+
+    def step(self, side: int) -> np.ndarray:
+        return np.asarray((self.high - self.low) / (side - 1))
+
+    def volume(self) -> np.ndarray:
+        return np.asarray((self.high - self.low).prod(axis=1))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of one sample: the late fields in mixed form (n, N) and their log-weights (N,).
+
+    They are sorted by the parities of their places on the lattice, 2^c sets one after the other, which begin at
+    ``starts`` (2^c + 1,).
+    """
+
+    fields: np.ndarray
+    log_weight: np.ndarray
+    starts: np.ndarray
+
+    def exponent(self, rows: Rows, features: np.ndarray) -> np.ndarray:
+        """Of the rows of one sample (n, N); features (F, N) of the columns."""
+        exponent = rows.coefficients[0] @ features
+        exponent += self.log_weight
+        exponent += rows.constant[0][:, None]
+        return np.asarray(exponent)
+
+    def parity(self) -> np.ndarray:
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+
+def sublattices(dim: int) -> np.ndarray:
+    """(A, 2^dim): signs of each of the A = 2^dim - 1 sublattices of half the density, by the parities of places."""
+    bits = np.arange(2**dim)[:, None] >> np.arange(dim) & 1
+    return np.asarray(1.0 - 2.0 * (bits[1:] @ bits.T % 2))
+
+
+def falling(half: np.ndarray) -> np.ndarray:
+    """What a sum over all nodes misses, from what half of them miss, relative to the sum: see
+    :func:`smisym.integrate.cells.sublattice_error`."""
+    return np.asarray(np.minimum(2 * half**1.75, half))
+
+
+def missed_by(weights: np.ndarray, parity: np.ndarray) -> np.ndarray:
+    """What sums (..., A) over nodes of these parities (N,) miss, relative to the sum of all; weights (..., R, N).
+
+    Row by row of R, as one may be narrower than the others, in each of the A directions.
+    """
+    signs = sublattices(int(parity.max()).bit_length())
+    total = weights.sum(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        half = np.abs(weights @ signs[:, parity].T) / total[..., None]
+        missed = falling(np.nan_to_num(half, nan=0.0)) * total[..., None]
+        return np.asarray(missed.sum(axis=-2) / total.sum(axis=-1)[..., None])
+
+
+Features = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(S,) samples and mixed late fields (S, n, N) -> what the exponent is linear in, (S, F, N)."""
+
+
+class Sheeted:
+    """The level set of the shallower network at its coordinates: all late fields, sheet by sheet.
+
+    u (S, K): outputs.  whitening (S, n, n): L^{-1} of the late rows given the early ones.
+    """
+
+    def __init__(self, level_set: LevelSet, tokens: int, u: np.ndarray, whitening: np.ndarray) -> None:
+        self.level_set, self.tokens, self.u, self.whitening = level_set, tokens, u, whitening
+        self.dim = len(level_set.free_rows) * tokens
+        rows = len(level_set.free_rows) + len(level_set.solved_rows)
+        place = [row * tokens + t for row in (*level_set.free_rows, *level_set.solved_rows) for t in range(tokens)]
+        self.place, self.entries = np.array(place), rows * tokens
+
+    def at(self, index: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mixed late fields (S, n, B N) and log-weights (S, B N) at nodes (S, c, N), one sheet after the other."""
+        S, c, N = nodes.shape
+        u = [value[:, None] for value in self.u[index].T]
+        sheets = self.level_set.solve([nodes[:, k] for k in range(c)], [], u)
+        B = len(sheets.solved)
+        fields, weight = np.empty((S, self.entries, B, N)), np.empty((S, B, N))
+        for b, solved in enumerate(sheets.solved):
+            for k, value in enumerate([*np.moveaxis(nodes, 1, 0), *solved]):
+                fields[:, self.place[k], b] = value
+            weight[:, b] = sheets.log_weight[b if len(sheets.log_weight) > 1 else 0]
+        weight[~np.isfinite(weight) | ~np.isfinite(fields).all(axis=1)] = -np.inf
+        fields[~np.isfinite(fields)] = 0.0
+        return fields.reshape(S, self.entries, B * N), weight.reshape(S, B * N)
+
+    def reach(self, index: np.ndarray, fields: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How far the whitened mixed fields move within half a step of each node of a lattice, and the largest
+        log-weight there; (S, B N) each, from what :meth:`at` gives at the nodes of a box."""
+        S, c, side = len(index), self.dim, SIDE[self.dim]
+        whitened = np.einsum(
+            "spq,sqn->spn", self.whitening[index], fields.reshape(S, -1, self.tokens * fields.shape[2])
+        )
+        lattice = whitened.reshape(S, self.entries, -1, *(side,) * c)
+        most = weight.reshape(S, -1, *(side,) * c)
+        moved = np.zeros_like(most)
+        for a in range(c):
+            size = np.sqrt((np.diff(lattice, axis=3 + a) ** 2).sum(axis=1))
+            ahead, behind = _sides(most.ndim, 2 + a)
+            larger = np.zeros_like(most)
+            larger[behind] = size
+            larger[ahead] = np.maximum(larger[ahead], size)
+            moved += 0.5 * larger
+            wider = most.copy()
+            wider[ahead] = np.maximum(wider[ahead], most[behind])
+            wider[behind] = np.maximum(wider[behind], most[ahead])
+            most = wider
+        return moved.reshape(S, -1), most.reshape(S, -1)
+
+
+def _sides(ndim: int, axis: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """All but the first and all but the last along an axis."""
+    ahead, behind = [slice(None)] * ndim, [slice(None)] * ndim
+    ahead[axis], behind[axis] = slice(1, None), slice(None, -1)
+    return tuple(ahead), tuple(behind)
+
+
+def scouts(dim: int) -> np.ndarray:
+    """(R, dim): fields before the cut, whitened, spread over the cavity."""
+    return 1.2 * Normals(dim, 0).draw(SCOUTS[dim])
+
+
+def find_columns(
+    sheeted: Sheeted, rows: Rows, box: Box, features: Features, depth: float, error: float
+) -> list[Columns | None]:
+    """Columns of each sample, None where they would be too many; ``depth``: weights below exp(-depth) of the largest
+    are left out, ``error``: of the sum over columns."""
+    S = len(box.low)
+    found: list[Columns | None] = [None] * S
+    left = np.arange(S)
+    scouted = rows.square.shape[1] * sheeted.level_set.branches * SIDE[sheeted.dim] ** sheeted.dim
+    per = max(1, _MEMORY // scouted)
+    for turn in range(_ROUNDS):
+        again: list[np.ndarray] = []
+        low, high = box.low.copy(), box.high.copy()
+        for i in range(0, len(left), per):
+            index = left[i : i + per]
+            mine = Box(box.low[index], box.high[index])
+            seen = _look(sheeted, index, rows.take(index), mine, features, depth)
+            low[index], high[index] = seen.box.low, seen.box.high
+            closer = seen.box.volume() < _CLOSER * mine.volume()
+            if turn == _ROUNDS - 1:
+                closer[:] = False
+            again.append(index[closer])
+            for k in np.flatnonzero(~closer):
+                own = np.array([index[k]])
+                found[index[k]] = _Final(sheeted, own, rows.take(own), features, seen, int(k)).columns(error)
+        left = np.concatenate(again)
+        box = Box(low, high)
+        if not len(left):
+            break
+    return found
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the scouts saw of S samples: kept (S, nodes) near which there may be mass, what sums over the nodes miss
+    (S, A), the lattice's steps (S, c) and origin, and the box around what is kept."""
+
+    kept: np.ndarray
+    missed: np.ndarray
+    step: np.ndarray
+    origin: np.ndarray
+    box: Box
+
+
+@dataclass(frozen=True)
+class _Final:
+    """The search for the final lattice of one sample, the k-th of what was seen."""
+
+    sheeted: Sheeted
+    sample: np.ndarray
+    rows: Rows
+    features: Features
+    seen: _Seen
+    k: int
+
+    def columns(self, error: float) -> Columns | None:
+        """None where it is too large."""
+        step, missed, found = self.seen.step[self.k], self.seen.missed[self.k], None
+        for _ in range(_STEPS):
+            step = step * _factor(missed, error, self.sheeted.dim)
+            found = self._at(step)
+            if found is None:
+                return None
+            missed = self._missed(found)
+            if (missed <= _NEAR * error).all():
+                break
+        return found
+
+    def _at(self, step: np.ndarray) -> Columns | None:
+        seen, k, c = self.seen, self.k, self.sheeted.dim
+        side, low = SIDE[c], seen.box.low[k]
+        counts = np.ceil((seen.box.high[k] - low) / step) + 1
+        if not np.isfinite(counts).all() or np.prod(counts) > _NODES:
+            return None
+        grid = np.stack(np.meshgrid(*[np.arange(int(n)) for n in counts], indexing="ij")).reshape(c, -1)
+        nodes = low[:, None] + grid * step[:, None]
+        near = np.clip(np.rint((nodes - seen.origin[k][:, None]) / seen.step[k][:, None]).astype(int), 0, side - 1)
+        mine = seen.kept[k].reshape((side,) * c)[tuple(near)]
+        if mine.sum() > MOST:
+            return None
+        parity = 2 ** np.arange(c) @ (grid[:, mine] % 2)
+        fields, weight = self.sheeted.at(self.sample, nodes[None, :, mine])
+        alive = np.flatnonzero(np.isfinite(weight[0]))
+        parity = np.tile(parity, self.sheeted.level_set.branches)[alive]
+        order = alive[np.argsort(parity, kind="stable")]
+        starts = np.r_[0, np.cumsum(np.bincount(parity, minlength=2**c))]
+        return Columns(fields[0][:, order], weight[0][order] + np.log(step).sum(), starts)
+
+    def _missed(self, columns: Columns) -> np.ndarray:
+        if not len(columns.log_weight):
+            return np.zeros(len(self.seen.missed[0]))
+        exponent = columns.exponent(self.rows, self.features(self.sample, columns.fields[None])[0])
+        return missed_by(np.exp(exponent - exponent.max()), columns.parity())
+
+
+def _factor(missed: np.ndarray, error: float, dim: int) -> np.ndarray:
+    """By which the step changes along each axis, (c,), for sums that miss that much in each direction (A,)."""
+    bits = np.arange(1, 2**dim)[:, None] >> np.arange(dim) & 1
+    with np.errstate(divide="ignore"):
+        ratio = np.log(np.clip(missed, 1e-15, 0.9)) / np.log(error)
+    factor = np.clip(ratio ** (1 / _POWER), _FINER, _COARSER)
+    return np.array([factor[bits[:, a] == 1].min() for a in range(dim)])
+
+
+def _look(sheeted: Sheeted, index: np.ndarray, rows: Rows, box: Box, features: Features, depth: float) -> _Seen:
+    side, c, S = SIDE[sheeted.dim], sheeted.dim, len(index)
+    fields, weight = sheeted.at(index, box.nodes(side))
+    moved, most = sheeted.reach(index, fields, weight)
+    exponent = rows.coefficients @ features(index, fields)
+    exponent += rows.square[:, :, None]
+    square = -2.0 * exponent
+    exponent += weight[:, None]
+    exponent += rows.weight[:, :, None]
+    top = exponent.max(axis=(1, 2))
+    top = np.where(np.isfinite(top), top, 0.0)[:, None, None]
+    # Distances fall by the stretch times the move at most: where may the exponent come within depth of the largest?
+    allowed = np.sqrt(np.maximum(2 * (most[:, None] + rows.weight[:, :, None] - top + depth), 0.0))
+    allowed += rows.stretch[:, :, None] * moved[:, None]
+    kept = (square < allowed * allowed).any(axis=1).reshape(S, -1, side**c).any(axis=1)
+    exponent -= top
+    w = np.exp(exponent, out=exponent).reshape(S, rows.square.shape[1], -1, side**c).sum(axis=2)
+    unit = np.array(list(itertools.product(range(side), repeat=c)))
+    missed = np.nan_to_num(missed_by(w, unit % 2 @ 2 ** np.arange(c)), nan=1.0)
+    step = box.step(side)
+    low, high = np.empty((S, c)), np.empty((S, c))
+    for a in range(c):
+        first, last = np.where(kept, unit[:, a], side).min(axis=1), np.where(kept, unit[:, a], -1).max(axis=1)
+        # Half a step beyond, which is what a node answers for.
+        low[:, a] = box.low[:, a] + (first - 0.5) * step[:, a]
+        high[:, a] = box.low[:, a] + (last + 0.5) * step[:, a]
+    return _Seen(kept, missed, step, box.low, Box(low, high))
