@@ -15,8 +15,8 @@ import numpy as np
 
 from smisym.base.derivation import Step
 from smisym.base.errors import InputError
+from smisym.kernels.straight_line import StraightLine
 from smisym.link.linking import LinkFunction, Observation
-from smisym.link.straight_line import StraightLine
 
 # Kinds of latent coordinates, which run over the real line in the integrator's variable x: any real number with a flat
 # measure (sinh x), any positive number with a flat measure (exp x), and x itself with the measure dx, for charts

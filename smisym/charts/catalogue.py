@@ -18,7 +18,7 @@ from scipy.special import log_ndtr
 from smisym.base.axes import canonical, signed
 from smisym.charts.base import FLAT, Arrays, Coordinates, Fault, Unfolding, faults
 from smisym.charts.rank_one_vector import from_log_ratios
-from smisym.link.tracing import call
+from smisym.kernels.tracing import call
 
 # A column of U: T arrays.  Columns come in the order of the rows of the fields, queries before keys.
 Columns = list[Arrays]

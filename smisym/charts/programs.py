@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.charts.base import Arrays, Sheets
-from smisym.link.straight_line import StraightLine
-from smisym.link.tracing import Untraceable, trace
+from smisym.kernels.straight_line import StraightLine
+from smisym.kernels.tracing import Untraceable, trace
 
 Solve = Callable[[Arrays, Arrays, Arrays], Sheets]
 
@@ -42,7 +42,7 @@ class Counts:
 def sheets_program(solve: Solve, counts: Counts) -> StraightLine:
     """The program of ``solve``; outputs are the entries solved sheet by sheet, log-weights, directions sheet by sheet.
 
-    One log-weight where all sheets have the same.  Raises :class:`smisym.link.tracing.Untraceable` where ``solve`` is
+    One log-weight where all sheets have the same. Raises :class:`smisym.kernels.tracing.Untraceable` where ``solve`` is
     more than arithmetic.
     """
     first, second = counts.free, counts.free + counts.latents

@@ -12,8 +12,8 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from smisym.charts.base import Arrays, Sheets
 from smisym.charts.catalogue import Columns, Inverse
+from smisym.kernels.tracing import call
 from smisym.link.core import Core
-from smisym.link.tracing import call
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from smisym.base.derivation import Derivation, Formula, Step
 from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture, Attention
 from smisym.declare.expressions import parse
-from smisym.link.kernels import MAX_TOKENS
+from smisym.kernels.named import MAX_TOKENS
 from smisym.link.large_depth import limiting_mixing
 from smisym.link.program import Assign, Elementwise, Program, RowHardmax, RowSoftmax
 

@@ -9,6 +9,7 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixElement, MatrixExpr
 
 from smisym.base import symbols
+from smisym.kernels.tracing import traceable_kernels
 from smisym.link.program import (
     Activation,
     Elementwise,
@@ -18,14 +19,13 @@ from smisym.link.program import (
     reference,
     split_constant,
 )
-from smisym.link.tracing import traceable_kernels
 
 
 class Unroller:
     """Unrolls matrix expressions into scalar straight-line code, entry by entry.
 
     ``lines`` collects (scalar symbol, scalar expression) in order.  Calls such as ``row_softmax_3``
-    refer to the kernels of :mod:`smisym.link.kernels`.
+    refer to the kernels of :mod:`smisym.kernels.named`.
     """
 
     def __init__(self) -> None:
@@ -193,7 +193,7 @@ class Unroller:
     def compile(self, arguments: Sequence[sp.Symbol], outputs: Sequence[sp.Expr]) -> Callable[..., list[np.ndarray]]:
         """A numpy function of the arguments (arrays that broadcast) that returns the outputs.
 
-        It can be traced (:func:`smisym.link.tracing.trace`).
+        It can be traced (:func:`smisym.kernels.tracing.trace`).
         """
         lines = list(self.lines)
         return sp.lambdify(

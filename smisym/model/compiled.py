@@ -121,9 +121,9 @@ def compile(
     rules: names and rules that look for a chart, in their order; None for those of smisym and what was registered.
 
     Raises InputError for what is none of these, for an output that is the same at all fields, for more tokens than a
-    link is compiled for (:data:`smisym.link.kernels.MAX_TOKENS`), for ``statistic="gaussian"`` where no sum is found or
-    its level set has no chart, for a noiseless output that is smooth at some fields and discrete at others, and for a
-    chart of one's own that fails its check against the link.  What a bare Program raises stands there.
+    link is compiled for (:data:`smisym.kernels.named.MAX_TOKENS`), for ``statistic="gaussian"`` where no sum is found
+    or its level set has no chart, for a noiseless output that is smooth at some fields and discrete at others, and for
+    a chart of one's own that fails its check against the link.  What a bare Program raises stands there.
     """
     if not isinstance(architecture, Architecture | SMI | Program):
         raise InputError(

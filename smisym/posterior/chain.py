@@ -20,7 +20,7 @@ import numpy as np
 from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
 from smisym.integrate.modes import Summed, Values
-from smisym.link.kernels import kernel
+from smisym.kernels.named import kernel
 from smisym.link.linking import Observation
 from smisym.link.reduction import Reduction
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening

@@ -17,9 +17,9 @@ from smisym.base.errors import NoChartError
 from smisym.charts import RULES, LevelSet, find_level_set
 from smisym.charts.base import Sheets
 from smisym.charts.programs import Counts, programmed, sheets_program
+from smisym.kernels.straight_line import INFIX, PREFIX, StraightLine
+from smisym.kernels.tracing import Untraceable, call, trace
 from smisym.link.linking import LinkFunction, link_function
-from smisym.link.straight_line import INFIX, PREFIX, StraightLine
-from smisym.link.tracing import Untraceable, call, trace
 
 # One that no row of the table of cases has: two outputs that see a row through linear forms.
 FORMS = SMI(("b[1]*a[1] + b[2]*a[2]", "tanh(b[2]*a[1] - b[1]*a[2])"), ("a", "b"), tokens=2)

@@ -9,7 +9,7 @@ import smisym
 from smisym import SMI, Architecture, Attention, InputError
 from smisym.base.complex_step import jacobian
 from smisym.base.derivation import Derivation
-from smisym.link.kernels import named_kernels
+from smisym.kernels.named import named_kernels
 from smisym.link.linking import LinkFunction, link_function
 from smisym.link.program import Assign, Program, is_analytic
 from smisym.link.rank import JacobianRanks, ranks

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from smisym.link.kernels import kernel, named_kernels
-from smisym.link.straight_line import Line, Operand, StraightLine, operation
+from smisym.kernels.named import kernel, named_kernels
+from smisym.kernels.straight_line import Line, Operand, StraightLine, operation
 
 
 class Untraceable(TypeError):

@@ -1,7 +1,7 @@
 """Straight-line programs over named scalars: one operation a line, no branch, no loop.
 
 What any backend can compile: numpy here, where every scalar stands for an array.  The lines are plain records; an
-operation is a ufunc of numpy or scipy.special, ``where``, or a kernel of :mod:`smisym.link.kernels`, by its name.
+operation is a ufunc of numpy or scipy.special, ``where``, or a kernel of :mod:`smisym.kernels.named`, by its name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from smisym.link.kernels import kernel
+from smisym.kernels.named import kernel
 
 # A name, or a number.
 Operand = str | float | bool
