@@ -70,14 +70,23 @@ def compile_sheets(program: StraightLine, counts: Counts) -> Solve:
     Where a sheet has no point its numbers are not finite, or infinite weights say so: nothing to warn of.
     """
     run = program.compile()
+
+    def quiet(*values: np.ndarray) -> list[np.ndarray]:
+        with np.errstate(all="ignore"):
+            return run(*values)
+
+    return sheets_function(quiet, len(program.outputs), counts)
+
+
+def sheets_function(run: Callable[..., list], outputs: int, counts: Counts) -> Solve:
+    """Sheets from what carries a program of so many outputs out, on arrays or on traced scalars."""
     solved, along = counts.branches * counts.solved, counts.directions * counts.solved
-    weights = len(program.outputs) - solved - counts.branches * along
+    weights = outputs - solved - counts.branches * along
 
     def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
         if (len(free), len(latent), len(u)) != (counts.free, counts.latents, counts.coordinates):
             raise ValueError(f"{len(free)}, {len(latent)} and {len(u)} arrays for a chart of {counts}")
-        with np.errstate(all="ignore"):
-            values = run(*free, *latent, *u)
+        values = run(*free, *latent, *u)
         rest = _cut(values[solved + weights :], counts.solved)
         directions = _cut(rest, counts.directions) if rest else [[] for _ in range(counts.branches)]
         return Sheets(_cut(values[:solved], counts.solved), values[solved : solved + weights], directions)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smisym.integrate.modes import Doubt, Integrand
+from smisym.integrate.modes import Doubt, Integrand, at_points
 
 
 @dataclass
@@ -53,7 +53,7 @@ def discrete(integrand: Integrand, *, cov: bool = False) -> Average:
     """The case d = 0: a finite sum over branches, exact."""
     S = integrand.samples
     index = np.arange(S)
-    r, log_weight, along, *_ = integrand.evaluate(index, np.empty((0, 1, S)))
+    r, log_weight, along, *_ = at_points(integrand, index, np.empty((0, 1, S)))
     r, log_weight = r[..., 0, :], log_weight[:, 0]
     logf = log_weight - 0.5 * np.einsum("bms,bms->bs", r, r)
     logf = np.where(np.isfinite(logf), logf, -np.inf)

@@ -18,7 +18,7 @@ from smisym.base import patience
 from smisym.integrate.accuracy import SAMPLED_BUDGET
 from smisym.integrate.averages import Average
 from smisym.integrate.cells import inner_error, inner_sums
-from smisym.integrate.modes import Doubt, Integrand, Summed, find_modes
+from smisym.integrate.modes import Doubt, Integrand, Summed, at_points, find_modes
 
 # Components of the mixture besides the prior; share that the prior always keeps; inflation of the covariances.
 _COMPONENTS = 8
@@ -238,7 +238,7 @@ def _draw(
     mean, factor = part.mean[take, component], part.factor[take, component]  # (n, S, d), (n, S, d, d)
     x = np.moveaxis(mean + np.einsum("nsij,jns->nsi", factor, z, optimize=True), 2, 0)
     log_q = np.logaddexp.reduce(_component_logs(part, x), axis=0)
-    found = integrand.evaluate(index, x)
+    found = at_points(integrand, index, x)
     r = found.residuals
     log_f = found.log_weight - 0.5 * (x**2).sum(axis=0) - 0.5 * (found.squared**2).sum(axis=1)
     log_f = np.where(np.isfinite(log_f), log_f, -np.inf)

@@ -20,6 +20,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from smisym.base.levenberg import Rule, Tried, descend
+from smisym.integrate.loops import compiled_points, loop_values
+from smisym.kernels.points import PointProgram
 
 # Points evaluated together: enough to amortise the interpreter, few enough for the cache.
 CHUNK = 32768
@@ -110,6 +112,21 @@ class Integrand(Protocol):
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values: ...
 
+    def points(self) -> tuple[PointProgram, np.ndarray] | None:
+        """The same at one point as a program, and the numbers (S, k) of each sample that it takes; None where it is
+        numpy code alone."""
+        ...
+
+
+def at_points(integrand: Integrand, index: np.ndarray, x: np.ndarray) -> Values:
+    """``integrand.evaluate(index, x)``, in a compiled loop where there is one."""
+    found = integrand.points()
+    run = None if found is None else compiled_points(found[0])
+    if found is None or run is None:
+        return integrand.evaluate(index, x)
+    r, log_weight, along = loop_values(found[0], run, index, x, found[1])
+    return Values(r, log_weight, along)
+
 
 def log_density(x: np.ndarray, r: np.ndarray, log_weight: np.ndarray) -> np.ndarray:
     """(branches, n, C) exponent; a point where the chart is singular has weight zero."""
@@ -141,7 +158,7 @@ def probe(integrand: Integrand, index: np.ndarray) -> tuple[np.ndarray, np.ndarr
     for i in range(0, len(index), per):
         owner = index[i : i + per]
         x = np.broadcast_to(points[:, :, None], (integrand.dim, points.shape[1], len(owner)))
-        found = integrand.evaluate(owner, x)
+        found = at_points(integrand, owner, x)
         log_weight = found.log_weight
         best[i : i + per] = found.log_density(x).max(axis=(0, 1))
         weight[i : i + per] = np.where(np.isfinite(log_weight), log_weight, -np.inf).max(axis=(0, 1))
@@ -180,7 +197,7 @@ def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> M
     points = _probe_points(d)
     S = len(index)
     x0 = np.broadcast_to(points[:, :, None], (d, points.shape[1], S))
-    r, log_weight, *_ = integrand.evaluate(index, x0)
+    r, log_weight, *_ = at_points(integrand, index, x0)
     density = np.swapaxes(log_density(x0, r, log_weight), 1, 2)  # (nb, S, n)
     K = starts(d)
     order = np.argsort(-density, axis=2)[:, :, :K]
@@ -232,7 +249,7 @@ def levenberg(
 def _residual(integrand: Integrand, owner: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """r (nb, m, N) where branch b is evaluated at its own point x[:, b], and its log-weight (nb, N)."""
     nb = x.shape[1]
-    r, log_weight, *_ = integrand.evaluate(owner, x)  # (nb, m, nb, N), (nb or 1, nb, N)
+    r, log_weight, *_ = at_points(integrand, owner, x)  # (nb, m, nb, N), (nb or 1, nb, N)
     own = np.stack([r[b, :, b] for b in range(nb)])
     weight = np.stack([log_weight[b if len(log_weight) > 1 else 0, b] for b in range(nb)])
     return np.where(np.isfinite(own), own, 1e150), weight

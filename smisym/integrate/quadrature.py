@@ -6,6 +6,7 @@ What an integrand is: :mod:`smisym.integrate.modes`.  Nothing here knows where x
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from smisym.integrate.cells import (
     neighbours,
     sublattice_error,
 )
+from smisym.integrate.loops import compiled, number_of_sums
 from smisym.integrate.modes import CHUNK, Integrand, Values, find_modes, probe, starts
 
 # --------------------------------------------------------------------------------------------------
@@ -34,6 +36,8 @@ _RESOLVED = 2.5
 _BLURRED = 10.0
 # How far from the mean, in standard deviations, mass may lie that an unresolved cell holds.
 _DISTANCE = 5.0
+# Cells of one call of compiled loops, after which Ctrl-C and the clock are heard.
+_CELLS = 2**18
 # Largest change of a log-weight over a cell that is resolved, where the residuals are already summed over.
 _STEEP = 20.0
 # Error of a lattice over what its sublattices miss, at kinks and where sheets end: it falls like a power of the step,
@@ -87,7 +91,7 @@ class _LatticeState:
         self.n, self.root = shape.cell, shape.root
         self.first_step = shape.steps[int(rtol >= LOOSE)]
         offsets = np.array(list(itertools.product(range(self.n), repeat=d)))
-        self.offsets = (offsets + 0.5 - self.n / 2).T.astype(float)  # (d, nodes), from the centre, in steps
+        self.offsets = np.ascontiguousarray((offsets + 0.5 - self.n / 2).T)  # (d, nodes), from the centre, in steps
         halves = np.array(list(itertools.product((0, 1), repeat=d)))[1:]
         self.signs = 1.0 - 2.0 * (halves @ offsets.T % 2)  # (A, nodes)
         self.aliased = np.concatenate([self.signs[:, None], self.signs[:, None] * self.offsets[None]], axis=1).reshape(
@@ -102,11 +106,20 @@ class _LatticeState:
         self.error = np.full(S, np.inf)
         self.nodes = np.zeros(S)
         self.converged = np.zeros(S, dtype=bool)
+        self.compiled, self.numbers = self._compiled()
         # What the sublattices of the level before missed.
         self.missed = np.full(S, np.inf)
         # Known maxima of narrow posteriors: the cells that hold them are never dropped.
         self.narrow = np.zeros(S, dtype=bool)
         self.modes = np.full((S, starts(d) * integrand.branches, d), np.nan)
+
+    def _compiled(self) -> tuple[Callable[..., None] | None, np.ndarray]:
+        """Compiled loops over cells, and the numbers of each sample that these take; None where there are none."""
+        found = self.integrand.points() if self.integrand.residuals else None
+        if found is None:
+            return None, np.empty((0, 0))
+        run = compiled(found[0], self.offsets.shape[1], self.cov is not None)
+        return run, np.ascontiguousarray(found[1])
 
     def _features(self) -> np.ndarray:
         """(F, nodes): 1, offsets, products of offsets."""
@@ -171,7 +184,9 @@ class _LatticeState:
     # ---- sums ----------------------------------------------------------------------------------
 
     def evaluate(self, cells: Cells) -> Sums:
-        """Sums of all cells, in chunks that fit the cache."""
+        """Sums of all cells, in compiled loops, or in chunks that fit the cache."""
+        if self.compiled is not None:
+            return self._in_loops(cells, self.compiled)
         per_chunk = max(1, CHUNK // self.offsets.shape[1])
         parts = [
             self._chunk(cells.owner[i : i + per_chunk], cells.corner[i : i + per_chunk])
@@ -181,6 +196,33 @@ class _LatticeState:
         names = ("bound", "resolved", "peak", "cut", "owner", "top", "first", "alias", "inner")
         joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
         return Sums(**joined, second=second)
+
+    def _in_loops(self, cells: Cells, run: Callable[..., None]) -> Sums:
+        d, D, B = self.integrand.dim, self.integrand.dim + self.integrand.residuals, self.integrand.branches
+        C, K = len(cells.owner), self.offsets.shape[1]
+        starts = np.r_[np.flatnonzero(np.r_[True, np.diff(cells.owner) != 0]), C]
+        who = cells.owner[starts[:-1]]
+        quantities = number_of_sums(d, D - d, self.cov is not None)
+        bound, peak = np.empty(C), np.empty((C, B))
+        resolved, cut = np.empty(C, dtype=bool), np.empty(C, dtype=bool)
+        top, totals = np.empty(len(who)), np.empty((len(who), quantities, K))
+        least, step, half = self.best[who] - self.depth - 3.0, self.step(who), 0.5 * self.n
+        limits = half, _RESOLVED * (self.n - 1), _BLURRED, 0.5 / (self.n - 1), half
+        corner = np.ascontiguousarray(cells.corner)
+        for first, last in _shares(starts, _CELLS):
+            patience.check()
+            own, block = slice(first, last), totals[first:last].reshape(last - first, -1)
+            run(starts[first : last + 1], corner, who[own], step[own], self.numbers, self.offsets, least[own], *limits,
+                bound, resolved, peak, cut, top[own], block)  # fmt: skip
+        sums = totals.sum(axis=2)
+        alias = np.swapaxes(totals[:, : 1 + D] @ self.signs.T, 1, 2)
+        second = None
+        if self.cov is not None:
+            second = np.empty((len(who), D, D))
+            upper = np.triu_indices(D)
+            second[:, upper[0], upper[1]] = second[:, upper[1], upper[0]] = sums[:, 1 + D :]
+        inner = np.zeros((len(who), 0, 2 + D))
+        return Sums(bound, resolved, peak, cut, who, top, sums[:, : 1 + D], alias, inner, second)
 
     def _chunk(self, owner: np.ndarray, corner: np.ndarray) -> Sums:
         patience.check()
@@ -195,6 +237,8 @@ class _LatticeState:
         bound, resolved = self._bounds(centre, h, values)
         heavy = np.flatnonzero(top > self.best[owner] - self.depth - 3.0)
         if len(heavy) > 0.8 * len(top):
+            # Few are left out: their weights are zero, which is cheaper than to move all others.
+            logf[..., ~(top > self.best[owner] - self.depth - 3.0)] = -np.inf
             heavy = np.arange(len(top))
         else:
             centre, h, logf = centre[:, heavy], h[heavy], logf[..., heavy]
@@ -379,6 +423,16 @@ class _LatticeState:
         finished = np.zeros(S, dtype=bool)
         finished[who] = stop
         return keep, finished[active]
+
+
+def _shares(starts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+    """Runs that begin at ``starts``, a few at a time: about ``most`` items, one run at least."""
+    first, runs = 0, len(starts) - 1
+    while first < runs:
+        last = int(np.searchsorted(starts, starts[first] + most, side="right")) - 1
+        last = min(max(last, first + 1), runs)
+        yield first, last
+        first = last
 
 
 def _of_columns(values: Values, columns: np.ndarray) -> Values:

@@ -7,7 +7,7 @@ name: :func:`call`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,16 @@ class Traced(NDArrayOperatorsMixin):
 
     def __float__(self) -> float:
         raise Untraceable("the value of a traced scalar")
+
+
+class Entries:
+    """Traced scalars in the place of an array (samples, ...): the axis of samples is not there, as one is traced."""
+
+    def __init__(self, table: Mapping[tuple[int, ...], Traced]) -> None:
+        self.table = table
+
+    def __getitem__(self, key: tuple[Any, ...]) -> Traced:
+        return self.table[tuple(int(k) for k in key[1:])]
 
 
 def _select(record: Record, conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0.0) -> Any:

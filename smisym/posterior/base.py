@@ -18,6 +18,7 @@ from smisym.base.errors import InputError
 from smisym.charts.base import Coordinates
 from smisym.integrate import modes
 from smisym.integrate.modes import Doubt
+from smisym.kernels.points import PointProgram
 from smisym.link.linking import Observation
 
 # How integrals of so many dimensions are done, in words; more are sampled.
@@ -219,6 +220,9 @@ class Block(abc.ABC):
 
     def prepared(self, rtol: float, cov: bool) -> Self:
         return self
+
+    def points(self) -> tuple[PointProgram, np.ndarray] | None:
+        return None
 
     @property
     @abc.abstractmethod

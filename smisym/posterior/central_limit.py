@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
@@ -335,10 +336,10 @@ class _OnSheets(Whitened):
     def log_density(self) -> np.ndarray:
         return log_whitening(self.factor, self.n_white, 1)
 
-    def _free(self, x: np.ndarray, omega: np.ndarray, L: np.ndarray) -> Arrays:
+    def _free(self, x: Any, omega: Any, L: Any) -> Arrays:
         return _entries(self.posterior.statistic, x, omega, L, self.n_white)
 
-    def _shift(self, x: np.ndarray, omega: np.ndarray, L: np.ndarray) -> Arrays:
+    def _shift(self, x: Any, omega: Any, L: Any) -> Arrays:
         shifts = []
         for i in range(self.n_white, omega.shape[1]):
             scale = 1.0 / L[:, i, i]
@@ -348,12 +349,14 @@ class _OnSheets(Whitened):
             shifts.append(shift)
         return shifts
 
-    def _whiten(self, solved: Arrays, shift: Arrays | None, L: np.ndarray, out: np.ndarray) -> None:
+    def _whiten(self, solved: Arrays, shift: Arrays | None, L: Any) -> Arrays:
         w = self.n_white
+        out: Arrays = []
         for i in range(w, L.shape[1]):
-            target = out[i - w]
-            np.multiply(solved[i - w], 1.0 / L[:, i, i], out=target)
+            target = solved[i - w] * (1.0 / L[:, i, i])
             if shift is not None:
-                target -= shift[i - w]
+                target = target - shift[i - w]
             for j in np.flatnonzero(self._linked[i, w:i]):
-                target -= out[j] * (L[:, i, w + j] / L[:, i, i])
+                target = target - out[j] * (L[:, i, w + j] / L[:, i, i])
+            out.append(target)
+        return out

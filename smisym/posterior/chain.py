@@ -21,6 +21,7 @@ from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
 from smisym.integrate.modes import Summed, Values
 from smisym.kernels.named import kernel
+from smisym.kernels.pairs import compiled_pairs
 from smisym.link.linking import Observation
 from smisym.link.reduction import Reduction
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening
@@ -123,36 +124,29 @@ class Chained(Block):
         """With the columns that this error asks for."""
         S, x, mixed = self.samples, *self._scouted()
         rows = Rows(
-            mixed.coefficients.reshape(S, len(x), -1),
+            np.ascontiguousarray(mixed.coefficients.reshape(S, len(x), -1)),
             mixed.square.reshape(S, -1),
             mixed.weight.reshape(S, -1) - 0.5 * (x**2).sum(axis=1),
             np.linalg.norm(mixed.inverse, 2, axis=(1, 2)).reshape(S, -1),
         )
         depth, error = 4.0 - np.log(rtol), _SHARE * rtol
         columns = find_columns(self.sheeted(), rows, self.region(), self._features, depth, error)
-        blocks = [None if one is None else self._chosen(k, one, rows, rtol) for k, one in enumerate(columns)]
+        blocks = [None if one is None else self._chosen(one, rtol) for one in columns]
         return self.summing(blocks, cov=cov)
 
-    def _chosen(self, k: int, columns: Columns, rows: Rows, rtol: float) -> _Block | None:
-        """Columns of the k-th sample without those that hold nothing for any scout."""
+    def _chosen(self, columns: Columns, rtol: float) -> _Block | None:
+        """Columns of one sample without those that hold nothing for any scout."""
         if not len(columns.log_weight):
             return None
-        features = self._features(np.array([k]), columns.fields[None])[0]
-        exponent = columns.exponent(rows.take(np.array([k])), features)
-        mass = np.exp(exponent - exponent.max()).max(axis=0)
+        mass = np.exp(columns.height - columns.height.max())
         least = _SPARED * rtol * mass.mean()
         kept = np.flatnonzero(mass > least)
-        return self.ready(k, columns, kept, mass[kept] < 10 * least)
+        return self.ready(columns, kept, mass[kept] < 10 * least)
 
-    def ready(self, k: int, columns: Columns, kept: np.ndarray, border: np.ndarray) -> _Block:
-        """Some of the columns of the k-th sample, made ready; ``border``: which of these stand for what is left out."""
-        fields = columns.fields[:, kept]
-        features = self._features(np.array([k]), fields[None])[0]
-        U = fields.T
-        sums = np.concatenate([np.ones((len(U), 1)), U, border[:, None]], axis=1)
-        pairs = (U[:, :, None] * U[:, None, :]).reshape(len(U), -1)
-        starts = np.searchsorted(kept, columns.starts)
-        return _Block(features, columns.log_weight[kept], sums, pairs, starts)
+    def ready(self, columns: Columns, kept: np.ndarray, border: np.ndarray) -> _Block:
+        """Some of the columns made ready; ``border``: which of these stand for what is left out."""
+        features = np.ascontiguousarray(columns.features[:, kept])
+        return _Block(features, columns.log_weight[kept], border.astype(float), np.searchsorted(kept, columns.starts))
 
     def summing(self, blocks: list[_Block | None], *, cov: bool = False) -> Chained:
         """The same posteriors with these columns."""
@@ -277,7 +271,7 @@ class Chained(Block):
             raise TypeError("columns are found by prepared()")
         m = self.residuals
         out = np.zeros((len(owner), 2**self.chain.summed, 2 + m))
-        pairs = np.zeros((len(owner), m * m)) if self.cov else None
+        pairs = np.zeros((len(owner), m, m)) if self.cov else None
         log_weight = np.full(len(owner), -np.inf)
         order = np.argsort(owner, kind="stable")
         starts = np.flatnonzero(np.r_[True, np.diff(owner[order]) != 0])
@@ -285,32 +279,51 @@ class Chained(Block):
             block = self.blocks[owner[where[0]]]
             if block is None:
                 continue
-            step = max(1, _PAIRS // len(block.sums))
-            room = np.empty((min(step, len(where)), len(block.sums)))
-            for i in range(0, len(where), step):
-                part = where[i : i + step]
-                top, w = block.weights(rows.coefficients[part], room[: len(part)])
-                found = np.stack([w[:, a:b] @ block.sums[a:b] for a, b in itertools.pairwise(block.starts)], axis=1)
-                total = found[:, :, 0].sum(axis=1)
-                log_weight[part] = top + np.log(total) + rows.constant[part]
-                out[part] = found / total[:, None, None]
-                if pairs is not None:
-                    pairs[part] = w @ block.pairs / total[:, None]
-        return log_weight, out, None if pairs is None else pairs.reshape(-1, m, m)
+            top, found, products = block.sums(rows.coefficients[where], m, self.cov)
+            total = found[:, :, 0].sum(axis=1)
+            log_weight[where] = top + np.log(total) + rows.constant[where]
+            out[where] = found / total[:, None, None]
+            if pairs is not None:
+                pairs[where] = products / total[:, None, None]
+        return log_weight, out, pairs
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Columns of one sample made ready: what the exponent is linear in (F, N), log-weights (N,), what is summed, 1, U
-    and the border (N, 2 + m), and U U^T (N, m m); where the sets of columns begin."""
+    """Columns of one sample made ready: what the exponent is linear in (F, N), U last, log-weights (N,), whether each
+    is at the border (N,), and where the sets of columns begin."""
 
     features: np.ndarray
     log_weight: np.ndarray
-    sums: np.ndarray
-    pairs: np.ndarray
+    border: np.ndarray
     starts: np.ndarray
 
-    def weights(self, coefficients: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def sums(self, coefficients: np.ndarray, m: int, cov: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Largest exponents (n,); sums of weights relative to these, of U (m numbers) and of the border, (n, sets,
+        2 + m); and of U U^T over all, (n, m, m), where asked for."""
+        n, sets = len(coefficients), len(self.starts) - 1
+        top, found = np.empty(n), np.empty((n, sets, 2 + m))
+        products = np.empty((n, m, m)) if cov else np.empty((0, 0, 0))
+        run = compiled_pairs(len(self.features), m, cov)
+        if run is not None:
+            coefficients = np.ascontiguousarray(coefficients)
+            run(coefficients, self.features, self.log_weight, self.border, self.starts, top, found, products)
+            return top, found, products
+        U = self.features[-m:].T
+        summed = np.concatenate([np.ones((len(U), 1)), U, self.border[:, None]], axis=1)
+        both = (U[:, :, None] * U[:, None, :]).reshape(len(U), -1) if cov else None
+        step = max(1, _PAIRS // max(len(U), 1))
+        room = np.empty((min(step, n), len(U)))
+        for i in range(0, n, step):
+            part = slice(i, min(i + step, n))
+            top[part], w = self._weights(coefficients[part], room[: part.stop - i])
+            for g, (a, b) in enumerate(itertools.pairwise(self.starts)):
+                found[part, g] = w[:, a:b] @ summed[a:b]
+            if both is not None:
+                products[part] = (w @ both).reshape(-1, m, m)
+        return top, found, products
+
+    def _weights(self, coefficients: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Largest exponents (n,), and weights relative to them, in ``room`` (n, N)."""
         np.matmul(coefficients, self.features, out=room)
         room += self.log_weight

@@ -13,8 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smisym.base.remembered import Remembered
 from smisym.base.sobol import Normals
 from smisym.charts import LevelSet
+from smisym.kernels.expanding import NotWrittenOut, expanded
+from smisym.kernels.numba_code import compiled_program
+from smisym.kernels.pairs import compiled_look, compiled_scouts
+from smisym.kernels.straight_line import StraightLine
 
 # Nodes a side of the lattice in a box, by its dimension, and how often the box is drawn closer, while that takes more
 # than a share of it away.
@@ -76,25 +81,18 @@ class Box:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of one sample: the late fields in mixed form (n, N) and their log-weights (N,).
+    """Columns of one sample: the late fields in mixed form (n, N), what the exponent is linear in (F, N), and their
+    log-weights (N,); height (N,): the largest exponent that any scout has there.
 
     They are sorted by the parities of their places on the lattice, 2^c sets one after the other, which begin at
     ``starts`` (2^c + 1,).
     """
 
     fields: np.ndarray
+    features: np.ndarray
     log_weight: np.ndarray
     starts: np.ndarray
-
-    def exponent(self, rows: Rows, features: np.ndarray) -> np.ndarray:
-        """Of the rows of one sample (n, N); features (F, N) of the columns."""
-        exponent = rows.coefficients[0] @ features
-        exponent += self.log_weight
-        exponent += rows.constant[0][:, None]
-        return np.asarray(exponent)
-
-    def parity(self) -> np.ndarray:
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+    height: np.ndarray
 
 
 def sublattices(dim: int) -> np.ndarray:
@@ -109,17 +107,23 @@ def falling(half: np.ndarray) -> np.ndarray:
     return np.asarray(np.minimum(2 * half**1.75, half))
 
 
-def missed_by(weights: np.ndarray, parity: np.ndarray) -> np.ndarray:
-    """What sums (..., A) over nodes of these parities (N,) miss, relative to the sum of all; weights (..., R, N).
+def missed_by(mass: np.ndarray) -> np.ndarray:
+    """What sums (..., A) over nodes miss, relative to the sum of all, from sums over the nodes of each parity, mass
+    (..., R, 2^c).
 
     Row by row of R, as one may be narrower than the others, in each of the A directions.
     """
-    signs = sublattices(int(parity.max()).bit_length())
-    total = weights.sum(axis=-1)
+    signs = sublattices(mass.shape[-1].bit_length() - 1)
+    total = mass.sum(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        half = np.abs(weights @ signs[:, parity].T) / total[..., None]
+        half = np.abs(mass @ signs.T) / total[..., None]
         missed = falling(np.nan_to_num(half, nan=0.0)) * total[..., None]
         return np.asarray(missed.sum(axis=-2) / total.sum(axis=-1)[..., None])
+
+
+def set_sums(weights: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Sums (..., sets) of weights (..., N) over sets of columns that begin at ``starts``."""
+    return np.stack([weights[..., a:b].sum(axis=-1) for a, b in itertools.pairwise(starts)], axis=-1)
 
 
 Features = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -138,6 +142,7 @@ class Sheeted:
         rows = len(level_set.free_rows) + len(level_set.solved_rows)
         place = [row * tokens + t for row in (*level_set.free_rows, *level_set.solved_rows) for t in range(tokens)]
         self.place, self.entries = np.array(place), rows * tokens
+        self.program = _expanded(level_set)
 
     def at(self, index: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mixed late fields (S, n, B N) and log-weights (S, B N) at nodes (S, c, N), one sheet after the other."""
@@ -150,9 +155,23 @@ class Sheeted:
             for k, value in enumerate([*np.moveaxis(nodes, 1, 0), *solved]):
                 fields[:, self.place[k], b] = value
             weight[:, b] = sheets.log_weight[b if len(sheets.log_weight) > 1 else 0]
-        weight[~np.isfinite(weight) | ~np.isfinite(fields).all(axis=1)] = -np.inf
-        fields[~np.isfinite(fields)] = 0.0
-        return fields.reshape(S, self.entries, B * N), weight.reshape(S, B * N)
+        return _without_what_is_not(fields.reshape(S, self.entries, B * N), weight.reshape(S, B * N))
+
+    def of_one(self, sample: int, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same for one sample, (n, B N) and (B N,) at nodes (c, N)."""
+        found = None if self.program is None else compiled_program(self.program, self.dim)
+        if found is None or self.program is None:
+            fields, weight = self.at(np.array([sample]), nodes[None])
+            return fields[0], weight[0]
+        B, solved, N = self.level_set.branches, self.entries - self.dim, nodes.shape[1]
+        out = np.empty((len(self.program.outputs), N))
+        found(np.ascontiguousarray(nodes), np.ascontiguousarray(self.u[sample]), out)
+        fields = np.empty((self.entries, B, N))
+        fields[self.place[: self.dim]] = nodes[:, None]
+        fields[self.place[self.dim :]] = out[: B * solved].reshape(B, solved, N).transpose(1, 0, 2)
+        weight = np.broadcast_to(out[B * solved :], (B, N)).reshape(1, -1).copy()
+        fields, weight = _without_what_is_not(fields.reshape(1, self.entries, -1), weight)
+        return fields[0], weight[0]
 
     def reach(self, index: np.ndarray, fields: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How far the whitened mixed fields move within half a step of each node of a lattice, and the largest
@@ -176,6 +195,27 @@ class Sheeted:
             wider[behind] = np.maximum(wider[behind], most[ahead])
             most = wider
         return moved.reshape(S, -1), most.reshape(S, -1)
+
+
+def _expanded(level_set: LevelSet) -> StraightLine | None:
+    """The program of a chart as arithmetic alone; None where it has none."""
+    if level_set.program is None:
+        return None
+    try:
+        return _EXPANDED.get(id(level_set), lambda: (level_set, expanded(level_set.program)))[1]  # type: ignore[arg-type]
+    except NotWrittenOut:
+        return None
+
+
+# With the charts that they are of: an id alone may be taken again by another chart.
+_EXPANDED: Remembered[tuple[LevelSet, StraightLine]] = Remembered(64)
+
+
+def _without_what_is_not(fields: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Points that a sheet does not have have weight zero; fields (S, n, N), log-weights (S, N)."""
+    weight[~np.isfinite(weight) | ~np.isfinite(fields).all(axis=1)] = -np.inf
+    fields[~np.isfinite(fields)] = 0.0
+    return fields, weight
 
 
 def _sides(ndim: int, axis: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -213,8 +253,8 @@ def find_columns(
                 closer[:] = False
             again.append(index[closer])
             for k in np.flatnonzero(~closer):
-                own = np.array([index[k]])
-                found[index[k]] = _Final(sheeted, own, rows.take(own), features, seen, int(k)).columns(error)
+                own = int(index[k])
+                found[own] = _Final(sheeted, own, rows.take(np.array([own])), features, seen, int(k)).columns(error)
         left = np.concatenate(again)
         box = Box(low, high)
         if not len(left):
@@ -239,7 +279,7 @@ class _Final:
     """The search for the final lattice of one sample, the k-th of what was seen."""
 
     sheeted: Sheeted
-    sample: np.ndarray
+    sample: int
     rows: Rows
     features: Features
     seen: _Seen
@@ -250,15 +290,16 @@ class _Final:
         step, missed, found = self.seen.step[self.k], self.seen.missed[self.k], None
         for _ in range(_STEPS):
             step = step * _factor(missed, error, self.sheeted.dim)
-            found = self._at(step)
-            if found is None:
+            tried = self._at(step)
+            if tried is None:
                 return None
-            missed = self._missed(found)
+            found, missed = tried
             if (missed <= _NEAR * error).all():
                 break
         return found
 
-    def _at(self, step: np.ndarray) -> Columns | None:
+    def _at(self, step: np.ndarray) -> tuple[Columns, np.ndarray] | None:
+        """The lattice with this step, and what it misses; None where it is too large."""
         seen, k, c = self.seen, self.k, self.sheeted.dim
         side, low = SIDE[c], seen.box.low[k]
         counts = np.ceil((seen.box.high[k] - low) / step) + 1
@@ -267,22 +308,42 @@ class _Final:
         grid = np.stack(np.meshgrid(*[np.arange(int(n)) for n in counts], indexing="ij")).reshape(c, -1)
         nodes = low[:, None] + grid * step[:, None]
         near = np.clip(np.rint((nodes - seen.origin[k][:, None]) / seen.step[k][:, None]).astype(int), 0, side - 1)
-        mine = seen.kept[k].reshape((side,) * c)[tuple(near)]
-        if mine.sum() > MOST:
+        mine = np.flatnonzero(seen.kept[k].reshape((side,) * c)[tuple(near)])
+        if len(mine) > MOST:
             return None
         parity = 2 ** np.arange(c) @ (grid[:, mine] % 2)
-        fields, weight = self.sheeted.at(self.sample, nodes[None, :, mine])
-        alive = np.flatnonzero(np.isfinite(weight[0]))
-        parity = np.tile(parity, self.sheeted.level_set.branches)[alive]
-        order = alive[np.argsort(parity, kind="stable")]
-        starts = np.r_[0, np.cumsum(np.bincount(parity, minlength=2**c))]
-        return Columns(fields[0][:, order], weight[0][order] + np.log(step).sum(), starts)
+        order = np.argsort(parity, kind="stable")
+        fields, weight = self.sheeted.of_one(self.sample, nodes[:, mine[order]])
+        # By parity first, then sheet by sheet.
+        B = self.sheeted.level_set.branches
+        parity = np.tile(parity[order], B)
+        order = np.argsort(parity, kind="stable")
+        order = order[np.isfinite(weight[order])]
+        starts = np.r_[0, np.cumsum(np.bincount(parity[order], minlength=2**c))]
+        fields = np.ascontiguousarray(fields[:, order])
+        features = self.features(np.array([self.sample]), fields[None])[0]
+        return self._scouted(fields, features, weight[order] + np.log(step).sum(), starts)
 
-    def _missed(self, columns: Columns) -> np.ndarray:
-        if not len(columns.log_weight):
-            return np.zeros(len(self.seen.missed[0]))
-        exponent = columns.exponent(self.rows, self.features(self.sample, columns.fields[None])[0])
-        return missed_by(np.exp(exponent - exponent.max()), columns.parity())
+    def _scouted(
+        self, fields: np.ndarray, features: np.ndarray, log_weight: np.ndarray, starts: np.ndarray
+    ) -> tuple[Columns, np.ndarray]:
+        """Columns, and what sums over them miss for the scouts, (A,)."""
+        rows, R = self.rows, self.rows.square.shape[1]
+        if not len(log_weight):
+            return Columns(fields, features, log_weight, starts, log_weight), np.zeros(len(self.seen.missed[0]))
+        top, mass, height = np.empty(R), np.empty((R, len(starts) - 1)), np.empty(len(log_weight))
+        run = compiled_scouts(len(features))
+        if run is not None:
+            run(rows.coefficients[0], rows.constant[0], features, log_weight, starts, top, mass, height)
+        else:
+            exponent = rows.coefficients[0] @ features
+            exponent += log_weight
+            exponent += rows.constant[0][:, None]
+            top, height = exponent.max(axis=1), exponent.max(axis=0)
+            exponent -= np.where(np.isfinite(top), top, 0.0)[:, None]
+            mass = set_sums(np.exp(exponent, out=exponent), starts)
+        missed = missed_by(mass * np.exp(top - top.max())[:, None])
+        return Columns(fields, features, log_weight, starts, height), missed
 
 
 def _factor(missed: np.ndarray, error: float, dim: int) -> np.ndarray:
@@ -298,7 +359,38 @@ def _look(sheeted: Sheeted, index: np.ndarray, rows: Rows, box: Box, features: F
     side, c, S = SIDE[sheeted.dim], sheeted.dim, len(index)
     fields, weight = sheeted.at(index, box.nodes(side))
     moved, most = sheeted.reach(index, fields, weight)
-    exponent = rows.coefficients @ features(index, fields)
+    unit = np.array(list(itertools.product(range(side), repeat=c)))
+    parity = unit % 2 @ 2 ** np.arange(c)
+    kept, mass = _scanned(rows, features(index, fields), weight, moved, most, parity, depth)
+    missed = np.nan_to_num(missed_by(mass), nan=1.0)
+    step = box.step(side)
+    low, high = np.empty((S, c)), np.empty((S, c))
+    for a in range(c):
+        first, last = np.where(kept, unit[:, a], side).min(axis=1), np.where(kept, unit[:, a], -1).max(axis=1)
+        # Half a step beyond, which is what a node answers for.
+        low[:, a] = box.low[:, a] + (first - 0.5) * step[:, a]
+        high[:, a] = box.low[:, a] + (last + 0.5) * step[:, a]
+    return _Seen(kept, missed, step, box.low, Box(low, high))
+
+
+def _scanned(
+    rows: Rows,
+    features: np.ndarray,
+    weight: np.ndarray,
+    moved: np.ndarray,
+    most: np.ndarray,
+    parity: np.ndarray,
+    depth: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes (S, n) near which there may be mass, and sums of weights by parity for each scout, (S, R, 2^c)."""
+    S, R = rows.square.shape
+    run = compiled_look(features.shape[1])
+    if run is not None:
+        kept, mass = np.empty((S, len(parity)), dtype=bool), np.empty((S, R, int(parity.max()) + 1))
+        given = rows.coefficients, rows.square, rows.weight, rows.stretch, features, weight, moved, most
+        run(*map(np.ascontiguousarray, given), parity, depth, kept, mass)
+        return kept, mass
+    exponent = rows.coefficients @ features
     exponent += rows.square[:, :, None]
     square = -2.0 * exponent
     exponent += weight[:, None]
@@ -308,16 +400,7 @@ def _look(sheeted: Sheeted, index: np.ndarray, rows: Rows, box: Box, features: F
     # Distances fall by the stretch times the move at most: where may the exponent come within depth of the largest?
     allowed = np.sqrt(np.maximum(2 * (most[:, None] + rows.weight[:, :, None] - top + depth), 0.0))
     allowed += rows.stretch[:, :, None] * moved[:, None]
-    kept = (square < allowed * allowed).any(axis=1).reshape(S, -1, side**c).any(axis=1)
+    kept = (square < allowed * allowed).any(axis=1).reshape(S, -1, len(parity)).any(axis=1)
     exponent -= top
-    w = np.exp(exponent, out=exponent).reshape(S, rows.square.shape[1], -1, side**c).sum(axis=2)
-    unit = np.array(list(itertools.product(range(side), repeat=c)))
-    missed = np.nan_to_num(missed_by(w, unit % 2 @ 2 ** np.arange(c)), nan=1.0)
-    step = box.step(side)
-    low, high = np.empty((S, c)), np.empty((S, c))
-    for a in range(c):
-        first, last = np.where(kept, unit[:, a], side).min(axis=1), np.where(kept, unit[:, a], -1).max(axis=1)
-        # Half a step beyond, which is what a node answers for.
-        low[:, a] = box.low[:, a] + (first - 0.5) * step[:, a]
-        high[:, a] = box.low[:, a] + (last + 0.5) * step[:, a]
-    return _Seen(kept, missed, step, box.low, Box(low, high))
+    w = np.exp(exponent, out=exponent).reshape(S, R, -1, len(parity)).sum(axis=2)
+    return kept, np.stack([w[..., parity == k].sum(axis=-1) for k in range(int(parity.max()) + 1)], axis=-1)

@@ -7,11 +7,20 @@ x the free fields and the latent coordinates of the chart, Z the fields there, w
 
 from __future__ import annotations
 
+import itertools
+from typing import Any, final
+
 import numpy as np
 
+from smisym.base.remembered import Remembered
 from smisym.charts import LevelSet
 from smisym.charts.base import FLAT, LINE, Arrays, Coordinates, Sheets
+from smisym.charts.programs import Counts, Solve, sheets_function
 from smisym.integrate.modes import Values
+from smisym.kernels.expanding import NotWrittenOut, carried_out
+from smisym.kernels.points import PointProgram
+from smisym.kernels.straight_line import StraightLine
+from smisym.kernels.tracing import Entries, Traced, trace
 from smisym.link.linking import Observation
 from smisym.posterior.base import METHODS, SAMPLED, Block, Cavity, Kind, Whitening, log_whitening
 
@@ -28,8 +37,8 @@ class OnLevelSet(Kind):
     def read(self, observation: Observation) -> Coordinates:
         return self.level_set.coordinates(observation).checked()
 
-    def at(self, observed: Coordinates, omega: np.ndarray, V: np.ndarray) -> Whitened:
-        return Whitened(self.level_set, self.tokens, observed.values, Cavity.of(omega, V, self.order))
+    def at(self, observed: Coordinates, omega: np.ndarray, V: np.ndarray) -> OnSheets:
+        return OnSheets(self.level_set, self.tokens, observed.values, Cavity.of(omega, V, self.order))
 
     def describe(self) -> tuple[str, str]:
         return lives_on_level_set(self.dim, self.level_set)
@@ -85,40 +94,56 @@ class Whitened(Block):
 
     def on_sheets(self, index: np.ndarray, x: np.ndarray, u: Arrays) -> Values:
         """The same on the level set at coordinates u, one array each, that broadcast with x."""
-        omega, L = self.omega[index], self.factor[index]
-        latent, log_measure = self._latent(x)
-        sheets = self.level_set.solve(self._free(x, omega, L), latent, u)
+        r, log_weight, along = self._sheets(x, self.omega[index], self.factor[index], u)
         shape = x.shape[1:]
-        shift = self._shift(x, omega, L)
-        r = np.empty((self.level_set.branches, self.residuals, *shape))
-        for b, solved in enumerate(sheets.solved):
-            self._whiten(solved, shift, L, r[b])
-        log_weight = np.stack([np.broadcast_to(w, shape) for w in sheets.log_weight])
-        if log_measure is not None:
-            log_weight = log_weight + log_measure
+        stacked = np.empty((len(r), self.residuals, *shape))
+        for b, sheet in enumerate(r):
+            for j, value in enumerate(sheet):
+                stacked[b, j] = value
+        weights = np.stack([np.broadcast_to(w, shape) for w in log_weight])
         if not self.level_set.directions:
-            return Values(r, log_weight)
+            return Values(stacked, weights)
+        vectors = np.empty((len(r), self.level_set.directions, self.residuals, *shape))
+        for b, own in enumerate(along):
+            for i, vector in enumerate(own):
+                for j, value in enumerate(vector):
+                    vectors[b, i, j] = value
+        return Values(stacked, weights, vectors)
+
+    def _sheets(
+        self, x: Any, omega: Any, L: Any, u: Arrays, solve: Solve | None = None
+    ) -> tuple[list[Arrays], Arrays, list[list[Arrays]]]:
+        """Residuals of each sheet, log-weights and directions, of arrays or of traced scalars."""
+        latent, log_measure = self._latent(x)
+        sheets = (solve or self.level_set.solve)(self._free(x, omega, L), latent, u)
+        shift = self._shift(x, omega, L)
+        r = [self._whiten(solved, shift, L) for solved in sheets.solved]
+        log_weight = sheets.log_weight
+        if log_measure is not None:
+            log_weight = [w + log_measure for w in log_weight]
+        if not self.level_set.directions:
+            return r, log_weight, []
         return self._integrate_directions(sheets, L, r, log_weight)
 
-    def _latent(self, x: np.ndarray) -> tuple[list[np.ndarray], np.ndarray | None]:
+    def _latent(self, x: Any) -> tuple[Arrays, Any]:
         """Latent coordinates at x, and the log of their measure relative to a standard normal."""
         latent, total = [], None
-        for kind, value in zip(self.level_set.latents, x[self.n_white :], strict=True):
+        for k, kind in enumerate(self.level_set.latents):
+            value = x[self.n_white + k]
             # Far beyond any scale of the fields at both ends, so that no mass is cut off.
+            measure = 0.5 * value * value
             if kind == LINE:
                 latent.append(np.sinh(value))
-                measure = np.log(np.cosh(value))
+                measure = np.log(np.cosh(value)) + measure
             elif kind == FLAT:
                 latent.append(value)
-                measure = np.zeros_like(value)
             else:
                 latent.append(np.exp(value))
-                measure = value.copy()
-            measure += 0.5 * value * value
+                measure = value + measure
             total = measure if total is None else total + measure
         return latent, total
 
-    def _shift(self, x: np.ndarray, omega: np.ndarray, L: np.ndarray) -> list[np.ndarray]:
+    def _shift(self, x: Any, omega: Any, L: Any) -> Arrays:
         """What the means and the free fields take off the whitened solved fields, entry by entry."""
         T, F = self.tokens, self.n_free
         shifts = []
@@ -131,38 +156,45 @@ class Whitened(Block):
                 shifts.append(shift)
         return shifts
 
-    def _whiten(self, solved: Arrays, shift: list[np.ndarray] | None, L: np.ndarray, out: np.ndarray) -> None:
-        """Forward substitution with the factor of V, into ``out`` (m, n, C); ``shift`` None for directions."""
+    def _whiten(self, solved: Arrays, shift: Arrays | None, L: Any) -> Arrays:
+        """Forward substitution with the factor of V, entry by entry; ``shift`` None for directions."""
         T, F = self.tokens, self.n_free
+        out: Arrays = []
         for s in range(self.n_solved):
             scale = 1.0 / L[:, F + s, F + s]
             for t in range(T):
-                target = out[s * T + t]
-                np.multiply(solved[s * T + t], scale, out=target)
+                target = solved[s * T + t] * scale
                 if shift is not None:
-                    target -= shift[s * T + t]
+                    target = target - shift[s * T + t]
                 for q in np.flatnonzero(self._linked[F + s, F : F + s]):
-                    target -= out[q * T + t] * (L[:, F + s, F + q] * scale)
+                    target = target - out[q * T + t] * (L[:, F + s, F + q] * scale)
+                out.append(target)
+        return out
 
-    def _integrate_directions(self, sheets: Sheets, L: np.ndarray, r: np.ndarray, log_weight: np.ndarray) -> Values:
+    def _integrate_directions(
+        self, sheets: Sheets, L: Any, r: list[Arrays], log_weight: Arrays
+    ) -> tuple[list[Arrays], Arrays, list[list[Arrays]]]:
         """Gaussian integral along the directions: orthonormalised one after the other and taken out of r."""
-        count = self.level_set.directions
-        branches = self.level_set.branches
-        along = np.zeros((branches, count, *r.shape[1:]))
-        weight = np.repeat(log_weight, branches // len(log_weight), axis=0)
+        each = self.level_set.branches // len(log_weight)
+        constant = 0.5 * self.level_set.directions * np.log(2 * np.pi)
+        weights, along = [], []
         for b, vectors in enumerate(sheets.directions):
-            for i, vector in enumerate(vectors):
-                own = along[b, i]
-                self._whiten(vector, None, L, own)
-                for other in along[b, :i]:
-                    own -= other * (other * own).sum(axis=0)
-                norm = np.sqrt((own * own).sum(axis=0))
-                own /= norm
-                weight[b] -= np.log(norm)
-                r[b] -= own * (own * r[b]).sum(axis=0)
-        return Values(r, weight + 0.5 * count * np.log(2 * np.pi), along)
+            weight, residuals, known = log_weight[b // each], r[b], list[Arrays]()
+            for vector in vectors:
+                own = self._whiten(vector, None, L)
+                for other in known:
+                    own = _without(own, other)
+                norm = np.sqrt(_dot(own, own))
+                own = [value / norm for value in own]
+                weight = weight - np.log(norm)
+                residuals = _without(residuals, own)
+                known.append(own)
+            r[b] = residuals
+            weights.append(weight + constant)
+            along.append(known)
+        return r, weights, along
 
-    def _free(self, x: np.ndarray, omega: np.ndarray, L: np.ndarray) -> list[np.ndarray]:
+    def _free(self, x: Any, omega: Any, L: Any) -> Arrays:
         """The free fields at x, row by row and token by token."""
         T = self.tokens
         free = []
@@ -170,7 +202,75 @@ class Whitened(Block):
             for t in range(T):
                 value = x[p * T + t] * L[:, p, p]
                 for q in np.flatnonzero(self._linked[p, :p]):
-                    value += x[q * T + t] * L[:, p, q]
-                value += omega[:, row, t]
+                    value = value + x[q * T + t] * L[:, p, q]
+                value = value + omega[:, row, t]
                 free.append(value)
         return free
+
+
+@final
+class OnSheets(Whitened):
+    """The same where all that it does at a point is one program, which backends compile."""
+
+    def take(self, index: np.ndarray) -> OnSheets:
+        return OnSheets(self.level_set, self.tokens, self.u[index], self.cavity.take(index))
+
+    def points(self) -> tuple[PointProgram, np.ndarray] | None:
+        """The integrand as a program and the numbers (S, k) of each sample: omega, the entries of the factor that are
+        used, coordinates of y; None for a chart that is no program, or calls what is not written out."""
+        chart = self.level_set.program
+        if chart is None:
+            return None
+        P = self.omega.shape[1]
+        used = [(p, q) for p in range(P) for q in range(p + 1) if self._linked[p, q]]
+        entries = [self.factor[:, p, q] for p, q in used]
+        numbers = np.column_stack([self.omega.reshape(self.samples, -1), *entries, self.u])
+        key = (id(chart), self._linked.tobytes(), self.u.shape[1])
+        try:
+            return _PROGRAMS.get(key, lambda: (chart, self._program(chart, used)))[1], numbers
+        except NotWrittenOut:
+            return None
+
+    def _program(self, chart: StraightLine, used: list[tuple[int, int]]) -> PointProgram:
+        P, T = self.omega.shape[1:]
+        names = [
+            *(("x", (k,)) for k in range(self.dim)),
+            *(("w", at) for at in itertools.product(range(P), range(T))),
+            *(("L", at) for at in used),
+            *(("u", (k,)) for k in range(self.u.shape[1])),
+        ]
+
+        def flat(*values: Traced) -> Arrays:
+            own: dict[str, dict[Any, Any]] = {letter: {} for letter in "xwLu"}
+            for (letter, at), value in zip(names, values, strict=True):
+                own[letter][at] = value
+            x: list[Any] = list(own["x"].values())
+            u: list[Any] = list(own["u"].values())
+            r, log_weight, along = self._sheets(x, Entries(own["w"]), Entries(own["L"]), u, self._traced(chart))
+            directions = (value for sheet in along for vector in sheet for value in vector)
+            return [*(value for sheet in r for value in sheet), *log_weight, *directions]
+
+        program = trace(flat, [f"{letter}{'_'.join(str(i + 1) for i in at)}" for letter, at in names])
+        level_set = self.level_set
+        weights = len(program.outputs) - self.branches * self.residuals * (1 + level_set.directions)
+        return PointProgram(program, self.dim, self.branches, self.residuals, weights, level_set.directions)
+
+    def _traced(self, chart: StraightLine) -> Solve:
+        chart_of, T = self.level_set, self.tokens
+        free, solved = len(chart_of.free_rows) * T, len(chart_of.solved_rows) * T
+        counts = Counts(free, len(chart_of.latents), self.u.shape[1], self.branches, solved, chart_of.directions)
+        return sheets_function(lambda *values: carried_out(chart, values), len(chart.outputs), counts)
+
+
+# Programs of points, with the charts that they are of: an id alone may be taken again by another chart.
+_PROGRAMS: Remembered[tuple[StraightLine, PointProgram]] = Remembered(64)
+
+
+def _dot(a: Arrays, b: Arrays) -> Any:
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def _without(a: Arrays, b: Arrays) -> Arrays:
+    """a less its part along the unit vector b."""
+    part = _dot(b, a)
+    return [x - y * part for x, y in zip(a, b, strict=True)]

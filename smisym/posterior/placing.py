@@ -116,6 +116,9 @@ class _Problem:
         self.samples, self.dim = mean.shape
         self.residuals = around.u.shape[1]
 
+    def points(self) -> None:
+        return None
+
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
         misfit = self.around.misfit(index, _affine(self.mean[index], self.factor[index], x))
         return Values(misfit[None], np.zeros((1, *x.shape[1:])))

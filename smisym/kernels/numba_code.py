@@ -1,0 +1,203 @@
+"""Straight-line programs as scalar Python for numba, and generated modules: their text, kept on disk, and how they are
+loaded.
+
+A generated module is plain source in a folder of the user's (``SMISYM_CACHE``, or the system's place for caches), named
+by what it was made of: its text, the versions of numba, numpy and this package's scalar functions.  It is written in
+one step, and numba keeps the machine code beside it; a folder that cannot be written costs the time to compile, nothing
+else.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import pickle
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from smisym.base.errors import InputError
+from smisym.base.files import write_text
+from smisym.kernels.backend import NUMBA, backend
+from smisym.kernels.straight_line import Line, StraightLine, literal, written
+
+# What scalars.py has, or the mathematics of the standard library by another name: one float each.
+OWN = {"exp", "log", "log1p", "logaddexp", "sign", "maximum", "isfinite", "where"}
+_LIBRARY = {
+    "absolute": "abs", "sqrt": "math.sqrt", "sin": "math.sin", "cos": "math.cos", "tan": "math.tan",
+    "arctan": "math.atan", "tanh": "math.tanh", "sinh": "math.sinh", "cosh": "math.cosh", "arcsinh": "math.asinh",
+    "arctanh": "math.atanh", "hypot": "math.hypot", "expm1": "math.expm1", "erf": "math.erf", "erfc": "math.erfc",
+}  # fmt: skip
+_SIGNS = {
+    "add", "subtract", "multiply", "divide", "power", "less", "less_equal", "greater", "greater_equal", "equal",
+    "not_equal", "bitwise_and", "bitwise_or", "negative",
+}  # fmt: skip
+
+HEADER = """import math
+
+import numba
+import numpy as np
+from smisym.kernels.scalars import (
+    exp, inlined, isfinite, larger, largest, log, log1p, logaddexp, maximum, sign, smallest, weight, where
+)
+
+inf, nan = math.inf, math.nan
+"""
+
+
+class NotCompiled(ValueError):
+    """A program calls what compiled code does not have; the text is its name."""
+
+
+def check(program: StraightLine) -> None:
+    """Raise :class:`NotCompiled` where a program calls what compiled code does not have."""
+    for line in program.lines:
+        if line.operation not in OWN and line.operation not in _LIBRARY and line.operation not in _SIGNS:
+            if line.operation != "invert":
+                raise NotCompiled(line.operation)
+
+
+def scalar_function(program: StraightLine, name: str) -> str:
+    """The program as the text of an inlined function of floats that returns a tuple."""
+    check(program)
+    body = [f"{', '.join(line.targets)} = {_written(line)}" for line in program.lines]
+    outputs = "".join(f"{_operand(o)}, " for o in program.outputs)
+    return "\n    ".join(
+        ["@inlined", f"def {name}({', '.join(program.arguments)}):", *body, f"return ({outputs})"]
+    ).replace("@inlined\n    ", "@inlined\n")
+
+
+def _operand(operand: Any) -> str:
+    return literal(operand) if isinstance(operand, str | bool) else literal(float(operand))
+
+
+def _written(line: Line) -> str:
+    operands = [_operand(o) for o in line.operands]
+    if line.operation == "invert":
+        return f"not {operands[0]}"
+    if line.operation in _LIBRARY:
+        return f"{_LIBRARY[line.operation]}({', '.join(operands)})"
+    return written(line.operation, operands)
+
+
+def compiled_program(program: StraightLine, varying: int) -> Callable[..., None] | None:
+    """``run(x, p, out)``: the program at N points, x (varying, N), at which all other arguments p are the same;
+    written: out (outputs, N).  None where the backend is numpy, or has not all that the program calls."""
+    return _compiled_program(backend().name, program, varying)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled_program(name: str, program: StraightLine, varying: int) -> Callable[..., None] | None:
+    if name != NUMBA:
+        return None
+    try:
+        found: Callable[..., None] = load(program_source(program, varying)).run
+    except NotCompiled:
+        return None
+    return found
+
+
+def program_source(program: StraightLine, varying: int) -> str:
+    """The text of a module with ``run``."""
+    constant = len(program.arguments) - varying
+    outputs = [f"o{k}" for k in range(len(program.outputs))]
+    arguments = [*(f"x[{k}, j]" for k in range(varying)), *(f"p{k}" for k in range(constant))]
+    lines = [
+        scalar_function(program, "point"),
+        "",
+        "",
+        "@numba.njit('void(float64[:,::1], float64[::1], float64[:,::1])',",
+        "            nogil=True, cache=True, error_model='numpy', fastmath={'contract'})",
+        "def run(x, p, out):",
+        *(f"    p{k} = p[{k}]" for k in range(constant)),
+        "    for j in range(x.shape[1]):",
+        f"        {', '.join(outputs)}, = point({', '.join(arguments)})",
+        *(f"        out[{k}, j] = {name}" for k, name in enumerate(outputs)),
+    ]
+    return HEADER + "\n\n" + "\n".join(lines) + "\n"
+
+
+# ------------------------------------------------------------------------------------------------- generated modules
+
+_LOADED: dict[str, ModuleType] = {}
+_LOCK = threading.Lock()
+
+
+@functools.cache
+def _versions() -> str:
+    scalars = Path(__file__).with_name("scalars.py").read_bytes()
+    own = hashlib.sha256(scalars).hexdigest()[:16]
+    return f"{version('numba')} {np.__version__} {sys.version_info[:2]} {own}"
+
+
+def load(source: str) -> ModuleType:
+    """The module of this source, from the folder of generated modules where it is known."""
+    name = "smisym_" + hashlib.sha256((_versions() + source).encode()).hexdigest()[:24]
+    with _LOCK:
+        if name not in _LOADED:
+            _LOADED[name] = _made(name, source)
+        return _LOADED[name]
+
+
+def _made(name: str, source: str) -> ModuleType:
+    path = _kept(name, source)
+    try:
+        return _imported(name, path)
+    except (ImportError, OSError, ValueError, pickle.UnpicklingError, EOFError):
+        # What numba keeps beside it is torn, or the folder went away: compiled anew, elsewhere.
+        return _imported(name, _elsewhere(name, source))
+
+
+def folder() -> Path:
+    """Where generated modules are kept."""
+    chosen = os.environ.get("SMISYM_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or str(Path.home() / ".cache")
+    return Path(base) / "smisym"
+
+
+def _kept(name: str, source: str) -> Path:
+    """The file with this source: it is written where it is missing or torn."""
+    path = folder() / f"{name}.py"
+    try:
+        if path.read_text(encoding="utf-8") == source:
+            return path
+    except (OSError, ValueError):
+        pass
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, source)
+    except (OSError, InputError):
+        return _elsewhere(name, source)
+    return path
+
+
+def _elsewhere(name: str, source: str) -> Path:
+    path = Path(tempfile.mkdtemp(prefix="smisym-")) / f"{name}.py"
+    path.write_text(source, encoding="utf-8")
+    return path
+
+
+def _imported(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"cannot load the generated module {path}")
+    module = importlib.util.module_from_spec(spec)
+    # Before it is run: numba finds functions of a module by its name when it reads machine code back.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
