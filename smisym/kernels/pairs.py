@@ -20,7 +20,7 @@ def compiled_pairs(features: int, fields: int, products: bool) -> Callable[..., 
     """``pairs(coefficients, features, log_weight, border, starts, top, found, second)``; None for numpy.
 
     coefficients (n, F), features (F, N), log_weight (N,), border (N,), starts (sets + 1,) where sets of columns begin.
-    Written: top (n,) largest exponents; found (n, sets, 2 + fields) sums of weights exp(exponent - top), of the last
+    Written: top (n,) largest exponents; found (sets, 2 + fields, n) sums of weights exp(exponent - top), of the last
     ``fields`` features and of border; second (n, fields, fields) sums of their products over all columns.
     """
     return _loaded(backend().name, features, fields, products)
@@ -65,7 +65,7 @@ def pairs_source(features: int, fields: int, products: bool) -> str:
         *(f"                a{f} += u{f}" for f in range(fields)),
         "                edge += w * border[j]",
         *(f"                b{a}_{b} += u{a} * features[{first + b}, j]" for a, b in both),
-        *(f"            found[i, g, {k}] = {name}" for k, name in enumerate(sums)),
+        *(f"            found[g, {k}, i] = {name}" for k, name in enumerate(sums)),
         *(f"        second[i, {a}, {b}] = b{a}_{b}" for a, b in both),
         *(f"        second[i, {b}, {a}] = b{a}_{b}" for a, b in both if a != b),
     ]

@@ -220,9 +220,7 @@ class Chained(Block):
         owner = np.tile(index, n)
         mixed = self._mixed(owner, x.reshape(d, -1).T)
         log_weight, sums, pairs = self._summed(owner, mixed)
-        # Points last: long vectors, few of them.
-        sums = np.moveaxis(sums, 0, -1)  # (sets, 2 + m, N)
-        aliased = np.tensordot(sublattices(self.chain.summed), sums[:, :-1], axes=1)
+        aliased = (sublattices(self.chain.summed) @ sums.reshape(len(sums), -1)).reshape(-1, *sums.shape[1:])[:, :-1]
         total = sums.sum(axis=0)
         first = total[1:-1]
         inverse, mean = np.moveaxis(mixed.inverse, 0, -1), np.moveaxis(mixed.mean, 0, -1)
@@ -266,11 +264,11 @@ class Chained(Block):
 
     def _summed(self, owner: np.ndarray, rows: _Mixed) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Log of the sum over the columns (N,); sums of 1, U and the border over each set of columns relative to that
-        (N, sets, 2 + m); and those of U U^T over all, (N, m, m), where asked for."""
+        (sets, 2 + m, N); and those of U U^T over all, (N, m, m), where asked for."""
         if self.blocks is None:
             raise TypeError("columns are found by prepared()")
         m = self.residuals
-        out = np.zeros((len(owner), 2**self.chain.summed, 2 + m))
+        out = np.zeros((2**self.chain.summed, 2 + m, len(owner)))
         pairs = np.zeros((len(owner), m, m)) if self.cov else None
         log_weight = np.full(len(owner), -np.inf)
         order = np.argsort(owner, kind="stable")
@@ -280,9 +278,9 @@ class Chained(Block):
             if block is None:
                 continue
             top, found, products = block.sums(rows.coefficients[where], m, self.cov)
-            total = found[:, :, 0].sum(axis=1)
+            total = found[:, 0].sum(axis=0)
             log_weight[where] = top + np.log(total) + rows.constant[where]
-            out[where] = found / total[:, None, None]
+            out[..., where] = found / total
             if pairs is not None:
                 pairs[where] = products / total[:, None, None]
         return log_weight, out, pairs
@@ -299,10 +297,10 @@ class _Block:
     starts: np.ndarray
 
     def sums(self, coefficients: np.ndarray, m: int, cov: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Largest exponents (n,); sums of weights relative to these, of U (m numbers) and of the border, (n, sets,
-        2 + m); and of U U^T over all, (n, m, m), where asked for."""
+        """Largest exponents (n,); sums of weights relative to these, of U (m numbers) and of the border, (sets, 2 + m,
+        n); and of U U^T over all, (n, m, m), where asked for."""
         n, sets = len(coefficients), len(self.starts) - 1
-        top, found = np.empty(n), np.empty((n, sets, 2 + m))
+        top, found = np.empty(n), np.empty((sets, 2 + m, n))
         products = np.empty((n, m, m)) if cov else np.empty((0, 0, 0))
         run = compiled_pairs(len(self.features), m, cov)
         if run is not None:
@@ -318,7 +316,7 @@ class _Block:
             part = slice(i, min(i + step, n))
             top[part], w = self._weights(coefficients[part], room[: part.stop - i])
             for g, (a, b) in enumerate(itertools.pairwise(self.starts)):
-                found[part, g] = w[:, a:b] @ summed[a:b]
+                found[g, :, part] = (w[:, a:b] @ summed[a:b]).T
             if both is not None:
                 products[part] = (w @ both).reshape(-1, m, m)
         return top, found, products
