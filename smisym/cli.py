@@ -325,20 +325,37 @@ def _check_npz(output: str) -> None:
 @_guarded
 def derive(
     file: File,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex.")],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex; of --code in .py."),
+    ] = None,
+    code: Annotated[
+        str | None, typer.Option(metavar="numba", help="Instead of a document: the loops that are compiled, as text.")
+    ] = None,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
 ) -> None:
-    """Write the derivation as a document, which takes seconds."""
+    """Write the derivation as a document, or print the loops that numba compiles, which takes seconds."""
     from smisym.base.files import check_path
     from smisym.report import write_derivation
-    from smisym.run import terminal
+    from smisym.run import info, terminal
 
-    path = check_path(output, "document")
+    if code is not None:
+        return info.print_code(begin("derive", file, seed, state, False, {"code": code}).model, code, output)
+    path = check_path(output or "", "document")
     task = begin("derive", file, seed, state, as_json, {})
     write_derivation(task.model.derivation, path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
+
+
+@app.command()
+@_guarded
+def info(as_json: Json = False) -> None:
+    """What this installation runs on: versions, which backend, and why."""
+    from smisym.run import info
+
+    info.print_info(as_json)
 
 
 # Many parameters: options of a command.

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from smisym.base.backend import NUMBA, backend
 from smisym.base.remembered import Remembered
-from smisym.kernels.backend import NUMBA, backend
 from smisym.kernels.numba_code import HEADER, NotCompiled, load, scalar_function
 from smisym.kernels.points import PointProgram
 

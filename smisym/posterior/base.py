@@ -17,6 +17,8 @@ import numpy as np
 from smisym.base.errors import InputError
 from smisym.charts.base import Coordinates
 from smisym.integrate import modes
+from smisym.integrate.accuracy import LATTICES
+from smisym.integrate.loops import cells_source, points_source
 from smisym.integrate.modes import Doubt
 from smisym.kernels.points import PointProgram
 from smisym.link.linking import Observation
@@ -75,6 +77,10 @@ class Integrand(modes.Integrand, Protocol):
 
     def log_constant(self) -> np.ndarray:
         """What the log of the integral lacks to the log-partition, (S,)."""
+        ...
+
+    def sources(self) -> list[str]:
+        """Texts of the compiled loops that integrate it."""
         ...
 
     def doubt(self, seen: Doubt | None) -> tuple[np.ndarray, np.ndarray]:
@@ -212,6 +218,8 @@ class Block(abc.ABC):
     widening = 1.0
     modeless = False
     broken = False
+    dim: int
+    residuals: int
 
     def __init__(self, cavity: Whitening) -> None:
         self.cavity = cavity
@@ -223,6 +231,16 @@ class Block(abc.ABC):
 
     def points(self) -> tuple[PointProgram, np.ndarray] | None:
         return None
+
+    def sources(self) -> list[str]:
+        """Texts of the compiled loops that integrate it, with second moments; none where it is numpy code alone."""
+        found = self.points()
+        if found is None or not self.residuals:
+            return []
+        point = found[0]
+        if point.dim == 0 or point.dim not in LATTICES:
+            return [points_source(point)]
+        return [cells_source(point, LATTICES[point.dim].cell ** point.dim, True), points_source(point)]
 
     @property
     @abc.abstractmethod

@@ -21,7 +21,8 @@ from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
 from smisym.integrate.modes import Summed, Values
 from smisym.kernels.named import kernel
-from smisym.kernels.pairs import compiled_pairs
+from smisym.kernels.numba_code import program_source
+from smisym.kernels.pairs import compiled_pairs, look_source, pairs_source, scouts_source
 from smisym.link.linking import Observation
 from smisym.link.reduction import Reduction
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening
@@ -117,6 +118,12 @@ class Chained(Block):
 
     def log_density(self) -> np.ndarray:
         return log_whitening(self.factor, self.early, self.chain.tokens)
+
+    def sources(self) -> list[str]:
+        features = len(self.pairs.T) + self.residuals
+        program = self.sheeted().program
+        own = [] if program is None else [program_source(program, self.chain.summed)]
+        return [pairs_source(features, self.residuals, True), scouts_source(features), look_source(features), *own]
 
     # ---- columns -------------------------------------------------------------------------------
 

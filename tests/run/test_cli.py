@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
@@ -30,7 +31,7 @@ from smisym.run import records
 
 ONE_LAYER = Architecture(2, (Attention(),))
 QUICK = ["--samples", "4096"]
-COMMANDS = ("thresholds", "curve", "gamp", "derive", "analyze", "demo")
+COMMANDS = ("thresholds", "curve", "gamp", "derive", "analyze", "demo", "info")
 
 
 @pytest.fixture
@@ -110,8 +111,29 @@ def test_help_names_every_command_and_option() -> None:
         assert command in shown.stdout
         options = run(command, "--help")
         assert options.exit_code == 0
-        for option in ("--json", "--seed", "--state"):
+        for option in ("--json",) if command == "info" else ("--json", "--seed", "--state"):
             assert option in options.stdout
+
+
+def test_info_says_which_backend_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMISYM_BACKEND", "numpy")
+    found = json.loads(run("info", "--json").stdout)
+    assert found["backend"].startswith("numpy ") and found["compiled_loops"] is None
+    assert f"backend: {found['backend']}: SMISYM_BACKEND asks for it" in run("info").stdout
+    monkeypatch.setenv("SMISYM_BACKEND", "fortran")
+    refused_name = run("info")
+    assert refused_name.exit_code == 2 and "'fortran'; allowed: numpy or numba" in refused_name.stderr
+
+
+def test_the_compiled_loops_can_be_printed(tmp_path: Path, network: str) -> None:
+    """They are Python, with the program of the network in them; other languages are refused."""
+    shown = run("derive", network, "--code", "numba")
+    assert shown.exit_code == 0
+    names = {node.name for node in ast.walk(ast.parse(shown.stdout)) if isinstance(node, ast.FunctionDef)}
+    assert {"point", "points"} <= names
+    assert run("derive", network, "--code", "numba", "-o", tmp_path / "loops.py").stdout == ""
+    assert (tmp_path / "loops.py").read_text() == shown.stdout.rstrip("\n") + "\n"
+    assert "given 'c'; allowed: 'numba'" in run("derive", network, "--code", "c").stderr
 
 
 def test_help_tells_the_defaults() -> None:

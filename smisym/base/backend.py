@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import os
 from dataclasses import dataclass
+from importlib import metadata
 
 from smisym.base.errors import InputError
 
@@ -18,6 +19,11 @@ class Backend:
 
     name: str
     why: str
+
+    @property
+    def version(self) -> str:
+        """Name and version, as results record it: other ones may give other bits."""
+        return f"{self.name} {metadata.version(self.name)}"
 
 
 def backend() -> Backend:
