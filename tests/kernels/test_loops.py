@@ -116,8 +116,8 @@ def test_finite_sums(use: Use) -> None:
 
 @pytest.mark.parametrize(
     "layers",
-    [(A(), A(), A()), (A(), A(skip=0.5), A(tied=False)), (A(tied=False), A(), A())],
-    ids=["tied", "last", "first"],
+    [(A(), A(), A()), (A(), A(skip=0.5), A(tied=False)), (A(mask="causal"), A(activation="linear"), A())],
+    ids=["tied", "sampled", "causal and linear"],
 )
 def test_chains(layers: tuple[Attention, ...], use: Use) -> None:
     model = smisym.compile(Architecture(2, layers))
@@ -129,9 +129,12 @@ def test_chains(layers: tuple[Attention, ...], use: Use) -> None:
         found[backend] = model.channel.moments(observation, omega, V, cov=True, rtol=1e-2, max_nodes=4000)
     mine, own = found["numba"], found["numpy"]
     np.testing.assert_array_equal(mine.nodes, own.nodes)
-    np.testing.assert_allclose(mine.mean, own.mean, rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(mine.cov, own.cov, rtol=1e-10, atol=1e-10)  # type: ignore[arg-type]
-    np.testing.assert_allclose(mine.log_partition, own.log_partition, rtol=1e-12, atol=1e-11)
+    np.testing.assert_array_equal(mine.statistical, own.statistical)
+    # Where points are drawn depends on where maxima are found, which are found to fewer digits.
+    digits = 1e-8 if own.statistical.any() else 1e-12
+    np.testing.assert_allclose(mine.mean, own.mean, rtol=digits, atol=digits)
+    np.testing.assert_allclose(mine.cov, own.cov, rtol=10 * digits, atol=10 * digits)  # type: ignore[arg-type]
+    np.testing.assert_allclose(mine.log_partition, own.log_partition, rtol=digits, atol=10 * digits)
     np.testing.assert_allclose(mine.error, own.error, rtol=1e-6, atol=1e-13)
 
 
