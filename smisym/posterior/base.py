@@ -17,6 +17,7 @@ import numpy as np
 from smisym.base.errors import InputError
 from smisym.charts.base import Coordinates
 from smisym.integrate import modes
+from smisym.integrate.averages import Average
 from smisym.integrate.modes import Doubt
 from smisym.link.linking import Observation
 
@@ -66,6 +67,10 @@ class Integrand(modes.Integrand, Protocol):
 
     def prepared(self, rtol: float, cov: bool) -> Self:
         """The same, made ready to be integrated to that error; ``cov``: whether second moments are asked for."""
+        ...
+
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average | None:
+        """All of it, to that error, by an integrand that has a way of its own; None where integrators are asked."""
         ...
 
     def fields(self, mean: np.ndarray, cov: np.ndarray | None) -> FieldMoments:
@@ -219,6 +224,9 @@ class Block(abc.ABC):
 
     def prepared(self, rtol: float, cov: bool) -> Self:
         return self
+
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average | None:
+        return None
 
     @property
     @abc.abstractmethod
