@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# Methods: a finite sum over sheets; an adaptive lattice, which falls back on sampling over its budget; sampling alone.
-SUM, LATTICE, SAMPLING = "sum", "lattice", "sampling"
+# Methods: a finite sum over sheets; an adaptive lattice, which falls back on sampling over its budget; sampling alone;
+# tables from layer to layer.
+SUM, LATTICE, SAMPLING, TABLES = "sum", "lattice", "sampling", "tables"
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ class Lattice:
 class Row:
     """How posteriors of one kind are integrated.
 
-    method: SUM, LATTICE or SAMPLING.  block: samples integrated together, enough to amortise the interpreter, few
-    enough for the cache and for the cells of all of them (10^5 each in four dimensions) to fit in memory. Errors aimed
-    at for a mean, in the norm of V^{-1}: moments (of a batch), single (a denoiser asked for by name, worth more nodes
-    than the average of many), averaged (in the overlap map), over_outputs (in an integral over y). dearer: how many
-    times fewer samples are affordable.  checked: posteriors that the check of a chart takes. measured: where these
+    method: SUM, LATTICE, SAMPLING or TABLES.  block: samples integrated together, enough to amortise the interpreter,
+    few enough for the cache and for the cells of all of them (10^5 each in four dimensions) to fit in memory. Errors
+    aimed at for a mean, in the norm of V^{-1}: moments (of a batch), single (a denoiser asked for by name, worth more
+    nodes than the average of many), averaged (in the overlap map), over_outputs (in an integral over y). dearer: how
+    many times fewer samples are affordable.  checked: posteriors that the check of a chart takes. measured: where these
     numbers come from.  most: evaluations of a lattice before sampling is tried, where fewer than its budget.
     lattice: its cells and steps, where others than those of its dimension.
     """
@@ -101,6 +102,8 @@ _CHAINED = tuple(
         (LATTICE, 4 * 10**4, Lattice(2, (0.6, 0.75), 16, 4 * 10**4)),
     )
 )
+# A network that is all tables: its dimensions count by their number alone.
+_TABLED = Row(TABLES, 64, 1e-2, 1e-3, 2e-2, 1e-2, 8, 32, "benchmarks/moments.py: 20 ms a posterior of four layers")
 LATTICES = {
     1: Lattice(8, (0.4, 0.5), 64, 10**5),
     2: Lattice(4, (0.4, 0.6), 12, 8 * 10**6),
@@ -126,7 +129,9 @@ SAMPLES, THRESHOLD_SAMPLES, SCRAMBLES, SCOUT_POINTS = 8192, 65536, 8, 1024
 
 
 def plan(free: int, smooth: bool, broken: bool = False, summed: int = 0) -> Row:
-    """The row of posteriors with so many free dimensions, of which integrands sum over some by themselves."""
+    """The row of posteriors with so many free dimensions, of which integrands sum over some, or all, by themselves."""
+    if summed and summed == free:
+        return _TABLED
     if summed:
         return _CHAINED[min(free - summed, len(_CHAINED) - 1)]
     rows = _ROUGH if not smooth else _BROKEN if broken else _SMOOTH

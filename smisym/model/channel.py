@@ -298,6 +298,9 @@ def plan_of(posterior: Posterior) -> Row:
 def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Average, np.ndarray]:
     """The integral over a block of samples that begins at ``start``, and which were sampled rather than integrated."""
     statistical = np.zeros(integrand.samples, dtype=bool)
+    own = integrand.integral(how.rtol, how.cov, how.max_nodes)
+    if own is not None:
+        return own, statistical
     if row.method is SUM:
         return _doubted(discrete(integrand, cov=how.cov), integrand, how.rtol), statistical
     rng = np.random.default_rng([how.seed, start])

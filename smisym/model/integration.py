@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import sympy as sp
 
@@ -12,7 +10,7 @@ from smisym.base.errors import InputError, NoChartError
 from smisym.charts import LevelSet, Rules, find_level_set, record_refusals
 from smisym.link.linking import LinkFunction
 from smisym.link.rank import jacobian_rank
-from smisym.link.reduction import Reduction, find_reductions, record_reduction
+from smisym.link.reduction import Reduction, find_reductions, layers_before, record_layers, record_reduction
 from smisym.link.statistic import Statistic
 from smisym.link.symmetry import Symmetry
 from smisym.model.channel import Channel
@@ -23,11 +21,12 @@ from smisym.posterior.base import Posterior
 from smisym.posterior.central_limit import ThroughStatistic, skewness
 from smisym.posterior.chain import OnChain
 from smisym.posterior.columns import SCOUTS, SIDE
-from smisym.posterior.composite import ByChain, WhereNoiseIsWeak
+from smisym.posterior.composite import ByChain, ByTables, WhereNoiseIsWeak
 from smisym.posterior.image import Image, image_of
 from smisym.posterior.level_set import OnLevelSet
 from smisym.posterior.pieces import on_all_fields
 from smisym.posterior.slices import numeric_posterior
+from smisym.posterior.tables import WIDEST, OnTables
 
 # Free dimensions from which on a chain is worth its columns.
 _DEEP = 3
@@ -64,34 +63,54 @@ def choose_posterior(
 
 
 def _on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation, rules: Rules | None) -> Posterior:
-    """By a chain where the network behind a cut is a shallower one with a chart of its own, else all at once."""
+    """By a chain or tables where the network behind a cut is a shallower one with a chart, else all at once."""
     whole = OnLevelSet(level_set, link.tokens)
     if whole.dim < _DEEP or level_set.registered:
         return whole
-    chains = [chain for chain in map(partial(_chain, link, level_set, rules), find_reductions(link)) if chain]
-    if not chains:
-        return whole
-    # Both sides as large as each other: what one of them costs grows with every dimension.
-    chain = min(chains, key=lambda one: abs(2 * one.summed - one.dim))
-    record_reduction(chain.reduction, derivation)
-    return ByChain(chain, whole)
+    cuts = [(cut, chart) for cut in find_reductions(link) for chart in _behind(level_set, rules, cut)]
+    chains = [OnChain(cut, chart, link.tokens) for cut, chart in cuts if _columns(link, cut, chart)]
+    if chains:
+        # Both sides as large as each other: what one of them costs grows with every dimension.
+        chain = min(chains, key=lambda one: abs(2 * one.summed - one.dim))
+        record_reduction(chain.reduction, derivation)
+        return ByChain(chain, whole)
+    for cut, chart in reversed(cuts):
+        tables = _tables(link, cut, chart)
+        if tables is not None:
+            record_layers(link, tables.layers, cut, derivation)
+            return ByTables(tables, whole)
+    return whole
 
 
-def _chain(link: LinkFunction, whole: LevelSet, rules: Rules | None, reduction: Reduction) -> OnChain | None:
-    """The chain by one cut; None where either side is too large, or the network behind has no chart for columns."""
-    if len(reduction.early) * link.tokens not in SCOUTS:
-        return None
+def _behind(whole: LevelSet, rules: Rules | None, reduction: Reduction) -> tuple[LevelSet, ...]:
+    """The level set of the network behind a cut, none where it has no smooth chart of the same output."""
     try:
         level_set = find_level_set(reduction.link, Derivation(), rules)
     except NoChartError:
+        return ()
+    # Coordinates of the output are else others than those of the whole.
+    same = level_set.rule == whole.rule and level_set.dimension == whole.dimension
+    suited = not level_set.latents and not level_set.directions and level_set.smooth
+    return (level_set,) if suited and same else ()
+
+
+def _columns(link: LinkFunction, reduction: Reduction, level_set: LevelSet) -> bool:
+    """Whether both sides of a cut are small enough for a chain."""
+    return len(reduction.early) * link.tokens in SCOUTS and len(level_set.free_rows) * link.tokens in SIDE
+
+
+def _tables(link: LinkFunction, reduction: Reduction, level_set: LevelSet) -> OnTables | None:
+    """The first layers one by one; None where more than two numbers in a compact set pass between them, where layers
+    are too wide, or where the network behind them is not a finite set of points."""
+    if link.tokens != 2 or level_set.free_rows:
         return None
-    columns = len(level_set.free_rows) * link.tokens
-    if level_set.latents or level_set.directions or not level_set.smooth or columns not in SIDE:
+    layers = layers_before(link, reduction)
+    rows = tuple(row for layer in layers for row in layer.rows)
+    if rows != reduction.early or any(len(layer.rows) > WIDEST for layer in layers):
         return None
-    if level_set.rule != whole.rule or level_set.dimension != whole.dimension:
-        # Coordinates of the output are then others than those of the whole.
+    if any(layer.row_sum is None for layer in layers[:-1]):
         return None
-    return OnChain(reduction, level_set, link.tokens)
+    return OnTables(layers, reduction, level_set, link.tokens)
 
 
 def _under_noise(link: LinkFunction, noise: float, derivation: Derivation, rules: Rules | None) -> Posterior:

@@ -18,6 +18,7 @@ from smisym.base.errors import InputError
 from smisym.charts.base import Coordinates
 from smisym.integrate import modes
 from smisym.integrate.accuracy import LATTICES
+from smisym.integrate.averages import Average
 from smisym.integrate.loops import cells_source, points_source
 from smisym.integrate.modes import Doubt
 from smisym.kernels.points import PointProgram
@@ -69,6 +70,10 @@ class Integrand(modes.Integrand, Protocol):
 
     def prepared(self, rtol: float, cov: bool) -> Self:
         """The same, made ready to be integrated to that error; ``cov``: whether second moments are asked for."""
+        ...
+
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average | None:
+        """All of it, to that error, by an integrand that has a way of its own; None where integrators are asked."""
         ...
 
     def fields(self, mean: np.ndarray, cov: np.ndarray | None) -> FieldMoments:
@@ -241,6 +246,9 @@ class Block(abc.ABC):
         if point.dim == 0 or point.dim not in LATTICES:
             return [points_source(point)]
         return [cells_source(point, LATTICES[point.dim].cell ** point.dim, True), points_source(point)]
+
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average | None:
+        return None
 
     @property
     @abc.abstractmethod

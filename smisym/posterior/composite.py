@@ -15,6 +15,7 @@ from smisym.link.linking import Observation
 from smisym.posterior.all_fields import OnAllFields
 from smisym.posterior.base import Integrand, Kind, Observed, Posterior, Task
 from smisym.posterior.chain import OnChain
+from smisym.posterior.tables import OnTables
 
 
 class Thin(Protocol):
@@ -85,6 +86,33 @@ class ByChain(Posterior):
     def describe(self) -> tuple[str, str]:
         where, how = self.chain.describe()
         return where, f"{how}; where these would be too many, all at once, by {self.otherwise.describe()[1]}"
+
+
+class ByTables(Posterior):
+    """By tables where the cavity does not couple the layers, or otherwise."""
+
+    def __init__(self, tables: OnTables, otherwise: Kind) -> None:
+        self.tables, self.otherwise = tables, otherwise
+        self.dim, self.summed, self.smooth = tables.dim, tables.summed, tables.smooth
+
+    def read(self, observation: Observation) -> Observed:
+        return self.tables.read(observation)
+
+    def tasks(self, observed: Any, omega: np.ndarray, V: np.ndarray) -> tuple[Task, ...]:
+        coupled = np.broadcast_to(self.tables.couples(V), (len(omega),))
+        found: list[Task] = []
+        for where, kind, after in (
+            (np.flatnonzero(~coupled), self.tables, self.otherwise),
+            (np.flatnonzero(coupled), self.otherwise, None),
+        ):
+            if len(where) or not (found or after):
+                found.append(Task(where, kind, observed.take(where), omega[where], _rows(V, where), after))
+        return tuple(found)
+
+    def describe(self) -> tuple[str, str]:
+        where, how = self.tables.describe()
+        other = self.otherwise.describe()[1]
+        return where, f"{how}; where the cavity couples layers, or these miss the error, all at once, by {other}"
 
 
 def _rows(V: np.ndarray, index: np.ndarray) -> np.ndarray:

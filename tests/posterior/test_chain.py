@@ -87,7 +87,7 @@ def test_a_chain_is_the_level_set_as_a_whole(name: str, V: np.ndarray) -> None:
 
 def everywhere(block: Chained, side: int) -> Chained:
     """The same posteriors with columns on a fine lattice, none of them left out."""
-    chain, region, sheeted = block.chain, block.region(), block.sheeted()
+    chain, region, sheeted = block.chain, block.region(block.scouted()[1]), block.sheeted()
     c = chain.summed
     grid = np.array(list(itertools.product(range(side), repeat=c))).T
     centre, half = (region.high + region.low) / 2, 0.6 * (region.high - region.low)
