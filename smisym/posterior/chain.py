@@ -155,7 +155,7 @@ class Chained(Block):
             np.linalg.norm(mixed.inverse, 2, axis=(1, 2)).reshape(S, R),
         )
         depth, error = 4.0 - np.log(rtol), _SHARE * rtol
-        columns = find_columns(self.sheeted(), rows, self.region(mixed), self._features, depth, error)
+        columns = find_columns(self.sheeted(), rows, self.region(mixed), self.features, depth, error)
         blocks = [None if one is None else self._chosen(one, rtol) for one in columns]
         return self.summing(blocks, cov=cov)
 
@@ -197,7 +197,7 @@ class Chained(Block):
         low, high = (centre - reach).min(axis=1), (centre + reach).max(axis=1)
         return Box(low.reshape(S, -1), high.reshape(S, -1))
 
-    def _features(self, index: np.ndarray, fields: np.ndarray) -> np.ndarray:
+    def features(self, index: np.ndarray, fields: np.ndarray) -> np.ndarray:
         """U^T V^{-1} U, entries on and above the diagonal, and U: (S, F, N) from (S, n T, N)."""
         S, _, N = fields.shape
         T = self.chain.tokens
