@@ -11,7 +11,7 @@ import numpy as np
 
 from smisym.base import patience
 from smisym.integrate.accuracy import LATTICES, LOOSE, Lattice
-from smisym.integrate.averages import Average
+from smisym.integrate.averages import SURE, Average
 from smisym.integrate.cells import (
     Cells,
     Sums,
@@ -20,8 +20,10 @@ from smisym.integrate.cells import (
     inner_sums,
     keep_freed_memory,
     neighbours,
+    random_error,
     sublattice_error,
 )
+from smisym.integrate.left_out import BLIND, LeftOut
 from smisym.integrate.modes import CHUNK, Integrand, Values, find_modes, probe, starts
 
 # --------------------------------------------------------------------------------------------------
@@ -32,8 +34,6 @@ from smisym.integrate.modes import CHUNK, Integrand, Values, find_modes, probe, 
 _RESOLVED = 2.5
 # The same over a whole cell, beyond which the bounds of the cell are widened.
 _BLURRED = 10.0
-# How far from the mean, in standard deviations, mass may lie that an unresolved cell holds.
-_DISTANCE = 5.0
 # Largest change of a log-weight over a cell that is resolved, where the residuals are already summed over.
 _STEEP = 20.0
 # Error of a lattice over what its sublattices miss, at kinks and where sheets end: it falls like a power of the step,
@@ -73,7 +73,7 @@ def lattice(
         if not active.size:
             break
         cells = state.refine(cells, keep, active)
-    return Average(state.log_norm, state.mean, state.cov, state.error, state.nodes, state.converged)
+    return Average(state.log_norm, state.mean, state.cov, state.error, state.nodes, state.converged, sure=state.sure)
 
 
 class _LatticeState:
@@ -102,6 +102,8 @@ class _LatticeState:
         self.error = np.full(S, np.inf)
         self.nodes = np.zeros(S)
         self.converged = np.zeros(S, dtype=bool)
+        self.sure = np.ones(S)
+        self.left_out = LeftOut(S, d, self.offsets.shape[1], depth)
         # What the sublattices of the level before missed.
         self.missed = np.full(S, np.inf)
         # Known maxima of narrow posteriors: the cells that hold them are never dropped.
@@ -132,6 +134,7 @@ class _LatticeState:
             self.modes[active[far]] = np.where((modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan)
             self.narrow[active[far]] = True
         self.best[active] = best
+        self.left_out.begin(active, best)
         radius = self.integrand.widening * radius
         active, radius = active[np.isfinite(best)], radius[np.isfinite(best)]
         if not active.size:
@@ -178,7 +181,7 @@ class _LatticeState:
             for i in range(0, len(cells.owner), per_chunk)
         ]
         second = np.concatenate([p.second for p in parts if p.second is not None]) if self.cov is not None else None
-        names = ("bound", "resolved", "peak", "cut", "owner", "top", "first", "alias", "inner")
+        names = ("bound", "change", "peak", "cut", "owner", "top", "first", "alias", "inner", "coarse")
         joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
         return Sums(**joined, second=second)
 
@@ -191,9 +194,9 @@ class _LatticeState:
         logf = values.log_density(x)
         own = logf.max(axis=1)  # (branches, C)
         top = own.max(axis=0)
-        cut = (~np.isfinite(logf.min(axis=1)) & (own > self.best[owner] - self.depth - 3.0)).any(axis=0)
-        bound, resolved = self._bounds(centre, h, values)
-        heavy = np.flatnonzero(top > self.best[owner] - self.depth - 3.0)
+        cut = (~np.isfinite(logf.min(axis=1)) & (own > self.left_out.least[owner])).any(axis=0)
+        bound, change = self._bounds(centre, h, values)
+        heavy = np.flatnonzero(top > self.left_out.least[owner])
         if len(heavy) > 0.8 * len(top):
             heavy = np.arange(len(top))
         else:
@@ -208,30 +211,38 @@ class _LatticeState:
         reference = np.repeat(np.where(np.isfinite(peak), peak, 0.0), np.diff(np.r_[runs, len(owner)]))
         scale = np.exp(np.where(np.isfinite(top[heavy]), top[heavy], -np.inf) - reference[heavy])
         sums = self._sum(centre, h, values, w)
-        first, alias, inner, *second = [add_runs(a, scale, owner[heavy], owner[runs]) for a in sums if a is not None]
-        return Sums(bound, resolved, own.T, cut, owner[runs], peak, first, alias, inner, second[0] if second else None)
+        coarse = np.where(change[heavy] > _RESOLVED, sums[0][:, 0], 0.0)
+        first, alias, inner, coarse, *second = [
+            add_runs(a, scale, owner[heavy], owner[runs]) for a in (*sums[:3], coarse, sums[3]) if a is not None
+        ]
+        return Sums(
+            bound, change, own.T, cut, owner[runs], peak, first, alias, inner, coarse, second[0] if second else None
+        )
 
     def _bounds(self, centre: np.ndarray, h: np.ndarray, values: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Upper bound of log f in each cell, from the range of each residual over the nodes."""
+        """Upper bound of log f in each cell, from the range of each residual over the nodes, and the largest change of
+        one between neighbouring nodes, in standard deviations."""
         r, log_weight = values.squared, values.log_weight
         if not r.shape[1]:
             near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
             top = log_weight.max(axis=(0, 1))
             # Of a parabola over four nodes a side, what may rise between them is a quarter of the range at most.
-            change = np.nan_to_num(top - log_weight.min(axis=(0, 1)), nan=0.0, posinf=_STEEP)
-            return top + 1.0 + 0.25 * change - 0.5 * (near**2).sum(axis=0), change <= _STEEP
+            range_ = np.nan_to_num(top - log_weight.min(axis=(0, 1)), nan=0.0, posinf=_STEEP)
+            change = np.where(range_ <= _STEEP, 0.0, np.inf)
+            return top + 1.0 + 0.25 * range_ - 0.5 * (near**2).sum(axis=0), change
         low, high = r.min(axis=2), r.max(axis=2)
         spread = high - low
-        resolved = spread.max(axis=(0, 1)) <= _RESOLVED * (self.n - 1)
+        widest = spread.max(axis=(0, 1))
+        change = widest / (self.n - 1)
         # Nodes that are far apart in standard deviations say little about what lies between them.
         margin = (
-            0.5 / (self.n - 1) + np.where(resolved, 0.05, np.where(spread.max(axis=(0, 1)) < _BLURRED, 0.25, 1.5))
+            0.5 / (self.n - 1) + np.where(change <= _RESOLVED, 0.05, np.where(widest < _BLURRED, 0.25, 1.5))
         ) * spread
         gap = np.maximum(np.maximum(low - margin, -high - margin), 0.0)
         near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
         # Branch by branch, as some may have no weight at all.
         top = (log_weight.max(axis=1) - 0.5 * (gap**2).sum(axis=1)).max(axis=0)
-        return top + 1.0 - 0.5 * (near**2).sum(axis=0), resolved
+        return top + 1.0 - 0.5 * (near**2).sum(axis=0), change
 
     def _sum(
         self, centre: np.ndarray, h: np.ndarray, values: Values, w: np.ndarray
@@ -310,7 +321,7 @@ class _LatticeState:
         edged[cells.owner[keep & sums.cut]] = True
         there = np.isfinite(sums.peak)
         if not there.all():
-            heavy = there & (sums.peak > (self.best[cells.owner] - self.depth - 3.0)[:, None])
+            heavy = there & (sums.peak > self.left_out.least[cells.owner][:, None])
             dead = np.flatnonzero(~there.all(axis=1))
             for i, j in neighbours(cells, dead):
                 ends = (~there[i] & heavy[j]).any(axis=1)
@@ -321,7 +332,8 @@ class _LatticeState:
     def _error(self, who: np.ndarray, gap: np.ndarray, edged: np.ndarray) -> np.ndarray:
         """Error of each posterior from what its sublattices miss, gap (len(who), A)."""
         missed = gap.sum(axis=1)
-        # Where an edge falls between nodes is chance: the worse of two levels.
+        # Where an edge falls between nodes is chance: the worse of two levels, and no bound.
+        self.sure[who] = np.where(edged[who], SURE, 1.0)
         rough = _AT_EDGES * np.maximum(missed, np.sqrt(0.5) * self.missed[who])
         self.missed[who] = missed
         return np.where(edged[who], rough, sublattice_error(gap, self.integrand.dim))
@@ -329,56 +341,55 @@ class _LatticeState:
     def digest(self, active: np.ndarray, cells: Cells, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
         """Add up the cells of each posterior; returns cells worth refining and which of ``active`` are done."""
         S, d = self.integrand.samples, self.integrand.dim
-        starts = np.flatnonzero(np.r_[True, cells.owner[1:] != cells.owner[:-1]])
-        who = cells.owner[starts]
-        runs = np.flatnonzero(np.r_[True, sums.owner[1:] != sums.owner[:-1]])
-        top = np.maximum.reduceat(sums.top, runs)
-        self.best[who] = np.maximum(self.best[who], top)
-        count = np.diff(np.r_[starts, len(cells.owner)])
+        who, count = np.unique(cells.owner, return_counts=True)
         self.nodes[who] += count * self.offsets.shape[1] * self.integrand.branches
-        reference = np.zeros(S)
-        reference[who] = np.where(np.isfinite(top), top, 0.0)
-        scale = np.exp(np.where(np.isfinite(sums.top), sums.top, -np.inf) - reference[sums.owner])
-        first = np.add.reduceat(sums.first * scale[:, None], runs)
-        alias = np.add.reduceat(sums.alias * scale[:, None, None], runs)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean = first[:, 1:] / first[:, :1]
-            alias /= first[:, :1, None]
-            gap = np.linalg.norm(alias[:, :, 1:] - alias[:, :, :1] * mean[:, None], axis=2) + np.abs(alias[:, :, 0])
-        inner = np.add.reduceat(sums.inner * scale[:, None, None], runs)
+        gap, own, share = self._add_up(sums)
+        total = self.log_norm - d * np.log(self.first_step * 0.5**self.level)
+        highest = sums.peak.max(axis=1)
         keep = sums.bound > self.best[cells.owner] - self.depth
+        keep |= self.left_out.matters(total[cells.owner], highest)
         error = self._error(who, gap, self._edges(cells, keep, sums)) + 10 * np.exp(-self.depth)
-        own = inner_error(inner, first[:, 0], mean)
         error = np.where(np.isfinite(error), error, np.inf)
-        self.mean[who] = mean
-        with np.errstate(divide="ignore"):
-            self.log_norm[who] = reference[who] + np.log(first[:, 0]) + d * np.log(self.step(who))
-        if self.cov is not None and sums.second is not None:
-            second = np.add.reduceat(sums.second * scale[:, None, None], runs)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                second /= first[:, 0, None, None]
-            self.cov[who] = second - mean[:, :, None] * mean[:, None, :]
         watched = np.flatnonzero(self.narrow[cells.owner] & ~keep)
         keep[watched] = self._holds_mode(cells.owner[watched], cells.corner[watched])
-        blurred = np.flatnonzero(keep & ~sums.resolved)
-        owner = cells.owner[blurred]
-        # What unresolved cells may hold at most, relative to what was found.
-        held = np.zeros(S)
-        np.add.at(held, owner, np.exp(np.minimum(sums.bound[blurred] - reference[owner], 50.0)) * self.offsets.shape[1])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            missed = np.nan_to_num(held[who] / first[:, 0], nan=1.0, posinf=1.0)
-        kept = np.bincount(cells.owner[keep], minlength=S)[who]
-        error = error + np.minimum(_DISTANCE * missed, 1.0)
+        blind = keep & (sums.change > BLIND)
+        error += random_error(gap, share) + self.left_out.unseen(who, total, cells.owner[blind], sums.bound[blind])
+        error += self.left_out.drop(who, total, cells.owner[~keep], highest[~keep])
+        self.left_out.go_on(who, total, self.best[who])
         # What the integrand itself misses, no finer lattice finds.
         finest = error <= 0.1 * own
-        error = error + own
-        self.error[who] = error
+        self.error[who] = error = error + own
         self.converged[who] = error <= self.rtol
+        kept = np.bincount(cells.owner[keep], minlength=S)[who]
         cost = self.nodes[who] + kept * self.offsets.shape[1] * self.integrand.branches * 2**d
         stop = self.converged[who] | (cost > self.max_nodes) | (kept == 0) | finest
         finished = np.zeros(S, dtype=bool)
         finished[who] = stop
         return keep, finished[active]
+
+    def _add_up(self, sums: Sums) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Moments of each posterior from the sums of its runs; returns (O, A) what sublattices miss, (O,) what the
+        integrand itself does, and (O,) the share of the sum that lies in cells that are not resolved."""
+        runs = np.flatnonzero(np.r_[True, sums.owner[1:] != sums.owner[:-1]])
+        who, top = sums.owner[runs], np.maximum.reduceat(sums.top, runs)
+        self.best[who] = np.maximum(self.best[who], top)
+        reference = np.zeros(self.integrand.samples)
+        reference[who] = np.where(np.isfinite(top), top, 0.0)
+        scale = np.exp(np.where(np.isfinite(sums.top), sums.top, -np.inf) - reference[sums.owner])
+        first = np.add.reduceat(sums.first * scale[:, None], runs)
+        alias = np.add.reduceat(sums.alias * scale[:, None, None], runs)
+        inner = np.add.reduceat(sums.inner * scale[:, None, None], runs)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = first[:, 1:] / first[:, :1]
+            alias /= first[:, :1, None]
+            gap = np.linalg.norm(alias[:, :, 1:] - alias[:, :, :1] * mean[:, None], axis=2) + np.abs(alias[:, :, 0])
+            share = np.add.reduceat(sums.coarse * scale, runs) / first[:, 0]
+            self.mean[who] = mean
+            self.log_norm[who] = reference[who] + np.log(first[:, 0]) + self.integrand.dim * np.log(self.step(who))
+            if self.cov is not None and sums.second is not None:
+                second = np.add.reduceat(sums.second * scale[:, None, None], runs) / first[:, 0, None, None]
+                self.cov[who] = second - mean[:, :, None] * mean[:, None, :]
+        return gap, inner_error(inner, first[:, 0], mean), share
 
 
 def _of_columns(values: Values, columns: np.ndarray) -> Values:
