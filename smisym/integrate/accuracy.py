@@ -108,7 +108,7 @@ LATTICES = {
     1: Lattice(8, (0.4, 0.5), 64, 10**5),
     2: Lattice(4, (0.4, 0.6), 12, 8 * 10**6),
     3: Lattice(4, (0.5, 0.65), 8, 10**6),
-    4: Lattice(2, (0.6, 0.75), 12, 10**6),
+    4: Lattice(2, (0.6, 0.7), 12, 10**6),
 }
 # Tolerance from which on the first step of a lattice is the loose one.
 LOOSE = 3e-3

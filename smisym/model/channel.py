@@ -16,7 +16,7 @@ from smisym.base.solution import Result, worst
 from smisym.charts.base import Coordinates
 from smisym.integrate import importance, quadrature
 from smisym.integrate.accuracy import SAMPLING, SUM, Row, plan
-from smisym.integrate.averages import Average, discrete
+from smisym.integrate.averages import SURE, Average, discrete
 from smisym.link.linking import LinkFunction, Observation, check_fields
 from smisym.model.observing import observation_from_array
 from smisym.posterior.base import Integrand, Observed, Posterior, Task
@@ -53,18 +53,24 @@ class Moments:
         chosen: dict[str, Any] = {n: None if a is None else a[index] for n, a in arrays.items()}
         return Moments(**chosen, result=self.result)
 
+    @property
+    def bound(self) -> np.ndarray:
+        """(S,) what 99 % of errors keep to: ``error``, or some standard errors."""
+        return np.where(self.statistical, SURE, 1.0) * self.error
+
     def replaced(self, index: np.ndarray, other: Moments) -> Moments:
-        """With ``other`` for the samples ``index`` where its error is smaller.
+        """With ``other`` for the samples ``index`` where its error is smaller, at the level of 99 %.
 
         An error is not smaller than what lies between the two means beyond the error known before.
         """
         with np.errstate(invalid="ignore"):
             gap = np.sqrt(np.einsum("spt,spt->s", other.mean - self.mean[index], other.g - self.g[index]))
             error = np.fmax(other.error, gap - self.error[index])
-        better = error < self.error[index]
+        other = replace(other, error=error)
+        better = other.bound < self.bound[index]
         choice = np.arange(len(self.error))
         choice[index[better]] = len(choice) + np.flatnonzero(better)
-        chosen = join([self, replace(other, error=error)], self.result).take(choice)
+        chosen = join([self, other], self.result).take(choice)
         chosen.nodes[index] = self.nodes[index] + other.nodes
         return chosen
 
@@ -311,7 +317,8 @@ def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Av
     if row.method is SAMPLING:
         return _doubted(importance.mixture(integrand, rng=rng, **budget), integrand, how.rtol), ~statistical
     found = quadrature.lattice(integrand, **budget | {"max_nodes": how.max_nodes or row.most})
-    rest = np.flatnonzero(~found.converged)
+    # Sampling ends at a standard error of what is asked: what is known as well as that is not sampled.
+    rest = np.flatnonzero(~(found.bound <= SURE * how.rtol))
     if not rest.size:
         return found, statistical
     sampled = importance.mixture(integrand.take(rest), rng=rng, **budget)

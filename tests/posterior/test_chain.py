@@ -82,6 +82,29 @@ def test_a_chain_is_the_level_set_as_a_whole(name: str, V: np.ndarray) -> None:
     assert (np.abs((ours.cov - theirs.cov) / scale).max(axis=(1, 2, 3, 4))[known] <= 4 * allowed).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "overlap"),
+    [("three", EARLY), ("three", MIDDLE), ("three", LATE), ("little skip", EARLY), ("much skip", EARLY)],
+    ids=str,
+)
+def test_the_level_set_as_a_whole_states_its_errors(name: str, overlap: tuple[float, ...]) -> None:
+    """Lattices err less than they state, and sampling less than most do; few are left to sampling.
+
+    Against the chain, which shares nothing with the lattice, where its own error is far smaller.
+    """
+    model, V = smisym.compile(DEEP[name]), np.diag(1 - np.array(overlap))
+    posterior = chain_of(model)
+    y, omega = drawn(model, V, 24, 12)
+    found = Channel(model.link, posterior.otherwise).moments(y, omega, V, rtol=1e-2)
+    exact = Channel(model.link, posterior.chain).moments(y, omega, V, rtol=2e-5)
+    off = apart(found, exact, V)
+    known = exact.error < 1e-4
+    assert known.mean() > 0.7
+    assert (off <= found.bound + exact.error)[known].all()
+    assert np.quantile(off[known & ~found.statistical], 0.9) < 1e-2
+    assert found.statistical.mean() < 0.2
+
+
 # ------------------------------------------------------------------------------------------------------------- columns
 
 
