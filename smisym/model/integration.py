@@ -23,10 +23,11 @@ from smisym.posterior.base import Posterior
 from smisym.posterior.central_limit import ThroughStatistic, skewness
 from smisym.posterior.chain import OnChain
 from smisym.posterior.columns import SCOUTS, SIDE
-from smisym.posterior.composite import ByChain, WhereNoiseIsWeak
+from smisym.posterior.composite import ByChain, BySharedRows, WhereNoiseIsWeak
 from smisym.posterior.image import Image, image_of
 from smisym.posterior.level_set import OnLevelSet
 from smisym.posterior.pieces import on_all_fields
+from smisym.posterior.shared_rows import WORTH, OnSharedRows
 from smisym.posterior.slices import numeric_posterior
 
 # Free dimensions from which on a chain is worth its columns.
@@ -77,19 +78,40 @@ def _on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivatio
     return ByChain(chain, whole)
 
 
-def _chain(link: LinkFunction, whole: LevelSet, rules: Rules | None, reduction: Reduction) -> OnChain | None:
-    """The chain by one cut; None where either side is too large, or the network behind has no chart for columns."""
-    if len(reduction.early) * link.tokens not in SCOUTS:
+def choose_shared(link: LinkFunction, level_set: LevelSet, rules: Rules | None) -> BySharedRows | None:
+    """How outputs of which nothing is known beside are integrated all at once; None where no cut allows it."""
+    whole = OnLevelSet(level_set, link.tokens)
+    if level_set.registered or not level_set.smooth:
         return None
+    for reduction in find_reductions(link):
+        if len(reduction.early) * link.tokens not in WORTH:
+            continue
+        last = _behind(level_set, rules, reduction)
+        if last is not None and not last.free_rows:
+            return BySharedRows(OnSharedRows(reduction, last, link.tokens), whole)
+    return None
+
+
+def _behind(whole: LevelSet, rules: Rules | None, reduction: Reduction) -> LevelSet | None:
+    """The chart of the network behind a cut, with points on sheets alone; None without one of the same coordinates."""
     try:
         level_set = find_level_set(reduction.link, Derivation(), rules)
     except NoChartError:
         return None
-    columns = len(level_set.free_rows) * link.tokens
-    if level_set.latents or level_set.directions or not level_set.smooth or columns not in SIDE:
+    if level_set.latents or level_set.directions or not level_set.smooth:
         return None
     if level_set.rule != whole.rule or level_set.dimension != whole.dimension:
         # Coordinates of the output are then others than those of the whole.
+        return None
+    return level_set
+
+
+def _chain(link: LinkFunction, whole: LevelSet, rules: Rules | None, reduction: Reduction) -> OnChain | None:
+    """The chain by one cut; None where either side is too large, or the network behind has no chart for columns."""
+    if len(reduction.early) * link.tokens not in SCOUTS:
+        return None
+    level_set = _behind(whole, rules, reduction)
+    if level_set is None or len(level_set.free_rows) * link.tokens not in SIDE:
         return None
     return OnChain(reduction, level_set, link.tokens)
 

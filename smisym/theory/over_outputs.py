@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from smisym.base.matrices import units
 from smisym.charts import LevelSet
-from smisym.integrate.accuracy import OUTPUTS
+from smisym.integrate.accuracy import OUTPUTS, SHARED_OUTPUTS
 from smisym.model.compiled import Model
+from smisym.theory.output_lattice import OutputLattice
 
 # One coordinate of y: panels, Gauss nodes of each, halvings, and the share of the whole that a panel may miss.
 _PANELS, _NODES, _HALVINGS, _PANEL_TOL = 32, 8, 16, 1e-7
@@ -19,12 +20,19 @@ _PANELS, _NODES, _HALVINGS, _PANEL_TOL = 32, 8, 16, 1e-7
 _MOST = 8192
 # Times that such a line is doubled at either end, and the share of the whole below which an end carries no more.
 _DOUBLINGS, _END = 64, 1e-8
-# Lattice over the coordinates of y: refined until the first threshold moves by less than this; share of the mass below
-# which a point of it is left out.
-_SIDE_TOL = 3e-5
+# Lattice over the coordinates of y: its first step, made finer by a factor until the first threshold moves by less than
+# a share of it; and share of the mass below which a point of it is left out.
+_STEP, _CLOSER, _SIDE_TOL = 0.6, 0.75, 1e-6
 _NEGLIGIBLE = 1e-12
-# The lattice reaches so far that its outer half carries less than this share of the rate, up to a largest reach.
-_TAIL, _FARTHEST = 1e-6, 100.0
+# Error of posteriors on the first lattice, and by how much it is lowered until the threshold rests.
+_ROUGHEST, _FINER = 1e-2, 0.1
+# Error of the posteriors that tell where there is anything at all.
+_LOOSEST = 0.1
+# The lattice reaches so many times as far as some thousand random outputs, and so far that its outer half carries less
+# than a share of the rate, up to a largest reach.
+_REACH, _TAIL, _FARTHEST = 1.8, 1e-6, 100.0
+# Relative error that is always stated: outputs that are left out, and rounding.
+_LEAST = 1e-7
 # Outputs whose posteriors tell whether that is within reach; nodes above which a line has edges (smooth ones take some
 # two thousand, |z1| - |z2| twenty thousand at some outputs: its integral over y did not end in minutes).
 _PROBED, _SMOOTH = 4, 8192
@@ -35,7 +43,7 @@ def by_quadrature(model: Model) -> bool:
     # With latent coordinates an output costs milliseconds, and a lattice has thousands: sampling is as good.
     chart = model.level_set
     cheap = can_be_integrated(model) and chart is not None and (chart.dimension == 1 or not chart.latents)
-    return cheap and _resolved(model)
+    return cheap and (model.channel.shared is not None or _resolved(model))
 
 
 def _resolved(model: Model) -> bool:
@@ -55,7 +63,7 @@ def can_be_integrated(model: Model) -> bool:
         chart is not None
         and chart.density
         and (chart.dimension == 1 or chart.dimension in OUTPUTS)
-        and model.channel.free_dimensions <= 4
+        and (model.channel.free_dimensions <= 4 or model.channel.shared is not None)
     )
 
 
@@ -66,31 +74,21 @@ def _chart(model: Model) -> LevelSet:
 
 
 def _tolerance(model: Model) -> float:
-    return model.channel.plan.over_outputs
+    return model.channel.still.plan.over_outputs
 
 
 def first_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]:
     """(alpha, error) of the first threshold of a class of parts that grow together, by quadrature over y itself.
 
-    For outputs with at most three coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u,
-    on axes stretched by a sinh because the law may have a narrow ridge and wide tails, converges fast.  The error is
-    twice the last change under refinement.  No random numbers enter the value.
+    For outputs with at most three coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u
+    (:mod:`smisym.theory.output_lattice`) converges fast.  The error adds up twice the last change as the lattice gets
+    finer, twice the last change as the posteriors get finer, what lies far out, and what posteriors miss that are less
+    fine than they should be.  No random numbers enter the value.
     """
     rtol = _tolerance(model)
     if _chart(model).dimension == 1:
         return _on_a_line(model, parts, rtol)
-    reach, tail, values = 1.8, 0.0, list[float]()
-    for side in OUTPUTS[_chart(model).dimension]:
-        value, tail = _first_at(model, parts, side, reach, rtol)
-        while tail > _TAIL and reach < _FARTHEST:
-            reach *= 2
-            value, tail = _first_at(model, parts, side, reach, rtol)
-        values.append(value)
-        if len(values) > 1 and abs(values[-1] - values[-2]) < max(_SIDE_TOL, 0.05 * rtol) * values[-1]:
-            break
-    # Ridges make the last digits converge slowly, hence the 2; the tails and the inner integrals leave about 1e-6.  A
-    # lattice that reached its limit with more in its outer half may miss as much.
-    return values[-1], max(2 * abs(values[-1] - values[-2]), max(1e-6, tail) * values[-1])
+    return _over_lattice(model, parts, rtol)
 
 
 def _on_a_line(model: Model, parts: Sequence[int], rtol: float) -> tuple[float, float]:
@@ -216,43 +214,91 @@ def _part_rates(model: Model, parts: Sequence[int], dg: np.ndarray) -> np.ndarra
     return np.asarray(model.prior.multiplicity * np.einsum("jpq,nkpq->njk", unit, fed))
 
 
-def _first_at(model: Model, parts: Sequence[int], side: int, reach: float, rtol: float) -> tuple[float, float]:
-    """The first threshold on one lattice, and the share of the rate that its outer half (in u) carries."""
-    channel = model.channel
-    u, measure, outer = _outputs(model, side, reach)
-    still, V = np.zeros((len(u), model.fields, model.tokens)), model.prior.nothing_known()
-    # A look at the density first: most of the lattice carries no mass.
-    seen = channel.moments_at(u, still, V, rtol=0.1).log_partition + measure
+def _over_lattice(model: Model, parts: Sequence[int], rtol: float) -> tuple[float, float]:
+    """The first threshold where y is two or three numbers."""
+    chart, channel = _chart(model), model.channel
+    lattice = OutputLattice.of(
+        lambda Z: chart.coordinates(model.observe(Z)).values, _random_fields(model), even=_even(model)
+    )
+    largest = OUTPUTS[chart.dimension] if channel.shared is None else SHARED_OUTPUTS[chart.dimension]
+    rest = max(_SIDE_TOL, 0.05 * rtol)
+    reach, step = _REACH, _STEP
+    # How fine the posteriors have to be is seen on a coarse lattice, together with how far it reaches.
+    fine, inner = max(rtol, _ROUGHEST), np.inf
+    found = _first_at(model, parts, lattice.nodes(step, reach), fine)
+    while found.tail > _TAIL and reach < _FARTHEST:
+        reach *= 2
+        found = _first_at(model, parts, lattice.nodes(step, reach), fine)
+    while inner > rest * found.alpha and fine > rtol:
+        before, fine = found, max(rtol, _FINER * fine)
+        found = _first_at(model, parts, lattice.nodes(step, reach), fine)
+        inner = abs(found.alpha - before.alpha)
+    change = np.inf
+    while change > rest * found.alpha:
+        nodes = lattice.nodes(_CLOSER * step, reach)
+        if len(nodes[0]) > largest:
+            break
+        before, step = found, _CLOSER * step
+        found = _first_at(model, parts, nodes, fine)
+        change = abs(found.alpha - before.alpha)
+    # A lattice that reached its limit with more in its outer half may miss as much.
+    return found.alpha, 2 * (change + inner) + (_LEAST + found.tail + found.missed) * found.alpha
+
+
+@dataclass(frozen=True)
+class _OnLattice:
+    """The first threshold on one lattice, the share of the rate that its outer half (in u) carries, and what outputs
+    whose posteriors are less fine than they should be may change, relative."""
+
+    alpha: float
+    tail: float
+    missed: float
+
+
+def _first_at(
+    model: Model, parts: Sequence[int], nodes: tuple[np.ndarray, np.ndarray, np.ndarray], rtol: float
+) -> _OnLattice:
+    """What one lattice gives, with posteriors as fine as that needs for an error ``rtol`` of the whole."""
+    u, log_measure, outer = nodes
+    # A look first: most of the lattice carries nothing, and what carries little need not be known well.
+    weight, rates, error = _looked(model, parts, u, log_measure, _LOOSEST)
+    # Those that were not found carry nobody knows what.
+    share = np.where(np.isfinite(error), _share(weight, rates), 1.0)
+    decades = np.log10(np.maximum(_LOOSEST / rtol * share * np.count_nonzero(share > _NEGLIGIBLE), 1.0))
+    decades = np.ceil(np.minimum(decades, np.log10(_LOOSEST / rtol)))
+    allowed = np.where(decades > 0, np.maximum(rtol, _LOOSEST * 10.0**-decades), _LOOSEST)
+    for decade in np.unique(decades[decades > 0]):
+        own = np.flatnonzero(decades == decade)
+        weight[own], rates[own], error[own] = _looked(model, parts, u[own], log_measure[own], allowed[own[0]])
+    whole, far = rates.sum(axis=0), rates[outer].sum(axis=0)
+    rough = np.where(error > allowed, np.minimum(error, 1.0), 0.0)
+    share = np.where(np.isfinite(error), _share(weight, rates), share)
+    return _OnLattice(
+        float(weight.sum() / np.linalg.eigvalsh(whole)[-1]),
+        float(np.trace(far) / np.trace(whole)),
+        float((rough * share).sum()),
+    )
+
+
+def _share(weight: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """What outputs carry of the mass and of the rates (n,)."""
+    return np.asarray(weight / weight.sum() + np.abs(rates).max(axis=(1, 2)) / np.abs(rates).sum(axis=0).max())
+
+
+def _looked(
+    model: Model, parts: Sequence[int], u: np.ndarray, log_measure: np.ndarray, rtol: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mass (n,) and rates (n, c, c) of outputs, and the errors of their posteriors (n,), infinite where not found."""
+    V, still = model.prior.nothing_known(), np.zeros((len(u), model.fields, model.tokens))
+    moments = model.channel.still.moments_at(u, still, V, cov=True, rtol=rtol)
+    rates = _part_rates(model, parts, np.asarray(moments.dg))
+    log_mass = moments.log_partition + log_measure
+    found = np.isfinite(rates).all(axis=(1, 2)) & np.isfinite(log_mass)
+    weight = np.where(found, np.exp(np.where(found, log_mass, 0.0)), 0.0)
     # No field has some of these outputs.
-    seen = np.where(np.isfinite(seen), seen, -np.inf)
-    kept = seen > seen.max() + np.log(_NEGLIGIBLE)
-    moments = channel.moments_at(u[kept], still[kept], V, cov=True, rtol=rtol)
-    log_weight = moments.log_partition + measure[kept]
-    weight = np.exp(log_weight - log_weight.max())
-    rates = weight[:, None, None] * _part_rates(model, parts, np.asarray(moments.dg))
-    whole, far = rates.sum(axis=0), rates[outer[kept]].sum(axis=0)
-    return float(weight.sum() / np.linalg.eigvalsh(whole)[-1]), float(np.trace(far) / np.trace(whole))
-
-
-def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lattice over the space of u: points (n, K), the log of their measure (n,) and which lie far out (n,).
-
-    ``side`` (even) points an axis, to ``reach`` times the largest of some thousand random outputs.  Where the chart is
-    even, half of the lattice stands for the whole.
-    """
-    K, T, fields = _chart(model).dimension, model.tokens, _random_fields(model)
-    # Tokens are exchangeable: with every exchange in the sample, its principal axes lie exactly along narrow ridges.
-    exchanged = np.concatenate([fields[:, :, list(order)] for order in itertools.permutations(range(T))])
-    sample = _chart(model).coordinates(model.observe(exchanged)).values
-    principal = np.linalg.eigh(sample.T @ sample)[1]
-    along = np.abs(sample @ principal)
-    narrow, wide = np.quantile(along, 0.25, axis=0), reach * along.max(axis=0)
-    step = 2 * np.arcsinh(wide / narrow) / side
-    axis = np.arange(side) + 0.5 - side / 2
-    grid = np.stack(np.meshgrid(*[axis] * K, indexing="ij"), axis=-1).reshape(-1, K)
-    grid = (grid[grid[:, 0] > 0] if _even(model) else grid) * step
-    u = narrow * np.sinh(grid)
-    return u @ principal.T, np.log(np.cosh(grid)).sum(axis=1), (np.abs(u) > 0.5 * wide).any(axis=1)
+    none = moments.log_partition == -np.inf
+    error = np.where(none, 0.0, np.where(found, np.nan_to_num(moments.error, nan=np.inf), np.inf))
+    return weight, weight[:, None, None] * np.where(found[:, None, None], rates, 0.0), error
 
 
 def _even(model: Model) -> bool:
