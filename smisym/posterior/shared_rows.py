@@ -350,9 +350,7 @@ class _Columns:
     second: np.ndarray
 
     def take(self, index: np.ndarray) -> _Columns:
-        return _Columns(
-            self.features[:, index], self.log_weight[:, index], self.first[:, index], self.second[:, index]
-        )
+        return _Columns(self.features[:, index], self.log_weight[:, index], self.first[:, index], self.second[:, index])
 
 
 def _alike(features: np.ndarray, weight: np.ndarray) -> list[list[int]]:

@@ -1,10 +1,10 @@
-"""A lattice over the coordinates of an output, and which of its points stand for others.
+"""A lattice over the numbers v that tell an output, and which of its points stand for others.
 
-Where exchanges of tokens move the coordinates u of an output by a signed exchange of these, the law of u and how fast
-overlaps grow are the same at u and at its image: one point of each orbit is integrated.  The lattice is that of the
-odd integers in all coordinates, which such exchanges leave as it is, stretched within the spaces that they leave:
+Where exchanges of tokens move an output as a signed exchange of its coordinates does, the law and how fast overlaps
+grow are the same at a point and at its image: one point of each orbit is integrated.  The lattice is that of the odd
+integers in all coordinates, which such exchanges leave as it is, stretched within the spaces that they leave:
 
-    u = sum_i a_i sinh(|v_i|) v_i / |v_i|,     v_i the part in the i-th space of v = step (n + 1/2), n integers,
+    v = sum_i a_i sinh(|x_i|) x_i / |x_i|,     x_i the part in the i-th space of x = step (n + 1/2), n integers,
 
 because the law may have a narrow ridge along one of them and wide tails.
 """
@@ -17,16 +17,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Fields at which exchanges are tried, and how well coordinates must agree, relative to their size.
-_TRIED, _EQUAL = 64, 1e-9
+# Outputs at which exchanges are tried, and how well what is shown must agree, relative to its size.
+_TRIED, _EQUAL = 64, 1e-7
 # Second moments that differ by less than this, relative, are those of one space.
 _SAME = 1e-9
 # Beside the typical size in a space: where the stretching sets in.
 _NARROW = 0.5
 _EPS = float(np.finfo(float).tiny)
 
-Coordinates = Callable[[np.ndarray], np.ndarray]
-"""Fields (n, P, T) to the coordinates (n, K) of their outputs."""
+Shown = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
+"""(n, K) numbers that tell an output, and an order of its tokens, to what the output then shows, (n, k)."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,8 @@ class OutputLattice:
     group: np.ndarray
 
     @classmethod
-    def of(cls, coordinates: Coordinates, fields: np.ndarray, *, even: bool) -> OutputLattice:
-        """From random fields (n, P, T); even: whether u and -u are one."""
-        sample = coordinates(fields)
-        sample = sample[np.isfinite(sample).all(axis=1)]
-        group = _exchanges(coordinates, fields[:_TRIED], even=even)
+    def of(cls, sample: np.ndarray, group: np.ndarray) -> OutputLattice:
+        """From points (n, K) as the law of outputs has them, and the group of signed exchanges."""
         moments = np.mean([g.T @ sample.T @ sample @ g for g in group], axis=0)
         values, vectors = np.linalg.eigh(moments)
         apart = np.flatnonzero(np.diff(values) > _SAME * values[-1]) + 1
@@ -54,7 +51,7 @@ class OutputLattice:
         return cls(spaces, _NARROW * np.median(size, axis=1), size.max(axis=1), group)
 
     def nodes(self, step: float, reach: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Points u (n, K), one of each orbit, the log of their measure (n,), and which lie far out (n,).
+        """Points v (n, K), one of each orbit, the log of their measure (n,), and which lie far out (n,).
 
         To ``reach`` times the widest that random outputs were, in each space; far out: in the outer half of one.
         """
@@ -63,16 +60,16 @@ class OutputLattice:
         side = int(np.ceil(np.sqrt((most**2).sum()) / step)) + 1
         odd = _inside(np.arange(-2 * side + 1, 2 * side, 2), K, self.spaces, 2 * most / step)
         odd, many = orbits(odd, self.group)
-        u, log_measure = np.zeros(odd.shape), np.log(many) + K * np.log(step)
+        v, log_measure = np.zeros(odd.shape), np.log(many) + K * np.log(step)
         far = np.zeros(len(odd), dtype=bool)
         for space, narrow, wide in zip(self.spaces, self.narrow, self.wide, strict=True):
             part = 0.5 * step * odd @ space
             length = np.maximum(np.linalg.norm(part, axis=1), _EPS)
             stretch = narrow * np.sinh(length) / length
-            u += (stretch[:, None] * part) @ space.T
+            v += (stretch[:, None] * part) @ space.T
             log_measure += (space.shape[1] - 1) * np.log(stretch) + np.log(narrow * np.cosh(length))
             far |= narrow * np.sinh(length) > 0.5 * reach * wide
-        return u, log_measure, far
+        return v, log_measure, far
 
 
 def _inside(line: np.ndarray, K: int, spaces: tuple[np.ndarray, ...], most: np.ndarray) -> np.ndarray:
@@ -97,25 +94,21 @@ def orbits(points: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return points[first][order], many
 
 
-def _exchanges(coordinates: Coordinates, fields: np.ndarray, *, even: bool) -> np.ndarray:
-    """Signed exchanges (G, K, K) by which exchanges of tokens move the coordinates, the identity first; with ``even``
-    coordinates are known up to a sign, and each of them comes with its negative."""
-    there = coordinates(fields)
-    K, T = there.shape[1], fields.shape[2]
-    size = _EQUAL * np.abs(there).max()
-    images = [coordinates(fields[:, :, list(order)]) for order in itertools.permutations(range(T))]
+def exchanges(shown: Shown, size: int, tokens: int) -> np.ndarray:
+    """Signed exchanges (G, K, K) of K numbers v that move outputs as exchanges of tokens do, the identity first.
+
+    Held against outputs themselves: ``shown`` at g v must be what it is at v with tokens exchanged.
+    """
+    v = np.random.default_rng(0).standard_normal((_TRIED, size))
+    images = [shown(v, order) for order in itertools.permutations(range(tokens))]
+    units = _EQUAL * np.abs(images[0]).max(axis=1)
     found = []
-    for order in itertools.permutations(range(K)):
-        for signs in itertools.product((1.0, -1.0), repeat=K):
-            g = np.eye(K)[list(order)] * np.array(signs)
-            moved = there @ g.T
-            if any(_same(moved, image, size, even=even) for image in images):
+    for order in itertools.permutations(range(size)):
+        for signs in itertools.product((1.0, -1.0), repeat=size):
+            g = np.eye(size)[list(order)] * np.array(signs)
+            moved = shown(v @ g.T, tuple(range(tokens)))
+            if any(bool((np.abs(moved - image).max(axis=1) <= units).all()) for image in images):
                 found.append(g)
+    if not found:
+        raise ArithmeticError("outputs at the same coordinates differ")
     return np.stack(sorted(found, key=lambda g: -np.trace(g)))
-
-
-def _same(one: np.ndarray, other: np.ndarray, size: float, *, even: bool) -> bool:
-    off = np.abs(one - other).max(axis=1)
-    if even:
-        off = np.minimum(off, np.abs(one + other).max(axis=1))
-    return bool((off <= size).all())

@@ -12,7 +12,8 @@ from smisym.base.matrices import units
 from smisym.charts import LevelSet
 from smisym.integrate.accuracy import OUTPUTS, SHARED_OUTPUTS
 from smisym.model.compiled import Model
-from smisym.theory.output_lattice import OutputLattice
+from smisym.theory.output_lattice import OutputLattice, exchanges
+from smisym.theory.outputs import Outputs
 
 # One coordinate of y: panels, Gauss nodes of each, halvings, and the share of the whole that a panel may miss.
 _PANELS, _NODES, _HALVINGS, _PANEL_TOL = 32, 8, 16, 1e-7
@@ -31,6 +32,11 @@ _LOOSEST = 0.1
 # The lattice reaches so many times as far as some thousand random outputs, and so far that its outer half carries less
 # than a share of the rate, up to a largest reach.
 _REACH, _TAIL, _FARTHEST = 1.8, 1e-6, 100.0
+# Factors by which changes fall where convergence is exponential, at most, and where it is taken for a power at all; and
+# the share of what is left then that is its error at least.
+_FAST, _SLOWEST, _UNSEEN = 0.3, 0.95, 0.05
+# Free dimensions of posteriors that are integrated one by one unless asked for, and at most.
+_FREE, _MOST_FREE = 2, 5
 # Relative error that is always stated: outputs that are left out, and rounding.
 _LEAST = 1e-7
 # Outputs whose posteriors tell whether that is within reach; nodes above which a line has edges (smooth ones take some
@@ -40,10 +46,11 @@ _PROBED, _SMOOTH = 4, 8192
 
 def by_quadrature(model: Model) -> bool:
     """Whether the first threshold is better integrated over y than sampled."""
-    # With latent coordinates an output costs milliseconds, and a lattice has thousands: sampling is as good.
-    chart = model.level_set
-    cheap = can_be_integrated(model) and chart is not None and (chart.dimension == 1 or not chart.latents)
-    return cheap and (model.channel.shared is not None or _resolved(model))
+    channel = model.channel
+    if not can_be_integrated(model):
+        return False
+    # In more free dimensions an output costs so much that thousands of them are dearer than a sample.
+    return channel.shared is not None or (channel.free_dimensions <= _FREE and _resolved(model))
 
 
 def _resolved(model: Model) -> bool:
@@ -57,14 +64,11 @@ def _resolved(model: Model) -> bool:
 
 
 def can_be_integrated(model: Model) -> bool:
-    """Whether y has coordinates few enough to be integrated over."""
-    chart = model.level_set
-    return (
-        chart is not None
-        and chart.density
-        and (chart.dimension == 1 or chart.dimension in OUTPUTS)
-        and (model.channel.free_dimensions <= 4 or model.channel.shared is not None)
-    )
+    """Whether outputs are told by numbers few enough to be integrated over."""
+    chart, outputs = model.level_set, Outputs.of(model)
+    if chart is None or outputs is None or not (model.channel.free_dimensions <= _MOST_FREE or model.channel.shared):
+        return False
+    return outputs.size in OUTPUTS or (chart.density and chart.dimension == 1)
 
 
 def _chart(model: Model) -> LevelSet:
@@ -86,9 +90,10 @@ def first_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]:
     fine than they should be.  No random numbers enter the value.
     """
     rtol = _tolerance(model)
-    if _chart(model).dimension == 1:
+    outputs = Outputs.of(model)
+    if outputs is None or outputs.size == 1:
         return _on_a_line(model, parts, rtol)
-    return _over_lattice(model, parts, rtol)
+    return _over_lattice(outputs, parts, rtol)
 
 
 def _on_a_line(model: Model, parts: Sequence[int], rtol: float) -> tuple[float, float]:
@@ -214,40 +219,66 @@ def _part_rates(model: Model, parts: Sequence[int], dg: np.ndarray) -> np.ndarra
     return np.asarray(model.prior.multiplicity * np.einsum("jpq,nkpq->njk", unit, fed))
 
 
-def _over_lattice(model: Model, parts: Sequence[int], rtol: float) -> tuple[float, float]:
-    """The first threshold where y is two or three numbers."""
-    chart, channel = _chart(model), model.channel
-    lattice = OutputLattice.of(
-        lambda Z: chart.coordinates(model.observe(Z)).values, _random_fields(model), even=_even(model)
-    )
-    largest = OUTPUTS[chart.dimension] if channel.shared is None else SHARED_OUTPUTS[chart.dimension]
+def _over_lattice(outputs: Outputs, parts: Sequence[int], rtol: float) -> tuple[float, float]:
+    """The first threshold where outputs are told by two or three numbers."""
+    model = outputs.model
+    sample = outputs.sample(_random_fields(model))
+    lattice = OutputLattice.of(sample, exchanges(outputs.shown, outputs.size, model.tokens))
+    largest = (OUTPUTS if model.channel.shared is None else SHARED_OUTPUTS)[outputs.size]
     rest = max(_SIDE_TOL, 0.05 * rtol)
     reach, step = _REACH, _STEP
     # How fine the posteriors have to be is seen on a coarse lattice, together with how far it reaches.
     fine, inner = max(rtol, _ROUGHEST), np.inf
-    found = _first_at(model, parts, lattice.nodes(step, reach), fine)
+    found = _first_at(outputs, parts, lattice.nodes(step, reach), fine)
     while found.tail > _TAIL and reach < _FARTHEST:
         reach *= 2
-        found = _first_at(model, parts, lattice.nodes(step, reach), fine)
+        found = _first_at(outputs, parts, lattice.nodes(step, reach), fine)
     while inner > rest * found.alpha and fine > rtol:
         before, fine = found, max(rtol, _FINER * fine)
-        found = _first_at(model, parts, lattice.nodes(step, reach), fine)
+        found = _first_at(outputs, parts, lattice.nodes(step, reach), fine)
         inner = abs(found.alpha - before.alpha)
-    change = np.inf
-    while change > rest * found.alpha:
+    values, tail, missed = [found.alpha], found.tail, found.missed
+    while len(values) < 3 or _limit(values)[1] > rest * values[-1]:
         nodes = lattice.nodes(_CLOSER * step, reach)
         if len(nodes[0]) > largest:
             break
-        before, step = found, _CLOSER * step
-        found = _first_at(model, parts, nodes, fine)
-        change = abs(found.alpha - before.alpha)
+        step *= _CLOSER
+        found = _first_at(outputs, parts, nodes, fine)
+        values, tail, missed = [*values, found.alpha], found.tail, found.missed
+    value, error = _limit(values)
     # A lattice that reached its limit with more in its outer half may miss as much.
-    return found.alpha, 2 * (change + inner) + (_LEAST + found.tail + found.missed) * found.alpha
+    return value, error + 2 * inner + (_LEAST + tail + missed) * value
+
+
+def _limit(values: Sequence[float]) -> tuple[float, float]:
+    """Where values on finer and finer lattices lead, and its error.
+
+    They converge exponentially, and twice the last change is more than what is left; or, where the law of outputs has
+    edges or poles, like a power of the step, and changes fall by one factor all the time: what is left is then the
+    rest of a geometric series, and is added.
+    """
+    if len(values) < 3:
+        return values[-1], math.inf if len(values) < 2 else 2 * abs(values[-1] - values[0])
+    before, last = values[-2] - values[-3], values[-1] - values[-2]
+    rest = _rest(before, last)
+    if rest is None:
+        return values[-1], 2 * (abs(last) if abs(last) <= _FAST * abs(before) else max(abs(last), abs(before)))
+    first = _rest(values[-3] - values[-4], before) if len(values) > 3 else None
+    if first is None:
+        return values[-1] + rest, max(abs(rest), abs(last))
+    # How much the sum of the series has moved, and a share of what was added unseen.
+    return values[-1] + rest, 2 * abs(last + rest - first) + _UNSEEN * abs(rest)
+
+
+def _rest(before: float, last: float) -> float | None:
+    """What is left of a series after these two changes, if it is geometric and slow; None if it is not."""
+    ratio = last / before if before else 0.0
+    return last * ratio / (1 - ratio) if _FAST < ratio < _SLOWEST else None
 
 
 @dataclass(frozen=True)
 class _OnLattice:
-    """The first threshold on one lattice, the share of the rate that its outer half (in u) carries, and what outputs
+    """The first threshold on one lattice, the share of the rate that its outer half carries, and what outputs
     whose posteriors are less fine than they should be may change, relative."""
 
     alpha: float
@@ -256,10 +287,12 @@ class _OnLattice:
 
 
 def _first_at(
-    model: Model, parts: Sequence[int], nodes: tuple[np.ndarray, np.ndarray, np.ndarray], rtol: float
+    outputs: Outputs, parts: Sequence[int], nodes: tuple[np.ndarray, np.ndarray, np.ndarray], rtol: float
 ) -> _OnLattice:
     """What one lattice gives, with posteriors as fine as that needs for an error ``rtol`` of the whole."""
-    u, log_measure, outer = nodes
+    v, log_measure, outer = nodes
+    u, log_measure = outputs.coordinates(v), log_measure + outputs.log_measure(v)
+    model = outputs.model
     # A look first: most of the lattice carries nothing, and what carries little need not be known well.
     weight, rates, error = _looked(model, parts, u, log_measure, _LOOSEST)
     # Those that were not found carry nobody knows what.
@@ -296,20 +329,6 @@ def _looked(
     found = np.isfinite(rates).all(axis=(1, 2)) & np.isfinite(log_mass)
     weight = np.where(found, np.exp(np.where(found, log_mass, 0.0)), 0.0)
     # No field has some of these outputs.
-    none = moments.log_partition == -np.inf
+    none = log_mass == -np.inf
     error = np.where(none, 0.0, np.where(found, np.nan_to_num(moments.error, nan=np.inf), np.inf))
     return weight, weight[:, None, None] * np.where(found[:, None, None], rates, 0.0), error
-
-
-def _even(model: Model) -> bool:
-    """Whether u and -u have one level set: every branch of one is a branch of the other, with the same weight."""
-    chart, rng = _chart(model), np.random.default_rng(0)
-    free = list(rng.standard_normal((len(chart.free_rows) * model.tokens, 16)))
-    u = rng.standard_normal((chart.dimension, 16))
-    latent = list(rng.standard_normal((len(chart.latents), 16)))
-    there, back = chart.solve(free, latent, list(u)), chart.solve(free, latent, list(-u))
-    points: np.ndarray = np.array(there.solved)
-    images: np.ndarray = np.array(back.solved)
-    if not np.array_equal(np.array(there.log_weight), np.array(back.log_weight)):
-        return False
-    return all(any(np.array_equal(point, image) for image in images) for point in points)
