@@ -82,4 +82,5 @@ def _as_summed(values: Values, summed: Summed, *, cov: bool) -> Average:
     if cov and summed.second is not None:
         spread = np.moveaxis(summed.second[:, :, 0], -1, 0) - mean[:, :, None] * mean[:, None, :]
     S = len(mean)
-    return Average(log_norm, mean, spread, np.zeros(S), np.ones(S), np.isfinite(log_norm))
+    nodes = np.ones(S) if summed.nodes is None else summed.nodes[0].copy()
+    return Average(log_norm, mean, spread, np.zeros(S), nodes, np.isfinite(log_norm))

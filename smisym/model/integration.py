@@ -27,7 +27,7 @@ from smisym.posterior.composite import ByChain, BySharedRows, WhereNoiseIsWeak
 from smisym.posterior.image import Image, image_of
 from smisym.posterior.level_set import OnLevelSet
 from smisym.posterior.pieces import on_all_fields
-from smisym.posterior.shared_rows import WORTH, OnSharedRows
+from smisym.posterior.shared_rows import MOST_COORDINATES, WORTH, OnSharedRows
 from smisym.posterior.slices import numeric_posterior
 
 # Free dimensions from which on a chain is worth its columns.
@@ -87,18 +87,18 @@ def choose_shared(link: LinkFunction, level_set: LevelSet, rules: Rules | None) 
         if len(reduction.early) * link.tokens not in WORTH:
             continue
         last = _behind(level_set, rules, reduction)
-        if last is not None and not last.free_rows:
+        if last is not None and not last.free_rows and len(last.latents) + last.directions <= MOST_COORDINATES:
             return BySharedRows(OnSharedRows(reduction, last, link.tokens), whole)
     return None
 
 
 def _behind(whole: LevelSet, rules: Rules | None, reduction: Reduction) -> LevelSet | None:
-    """The chart of the network behind a cut, with points on sheets alone; None without one of the same coordinates."""
+    """The chart of the network behind a cut; None without one of the same coordinates."""
     try:
         level_set = find_level_set(reduction.link, Derivation(), rules)
     except NoChartError:
         return None
-    if level_set.latents or level_set.directions or not level_set.smooth:
+    if not level_set.smooth:
         return None
     if level_set.rule != whole.rule or level_set.dimension != whole.dimension:
         # Coordinates of the output are then others than those of the whole.
@@ -111,7 +111,9 @@ def _chain(link: LinkFunction, whole: LevelSet, rules: Rules | None, reduction: 
     if len(reduction.early) * link.tokens not in SCOUTS:
         return None
     level_set = _behind(whole, rules, reduction)
-    if level_set is None or len(level_set.free_rows) * link.tokens not in SIDE:
+    if level_set is None or level_set.latents or level_set.directions:
+        return None
+    if len(level_set.free_rows) * link.tokens not in SIDE:
         return None
     return OnChain(reduction, level_set, link.tokens)
 

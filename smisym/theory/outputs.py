@@ -19,11 +19,12 @@ _LOOSE = 0.1
 @dataclass(frozen=True)
 class Outputs:
     """Outputs of a model by independent numbers v in R^K: the coordinates of its chart where these have a density, else
-    those in which the chart says how it unfolds."""
+    those in which the chart says how it unfolds.  told: whether they are the coordinates."""
 
     model: Model
     chart: LevelSet
     size: int
+    told: bool
 
     @classmethod
     def of(cls, model: Model) -> Outputs | None:
@@ -31,23 +32,24 @@ class Outputs:
         chart = model.level_set
         if chart is None:
             return None
-        if chart.density:
-            return cls(model, chart, chart.dimension)
-        return None if chart.unfolding is None else cls(model, chart, chart.unfolding.size)
+        if chart.density or chart.complete:
+            return cls(model, chart, chart.dimension, True)
+        return None if chart.unfolding is None else cls(model, chart, chart.unfolding.size, False)
 
     def coordinates(self, v: np.ndarray) -> np.ndarray:
         """The chart's coordinates (n, k) of outputs v (n, K)."""
-        unfolding = None if self.chart.density else self.chart.unfolding
+        unfolding = None if self.told else self.chart.unfolding
         if unfolding is None or unfolding.embed is None:
             return v
         return np.stack(unfolding.embed(list(v.T)), axis=1)
 
     def log_measure(self, v: np.ndarray) -> np.ndarray:
         """What the log-partition lacks to be the log of the density of v (n, K), up to a constant."""
-        unfolding = None if self.chart.density else self.chart.unfolding
+        unfolding = None if self.told else self.chart.unfolding
         if unfolding is None or unfolding.log_weight is None:
             return np.zeros(len(v))
-        return np.broadcast_to(unfolding.log_weight(list(v.T)), len(v))
+        with np.errstate(divide="ignore"):
+            return np.broadcast_to(unfolding.log_weight(list(v.T)), len(v))
 
     def shown(self, v: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
         """The chart's coordinates (n, k) of what the link gives at any point of the level set, tokens in that order."""
@@ -64,7 +66,7 @@ class Outputs:
 
     def sample(self, fields: np.ndarray) -> np.ndarray:
         """Points (n, K) about as the law of outputs has them, of random fields (n, P, T) where their outputs tell v."""
-        if self.chart.density:
+        if self.told:
             return self.chart.coordinates(self.model.observe(fields)).values
         K = self.size
         scales = np.exp(np.linspace(*_WIDTHS, _SCALES))

@@ -23,7 +23,7 @@ _MOST = 8192
 _DOUBLINGS, _END = 64, 1e-8
 # Lattice over the coordinates of y: its first step, made finer by a factor until the first threshold moves by less than
 # a share of it; and share of the mass below which a point of it is left out.
-_STEP, _CLOSER, _SIDE_TOL = 0.6, 0.75, 1e-6
+_STEP, _CLOSER, _SIDE_TOL = 0.6, 0.75, 5e-6
 _NEGLIGIBLE = 1e-12
 # Error of posteriors on the first lattice, and by how much it is lowered until the threshold rests.
 _ROUGHEST, _FINER = 1e-2, 0.1
@@ -37,6 +37,8 @@ _REACH, _TAIL, _FARTHEST = 1.8, 1e-6, 100.0
 _FAST, _SLOWEST, _UNSEEN = 0.3, 0.95, 0.05
 # Free dimensions of posteriors that are integrated one by one unless asked for, and at most.
 _FREE, _MOST_FREE = 2, 5
+# Dimensions of shared rows up to which columns may be lattices, unless asked for.
+_FEW_ROWS = 2
 # Relative error that is always stated: outputs that are left out, and rounding.
 _LEAST = 1e-7
 # Outputs whose posteriors tell whether that is within reach; nodes above which a line has edges (smooth ones take some
@@ -50,7 +52,9 @@ def by_quadrature(model: Model) -> bool:
     if not can_be_integrated(model):
         return False
     # In more free dimensions an output costs so much that thousands of them are dearer than a sample.
-    return channel.shared is not None or (channel.free_dimensions <= _FREE and _resolved(model))
+    if channel.shared is not None:
+        return channel.shared.dim <= _FEW_ROWS or not channel.shared.shared.columns
+    return channel.free_dimensions <= _FREE and _resolved(model)
 
 
 def _resolved(model: Model) -> bool:
@@ -224,11 +228,12 @@ def _over_lattice(outputs: Outputs, parts: Sequence[int], rtol: float) -> tuple[
     model = outputs.model
     sample = outputs.sample(_random_fields(model))
     lattice = OutputLattice.of(sample, exchanges(outputs.shown, outputs.size, model.tokens))
-    largest = (OUTPUTS if model.channel.shared is None else SHARED_OUTPUTS)[outputs.size]
+    shared = model.channel.shared is not None
+    largest = SHARED_OUTPUTS[outputs.size] if shared else OUTPUTS[outputs.size] // model.channel.plan.dearer
     rest = max(_SIDE_TOL, 0.05 * rtol)
     reach, step = _REACH, _STEP
     # How fine the posteriors have to be is seen on a coarse lattice, together with how far it reaches.
-    fine, inner = max(rtol, _ROUGHEST), np.inf
+    fine, inner = max(rtol / _FINER, _ROUGHEST), np.inf
     found = _first_at(outputs, parts, lattice.nodes(step, reach), fine)
     while found.tail > _TAIL and reach < _FARTHEST:
         reach *= 2
