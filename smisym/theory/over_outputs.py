@@ -233,17 +233,20 @@ def _over_lattice(outputs: Outputs, parts: Sequence[int], rtol: float) -> tuple[
     rest = max(_SIDE_TOL, 0.05 * rtol)
     reach, step = _REACH, _STEP
     # How fine the posteriors have to be is seen on a coarse lattice, together with how far it reaches.
-    fine, inner = max(rtol / _FINER, _ROUGHEST), np.inf
+    fine = max(rtol / _FINER, _ROUGHEST)
     found = _first_at(outputs, parts, lattice.nodes(step, reach), fine)
     while found.tail > _TAIL and reach < _FARTHEST:
         reach *= 2
         found = _first_at(outputs, parts, lattice.nodes(step, reach), fine)
+    inner = changed = math.inf
     while inner > rest * found.alpha and fine > rtol:
         before, fine = found, max(rtol, _FINER * fine)
         found = _first_at(outputs, parts, lattice.nodes(step, reach), fine)
-        inner = abs(found.alpha - before.alpha)
+        # Errors of posteriors may cancel by chance, once: what they changed before counts as well.
+        changed, last = abs(found.alpha - before.alpha), changed
+        inner = max(changed, _FINER * last) if math.isfinite(last) or fine > rtol else changed
     values, tail, missed = [found.alpha], found.tail, found.missed
-    while len(values) < 3 or _limit(values)[1] > rest * values[-1]:
+    while len(values) < 3 or _limit(values)[1] > max(rest * values[-1], inner):
         nodes = lattice.nodes(_CLOSER * step, reach)
         if len(nodes[0]) > largest:
             break

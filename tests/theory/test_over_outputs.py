@@ -54,7 +54,7 @@ def test_the_lattice_integrates_a_narrow_gaussian(size: int) -> None:
     sample = normals[:, :1] @ along.T + 0.1 * normals[:, 1:] @ across.T
     lattice = OutputLattice.of(sample, group)
     assert sorted(space.shape[1] for space in lattice.spaces) == sorted({1, size - 1} if size > 2 else [1, 1])
-    u, log_measure, far = lattice.nodes(0.25, 2.5)
+    u, log_measure, far = lattice.nodes(0.25, 3.2)
     square = ((u @ along) ** 2).sum(axis=1), ((u @ across) ** 2).sum(axis=1)
     log_p = -0.5 * (square[0] + square[1] / 0.01) - 0.5 * size * np.log(2 * np.pi) - (size - 1) * np.log(0.1)
     w = np.exp(log_p + log_measure)
