@@ -102,7 +102,7 @@ _CHAINED = tuple(
     )
 )
 # By the dimensions of rows that all samples share: what their lattices reach in seconds for a thousand outputs.
-_ROWS = "benchmarks/first_thresholds.py"
+_ROWS = "benchmarks/solvers.py first"
 _SHARED = tuple(
     Row(SUM, 4096, moments, single, averaged, over_outputs, 1, 256, _ROWS)
     for moments, single, averaged, over_outputs in (

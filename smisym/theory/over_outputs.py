@@ -234,31 +234,31 @@ def _over_lattice(outputs: Outputs, parts: Sequence[int], rtol: float) -> tuple[
     reach, step = _REACH, _STEP
     # How fine the posteriors have to be is seen on a coarse lattice, together with how far it reaches.
     fine = max(rtol / _FINER, _ROUGHEST)
-    found = _first_at(outputs, parts, lattice.nodes(step, reach), fine)
+    found = on_lattice(outputs, parts, lattice.nodes(step, reach), fine)
     while found.tail > _TAIL and reach < _FARTHEST:
         reach *= 2
-        found = _first_at(outputs, parts, lattice.nodes(step, reach), fine)
+        found = on_lattice(outputs, parts, lattice.nodes(step, reach), fine)
     inner = changed = math.inf
     while inner > rest * found.alpha and fine > rtol:
         before, fine = found, max(rtol, _FINER * fine)
-        found = _first_at(outputs, parts, lattice.nodes(step, reach), fine)
+        found = on_lattice(outputs, parts, lattice.nodes(step, reach), fine)
         # Errors of posteriors may cancel by chance, once: what they changed before counts as well.
         changed, last = abs(found.alpha - before.alpha), changed
         inner = max(changed, _FINER * last) if math.isfinite(last) or fine > rtol else changed
     values, tail, missed = [found.alpha], found.tail, found.missed
-    while len(values) < 3 or _limit(values)[1] > max(rest * values[-1], inner):
+    while len(values) < 3 or limit(values)[1] > max(rest * values[-1], inner):
         nodes = lattice.nodes(_CLOSER * step, reach)
         if len(nodes[0]) > largest:
             break
         step *= _CLOSER
-        found = _first_at(outputs, parts, nodes, fine)
+        found = on_lattice(outputs, parts, nodes, fine)
         values, tail, missed = [*values, found.alpha], found.tail, found.missed
-    value, error = _limit(values)
+    value, error = limit(values)
     # A lattice that reached its limit with more in its outer half may miss as much.
     return value, error + 2 * inner + (_LEAST + tail + missed) * value
 
 
-def _limit(values: Sequence[float]) -> tuple[float, float]:
+def limit(values: Sequence[float]) -> tuple[float, float]:
     """Where values on finer and finer lattices lead, and its error.
 
     They converge exponentially, and twice the last change is more than what is left; or, where the law of outputs has
@@ -285,7 +285,7 @@ def _rest(before: float, last: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class _OnLattice:
+class OnLattice:
     """The first threshold on one lattice, the share of the rate that its outer half carries, and what outputs
     whose posteriors are less fine than they should be may change, relative."""
 
@@ -294,9 +294,9 @@ class _OnLattice:
     missed: float
 
 
-def _first_at(
+def on_lattice(
     outputs: Outputs, parts: Sequence[int], nodes: tuple[np.ndarray, np.ndarray, np.ndarray], rtol: float
-) -> _OnLattice:
+) -> OnLattice:
     """What one lattice gives, with posteriors as fine as that needs for an error ``rtol`` of the whole."""
     v, log_measure, outer = nodes
     u, log_measure = outputs.coordinates(v), log_measure + outputs.log_measure(v)
@@ -314,7 +314,7 @@ def _first_at(
     whole, far = rates.sum(axis=0), rates[outer].sum(axis=0)
     rough = np.where(error > allowed, np.minimum(error, 1.0), 0.0)
     share = np.where(np.isfinite(error), _share(weight, rates), share)
-    return _OnLattice(
+    return OnLattice(
         float(weight.sum() / np.linalg.eigvalsh(whole)[-1]),
         float(np.trace(far) / np.trace(whole)),
         float((rough * share).sum()),

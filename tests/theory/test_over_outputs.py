@@ -14,7 +14,7 @@ import smisym
 from smisym import Architecture, Attention
 from smisym.theory.output_lattice import OutputLattice, exchanges, orbits
 from smisym.theory.outputs import Outputs
-from smisym.theory.over_outputs import _first_at, _limit, first_threshold
+from smisym.theory.over_outputs import first_threshold, limit, on_lattice
 
 A = Attention
 RING = ((True, True, False), (False, True, True), (True, False, True))
@@ -92,7 +92,7 @@ def test_one_of_each_orbit_stands_for_all(tokens: int) -> None:
     group = exchanges(outputs.shown, tokens, tokens)
     few = OutputLattice.of(outputs.sample(np.random.default_rng(0).standard_normal((512, 2, tokens))), group)
     all_points = dataclasses.replace(few, group=group[:1])
-    one, other = (_first_at(outputs, (1,), lattice.nodes(0.6, 1.8), 1e-8) for lattice in (few, all_points))
+    one, other = (on_lattice(outputs, (1,), lattice.nodes(0.6, 1.8), 1e-8) for lattice in (few, all_points))
     assert one.alpha == pytest.approx(other.alpha, rel=1e-7)
     assert len(few.nodes(0.6, 1.8)[0]) < 2 * len(all_points.nodes(0.6, 1.8)[0]) / len(group)
 
@@ -101,15 +101,15 @@ def test_limits_of_series() -> None:
     """Exponential convergence, a power of the step, and noise: the error holds each time, and is not wild."""
     steps = 0.75 ** np.arange(8)
     fast = [1 + np.exp(-3 / h) for h in steps]
-    value, error = _limit(fast[:4])
+    value, error = limit(fast[:4])
     assert abs(value - 1) <= error < 1e-2
     for power in (1, 2):
         slow = [1 + h**power + 0.3 * h ** (2 * power) for h in steps]
-        value, error = _limit(slow)
+        value, error = limit(slow)
         assert abs(value - 1) <= error < 0.3 * abs(slow[-1] - 1)
-    value, error = _limit([1.0, 1.01, 0.99, 1.01])
+    value, error = limit([1.0, 1.01, 0.99, 1.01])
     assert abs(value - 1) <= error < 0.1
-    assert _limit([1.0])[1] == np.inf
+    assert limit([1.0])[1] == np.inf
 
 
 def hermite(side: int, tokens: int) -> Lower:
