@@ -167,6 +167,8 @@ def _assemble(link: LinkFunction, heads: list[Head], unknown: list[sp.MatrixSymb
         latents=latents,
         directions=directions,
         density=False,
+        # Equations for queries at given keys leave nothing out; what frames and orbits leave out their unfoldings say.
+        complete=all(head.inverse.known_columns > 0 for head in heads),
         unfolding=_unfolding(heads),
         program=straight,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smisym.integrate.modes import Doubt, Integrand, at_points
+from smisym.integrate.modes import Doubt, Integrand, Summed, Values, at_points
 
 # Error that 99 % of sampled averages keep to, in standard errors: Student's t of the 7 degrees of freedom of 8 shifts.
 SURE = 3.5
@@ -61,10 +61,13 @@ class Average:
 
 
 def discrete(integrand: Integrand, *, cov: bool = False) -> Average:
-    """The case d = 0: a finite sum over branches, exact."""
+    """The case d = 0: a finite sum over branches, exact; or what an integrand that sums by itself has found."""
     S = integrand.samples
     index = np.arange(S)
-    r, log_weight, along, *_ = at_points(integrand, index, np.empty((0, 1, S)))
+    values = at_points(integrand, index, np.empty((0, 1, S)))
+    if values.summed is not None:
+        return _as_summed(values, values.summed, cov=cov)
+    r, log_weight, along = values[:3]
     r, log_weight = r[..., 0, :], log_weight[:, 0]
     logf = log_weight - 0.5 * np.einsum("bms,bms->bs", r, r)
     logf = np.where(np.isfinite(logf), logf, -np.inf)
@@ -81,3 +84,14 @@ def discrete(integrand: Integrand, *, cov: bool = False) -> Average:
     with np.errstate(divide="ignore"):
         log_norm = top + np.log(total)
     return Average(log_norm, mean, spread, np.zeros(S), np.ones(S), np.isfinite(log_norm))
+
+
+def _as_summed(values: Values, summed: Summed, *, cov: bool) -> Average:
+    """What an integrand has summed up, of one branch and one point a sample."""
+    mean, log_norm = np.ascontiguousarray(values.residuals[0, :, 0].T), values.log_weight[0, 0].copy()
+    spread = None
+    if cov and summed.second is not None:
+        spread = np.moveaxis(summed.second[:, :, 0], -1, 0) - mean[:, :, None] * mean[:, None, :]
+    S = len(mean)
+    nodes = np.ones(S) if summed.nodes is None else summed.nodes[0].copy()
+    return Average(log_norm, mean, spread, np.zeros(S), nodes, np.isfinite(log_norm))

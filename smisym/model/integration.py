@@ -10,26 +10,19 @@ from smisym.base.errors import InputError, NoChartError
 from smisym.charts import LevelSet, Rules, find_level_set, record_refusals
 from smisym.link.linking import LinkFunction
 from smisym.link.rank import jacobian_rank
-from smisym.link.reduction import Reduction, find_reductions, layers_before, record_layers, record_reduction
 from smisym.link.statistic import Statistic
 from smisym.link.symmetry import Symmetry
 from smisym.model.channel import Channel
+from smisym.model.cutting import on_level_set
 from smisym.posterior.all_fields import OnAllFields
 from smisym.posterior.around import WEAK, AroundLevelSet, spread_of
 from smisym.posterior.around_image import NEAR, AroundImage, refusal
 from smisym.posterior.base import Posterior
 from smisym.posterior.central_limit import ThroughStatistic, skewness
-from smisym.posterior.chain import OnChain
-from smisym.posterior.columns import SCOUTS, SIDE
-from smisym.posterior.composite import ByChain, ByTables, WhereNoiseIsWeak
+from smisym.posterior.composite import WhereNoiseIsWeak
 from smisym.posterior.image import Image, image_of
-from smisym.posterior.level_set import OnLevelSet
 from smisym.posterior.pieces import on_all_fields
 from smisym.posterior.slices import numeric_posterior
-from smisym.posterior.tables import WIDEST, OnTables
-
-# Free dimensions from which on a chain is worth its columns.
-_DEEP = 3
 
 
 def choose_posterior(
@@ -56,61 +49,10 @@ def choose_posterior(
             )
         return ThroughStatistic(link, level_set, noise)
     if level_set is not None:
-        return _on_level_set(link, level_set, derivation, rules)
+        return on_level_set(link, level_set, derivation, rules)
     if noise:
         return _under_noise(link, noise, derivation, rules)
     return OnAllFields(link, noise) if _discrete(link) else numeric_posterior(link, symmetry.signs)
-
-
-def _on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation, rules: Rules | None) -> Posterior:
-    """By a chain or tables where the network behind a cut is a shallower one with a chart, else all at once."""
-    whole = OnLevelSet(level_set, link.tokens)
-    if whole.dim < _DEEP or level_set.registered:
-        return whole
-    cuts = [(cut, chart) for cut in find_reductions(link) for chart in _behind(level_set, rules, cut)]
-    chains = [OnChain(cut, chart, link.tokens) for cut, chart in cuts if _columns(link, cut, chart)]
-    if chains:
-        # Both sides as large as each other: what one of them costs grows with every dimension.
-        chain = min(chains, key=lambda one: abs(2 * one.summed - one.dim))
-        record_reduction(chain.reduction, derivation)
-        return ByChain(chain, whole)
-    for cut, chart in reversed(cuts):
-        tables = _tables(link, cut, chart)
-        if tables is not None:
-            record_layers(link, tables.layers, cut, derivation)
-            return ByTables(tables, whole)
-    return whole
-
-
-def _behind(whole: LevelSet, rules: Rules | None, reduction: Reduction) -> tuple[LevelSet, ...]:
-    """The level set of the network behind a cut, none where it has no smooth chart of the same output."""
-    try:
-        level_set = find_level_set(reduction.link, Derivation(), rules)
-    except NoChartError:
-        return ()
-    # Coordinates of the output are else others than those of the whole.
-    same = level_set.rule == whole.rule and level_set.dimension == whole.dimension
-    suited = not level_set.latents and not level_set.directions and level_set.smooth
-    return (level_set,) if suited and same else ()
-
-
-def _columns(link: LinkFunction, reduction: Reduction, level_set: LevelSet) -> bool:
-    """Whether both sides of a cut are small enough for a chain."""
-    return len(reduction.early) * link.tokens in SCOUTS and len(level_set.free_rows) * link.tokens in SIDE
-
-
-def _tables(link: LinkFunction, reduction: Reduction, level_set: LevelSet) -> OnTables | None:
-    """The first layers one by one; None where more than two numbers in a compact set pass between them, where layers
-    are too wide, or where the network behind them is not a finite set of points."""
-    if link.tokens != 2 or level_set.free_rows:
-        return None
-    layers = layers_before(link, reduction)
-    rows = tuple(row for layer in layers for row in layer.rows)
-    if rows != reduction.early or any(len(layer.rows) > WIDEST for layer in layers):
-        return None
-    if any(layer.row_sum is None for layer in layers[:-1]):
-        return None
-    return OnTables(layers, reduction, level_set, link.tokens)
 
 
 def _under_noise(link: LinkFunction, noise: float, derivation: Derivation, rules: Rules | None) -> Posterior:

@@ -119,13 +119,14 @@ class Posterior(abc.ABC):
 
     dim: dimensions of the integral.  summed: how many of them the integrand sums over by itself.  smooth: whether the
     integrand is, so that a lattice converges fast.  broken: whether it is continuous or bounded, but with kinks or
-    jumps: a lattice converges like a power of its step.
+    jumps: a lattice converges like a power of its step.  tabled: whether it is integrated layer by layer.
     """
 
     dim: int
     smooth: bool
     broken: bool = False
     summed: int = 0
+    tabled: bool = False
 
     @abc.abstractmethod
     def read(self, observation: Observation) -> Any:

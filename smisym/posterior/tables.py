@@ -66,7 +66,7 @@ class OnTables(Kind):
     level_set: of the network behind them, a finite set of points, with neither latent coordinates nor directions.
     """
 
-    smooth = True
+    smooth, tabled = True, True
 
     def __init__(self, layers: tuple[Layer, ...], reduction: Reduction, level_set: LevelSet, tokens: int) -> None:
         self.layers, self.reduction, self.level_set, self.tokens = layers, reduction, level_set, tokens
