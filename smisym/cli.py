@@ -27,6 +27,7 @@ from smisym.run.task import (
     INTERRUPTED,
     PIPE,
     STAGE_EVALUATIONS,
+    Asked,
     announce,
     announce_gamp,
     begin,
@@ -58,6 +59,15 @@ Samples = Annotated[
 ]
 Scrambles = Annotated[
     int | None, typer.Option(help="Independent scramblings, which give the error bars; by default 8.")
+]
+Accuracy = Annotated[
+    float | None,
+    typer.Option(
+        help="Instead of --samples: the largest error, in the unit of what is printed; samples follow from it."
+    ),
+]
+MostSamples = Annotated[
+    int | None, typer.Option(help="With --accuracy: the most samples of one evaluation; by default 4194304.", min=1)
 ]
 Workers = Annotated[
     int | None,
@@ -162,6 +172,8 @@ def thresholds(
     seed: Seed = 0,
     state: State = None,
     samples: Samples = None,
+    accuracy: Accuracy = None,
+    most_samples: MostSamples = None,
     scrambles: Scrambles = None,
     rtol: Rtol = None,
     workers: Workers = None,
@@ -173,19 +185,25 @@ def thresholds(
         typer.Option("--quadrature/--no-quadrature", help="Integrate the first one over the output, or sample it."),
     ] = None,
 ) -> None:
-    """The thresholds of the network, in the order in which they are met."""
+    """The thresholds of the network, in the order in which they are met.
+
+    --accuracy is asked of the weak ones; perfect recovery is bracketed to half a per cent whatever is asked.
+    """
     from smisym.integrate.accuracy import THRESHOLD_SAMPLES
     from smisym.run import records, terminal
     from smisym.run.progress import progress_bar, watching
 
     given = {"stages": stages, "quadrature": quadrature, "rtol": rtol}
     settings = {name: value for name, value in given.items() if value is not None}
-    task = begin("thresholds", file, seed, state, as_json, settings, (THRESHOLD_SAMPLES, samples, scrambles))
+    asked = Asked(THRESHOLD_SAMPLES, samples, scrambles, accuracy, most_samples)
+    task = begin("thresholds", file, seed, state, as_json, settings, asked)
     omap = task.overlap_map(workers)
     announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS)
     with progress_bar("thresholds", 2 if stages is None else 1) as step, watching(omap, step):
         told = step if stages is not None else terminal.saying_found(step)
-        record = records.thresholds(omap, stages=stages, quadrature=quadrature, store=task.store, progress=told)
+        record = records.thresholds(
+            omap, stages=stages, quadrature=quadrature, store=task.store, progress=told, **asked.aim
+        )
     task.finish(record, [record["result"]], terminal.print_thresholds)
 
 
@@ -199,23 +217,29 @@ def curve(
     seed: Seed = 0,
     state: State = None,
     samples: Samples = None,
+    accuracy: Accuracy = None,
+    most_samples: MostSamples = None,
     scrambles: Scrambles = None,
     rtol: Rtol = None,
     start: Annotated[str, typer.Option(help="symmetry-broken, uninformed or informed.")] = "symmetry-broken",
     workers: Workers = None,
 ) -> None:
-    """Overlaps, prediction errors and free entropy against alpha = N / D."""
+    """Overlaps, prediction errors and free entropy against alpha = N / D.
+
+    --accuracy is asked of the overlaps.
+    """
     from smisym.integrate.accuracy import SAMPLES
     from smisym.run import records, terminal
     from smisym.run.progress import progress_bar, watching
 
     alphas = records.alpha_grid(alpha)
     settings = {"alphas": alphas, "start": start, **({} if rtol is None else {"rtol": rtol})}
-    task = begin("curve", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
+    asked = Asked(SAMPLES, samples, scrambles, accuracy, most_samples)
+    task = begin("curve", file, seed, state, as_json, settings, asked)
     omap = task.overlap_map(workers)
     announce(omap, "a curve takes", EVALUATIONS)
     with progress_bar("curve", len(alphas)) as step, watching(omap, step):
-        points = records.curve(omap, alphas, start=start, store=task.store, progress=step)
+        points = records.curve(omap, alphas, start=start, store=task.store, progress=step, **asked.aim)
     task.finish({"points": points}, [point["result"] for point in points], terminal.print_curve)
 
 
@@ -368,7 +392,7 @@ def analyze(
 
     plan = analysis.Plan(None if alpha is None else records.alpha_grid(alpha), dim, runs, iterations, damping)
     settings = {**plan.settings(), **({} if rtol is None else {"rtol": rtol})}
-    task = begin("analyze", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
+    task = begin("analyze", file, seed, state, as_json, settings, Asked(SAMPLES, samples, scrambles))
     task.analyze(output, plan, workers, None)
 
 
@@ -387,5 +411,5 @@ def demo(
 
     plan = analysis.Plan(records.alpha_grid("0:1.56:27"), dim=200, runs=1, iterations=80, damping=0.3)
     settings = {**plan.settings(), "rtol": DEMO_RTOL}
-    task = begin("demo", str(shipped.TWO_LAYERS), seed, state, as_json, settings, (DEMO_SAMPLES, None, None))
+    task = begin("demo", str(shipped.TWO_LAYERS), seed, state, as_json, settings, Asked(DEMO_SAMPLES))
     task.analyze(output, plan, workers, shipped.published_two_layers())

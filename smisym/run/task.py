@@ -60,6 +60,38 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """How well one command is to be done.
+
+    worth: samples that one evaluation is worth where nothing is said.  samples, scrambles, accuracy, most_samples: as
+    given.
+    """
+
+    worth: int
+    samples: int | None = None
+    scrambles: int | None = None
+    accuracy: float | None = None
+    most_samples: int | None = None
+
+    @property
+    def aim(self) -> dict[str, Any]:
+        return {"accuracy": self.accuracy, "most_samples": self.most_samples}
+
+    def settings(self, model: Model) -> dict[str, Any]:
+        """What results depend on.  Raises InputError where it does not fit together."""
+        from smisym.integrate.accuracy import SCRAMBLES
+        from smisym.theory.aim import aimed
+        from smisym.theory.effort import affordable
+
+        scrambles = SCRAMBLES if self.scrambles is None else self.scrambles
+        samples = affordable(model, self.worth) if self.samples is None else self.samples
+        if self.accuracy is None and self.most_samples is None:
+            return {"samples": samples, "scrambles": scrambles}
+        omap, aim = aimed(model, self.accuracy, self.most_samples, samples=self.samples, scrambles=scrambles)
+        return {"samples": omap.samples, "scrambles": scrambles, **({} if aim is None else aim.settings())}
+
+
+@dataclass(frozen=True)
 class _Task:
     """One command on one network: what every result of it says, and where its parts are kept."""
 
@@ -142,21 +174,15 @@ def begin(
     state: str | None,
     as_json: bool,
     settings: dict[str, Any],
-    accuracy: tuple[int, int | None, int | None] | None = None,
+    asked: Asked | None = None,
 ) -> _Task:
-    """``accuracy``: samples that one evaluation is worth, then --samples and --scrambles as given."""
+    """``asked``: of what solves on an overlap map."""
     from smisym.declare.io import Store, header, load
-    from smisym.integrate.accuracy import SCRAMBLES
     from smisym.model.compiled import compile
-    from smisym.theory.effort import affordable
 
     architecture = load(file)
     model = compile(architecture)
-    if accuracy is not None:
-        worth, samples, scrambles = accuracy
-        settings = settings | {
-            "samples": affordable(model, worth) if samples is None else samples,
-            "scrambles": SCRAMBLES if scrambles is None else scrambles,
-        }
+    if asked is not None:
+        settings = settings | asked.settings(model)
     head = {"command": command, **header(architecture, seed, settings)}
     return _Task(model, head, None if state is None else Store(state, head), as_json)

@@ -74,7 +74,7 @@ def aimed(
         raise InputError("accuracy", accuracy, "a positive number", fix)
     if settings.get("samples") is not None:
         given, allowed = (settings["samples"], accuracy), "one of the two: the number of samples follows from accuracy"
-        raise InputError("samples, accuracy", given, allowed, "leave out one; most_samples bounds them")
+        raise InputError("samples, accuracy", given, allowed, "leave out one of them")
     if not isinstance(model, OverlapMap):
         settings["samples"] = pilot(model, settings.get("scrambles", SCRAMBLES))
     omap = as_map(model, **settings)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from smisym.base.edge import check_alpha, check_count, check_number
-from smisym.base.errors import InputError
+from smisym.base.errors import InputError, OutOfTime
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.model.compiled import Model
 from smisym.theory.aim import Aim, aimed, search
@@ -175,7 +175,12 @@ def refined(
         at.append((larger, again(larger, before)))
         return _doubted(*at[-1], collect(*at[-1], start, tol))
 
-    return search(aim, _doubted(omap, points, found), more)
+    try:
+        first = _doubted(omap, points, found)
+    except OutOfTime:
+        # Without knowing what its spread does not show: no such error is small.
+        return replace(found, result=worst([found.result, Result.MISSED]), settings=found.settings | aim.settings())
+    return search(aim, first, more)
 
 
 def closer(omap: OverlapMap, before: Sequence[Point], tol: float) -> list[Point]:

@@ -130,17 +130,22 @@ def _met_in_turn(
         if stage.trivial:
             found += [_along(target, "trivial", group, 0.0, 0.0, nothing) for group in stage.directions]
             continue
-        alpha, error = stage.alpha, stage.error
+        alpha, error, samples = stage.alpha, stage.error, stage.samples or None
         if number == 0:
             known = _growth_is_known(omap, stage.pivot)
-            if by_quadrature(target) if quadrature is None else quadrature:
+            integrated = by_quadrature(target) if quadrature is None else quadrature
+            if integrated:
                 alpha, error = _integrated(target, stage)
             elif error < _TOO_GOOD * alpha:
                 # Scrambles that all see the same few outputs: what is left is the error of the integrals.
                 error = alpha * math.sqrt(omap.at(0, nothing).inner_error)
-            if aim is not None and error > aim.accuracy:
-                alpha, error = min((alpha, error), _sampled(omap, stage, aim, codes), key=lambda pair: pair[1])
-        found.append(_along(target, "weak", _together(target, stage), alpha, error, stage.Q))
+            samples = None if integrated and (alpha, error) != (stage.alpha, stage.error) else stage.samples
+            if aim is not None and not (integrated and error <= aim.accuracy):
+                sampled = _sampled(omap, stage, aim, codes)
+                if not integrated or sampled[1] < error:
+                    alpha, error, samples = sampled
+        one = _along(target, "weak", _together(target, stage), alpha, error, stage.Q)
+        found.append(replace(one, samples=samples))
     after = met[-1].after if met and (stages is None or len(met) < stages) else Result.SUCCESS
     known &= after is not Result.INTEGRATION
     if after is Result.PARTIAL:
@@ -158,8 +163,8 @@ def _met_in_turn(
     return found, codes, known
 
 
-def _sampled(omap: OverlapMap, stage: Stage, aim: Aim, codes: list[Result]) -> tuple[float, float]:
-    """The first threshold sampled at as many points as the accuracy takes; the codes of the last try are added."""
+def _sampled(omap: OverlapMap, stage: Stage, aim: Aim, codes: list[Result]) -> tuple[float, float, int]:
+    """(alpha, error, samples) of the first threshold, at as many as the accuracy takes; adds the codes of the last."""
     tries, larger = Tries(aim), omap
     alpha, error, results = stage.alpha, float(tries.stated(omap.samples, stage.error)), list[Result]()
     whole = math.hypot(error, alpha * of_first(larger, stage.members))
@@ -168,16 +173,16 @@ def _sampled(omap: OverlapMap, stage: Stage, aim: Aim, codes: list[Result]) -> t
         if samples is None:
             break
         inner = whole**2 - error**2
-        larger = larger.sibling(samples, rtol=finer(larger) if inner > (INNER * aim.accuracy) ** 2 else larger.rtol)
+        more = larger.sibling(samples, rtol=finer(larger) if inner > (INNER * aim.accuracy) ** 2 else larger.rtol)
         omap.what = f"first threshold, {samples} samples"
         try:
-            alpha, spread, _, results = sampled_first(larger, stage.members)
+            alpha, spread, _, results = sampled_first(more, stage.members)
         except OutOfTime:
             break
-        error = float(tries.stated(samples, spread))
+        error, larger = float(tries.stated(samples, spread)), more
         whole = math.hypot(error, alpha * of_first(larger, stage.members))
     codes += results
-    return alpha, whole
+    return alpha, whole, larger.samples
 
 
 def _integrated(model: Model, stage: Stage) -> tuple[float, float]:
