@@ -5,8 +5,8 @@
 Each row is one number, solved for with every seed from a model alone: the largest error stated, how many are no
 success, the samples that it took, and z, the distances from the truth in units of the stated errors: their mean and
 root mean square, and how many intervals of Student's t (7 degrees of freedom) at 68 and 95 % hold the truth.  Where the
-truth is not known exactly it is the mean of all other seeds, and "truth" then shows the mean of all.  Rows are kept in
-benchmarks/accuracy.json as soon as they are known; cases that are not named stay as they are.
+truth is not known exactly it is the mean of all other seeds, and "truth" then shows the mean of all.  Seeds are kept in
+benchmarks/accuracy.json as soon as they are known, and not solved for again: remove the file to begin anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,86 +40,70 @@ FIRST = {
     "two layers, threshold": (TWO_LAYERS, 0.18547784, 5e-4),
 }
 CASES = [*CURVES, *FIRST]
+KINDS = ("values", "errors", "samples", "codes")
 
 
-def of_curve(name: str, seeds: int) -> dict[str, Any]:
-    """Values, errors, samples and codes (seeds, numbers) of a curve's overlaps."""
-    declared, alphas, accuracy = CURVES[name]
-    model = smisym.compile(declared)
-    found = [smisym.curve(model, alphas, accuracy=accuracy, seed=seed) for seed in range(seeds)]
-    P = model.fields
-    labels = [f"Q_{i + 1}{i + 1} at {alpha:g}" for alpha in alphas for i in range(P)]
-    return _rows(
-        labels,
-        [[q for s in one for q in np.diag(s.value.Q)] for one in found],
-        [[q for s in one for q in np.diag(s.statistical_error)] for one in found],
-        [[s.settings["samples"] for s in one for _ in range(P)] for one in found],
-        [[s.result.value for s in one for _ in range(P)] for one in found],
-        accuracy,
-    )
+def labels(name: str) -> list[str]:
+    if name in FIRST:
+        return ["alpha"]
+    declared, alphas, _ = CURVES[name]
+    return [f"Q_{i + 1}{i + 1} at {alpha:g}" for alpha in alphas for i in range(smisym.compile(declared).fields)]
 
 
-def of_threshold(name: str, seeds: int) -> dict[str, Any]:
-    declared, truth, accuracy = FIRST[name]
-    model = smisym.compile(declared)
-    how: dict[str, Any] = {"stages": 1, "quadrature": False, "accuracy": accuracy}
-    found = [smisym.weak_recovery(model, seed=seed, **how) for seed in range(seeds)]
-    return _rows(
-        ["alpha"],
-        [[s.value[0].alpha] for s in found],
-        [[s.value[0].error] for s in found],
-        [[s.value[0].samples] for s in found],
-        [[s.result.value] for s in found],
-        accuracy,
-        [truth],
-    )
+def one_seed(name: str, seed: int) -> dict[str, list[Any]]:
+    """Values, errors, samples and codes of all numbers of a case, and the seconds that they took."""
+    began = time.perf_counter()
+    if name in FIRST:
+        declared, _, accuracy = FIRST[name]
+        model = smisym.compile(declared)
+        found = smisym.weak_recovery(model, seed=seed, stages=1, quadrature=False, accuracy=accuracy)
+        numbers = [(t.alpha, t.error, t.samples, found.result.value) for t in found.value]
+    else:
+        declared, alphas, accuracy = CURVES[name]
+        numbers = [
+            (q, error, point.settings["samples"], point.result.value)
+            for point in smisym.curve(smisym.compile(declared), alphas, accuracy=accuracy, seed=seed)
+            for q, error in zip(np.diag(point.value.Q), np.diag(point.statistical_error), strict=True)
+        ]
+    seconds = round(time.perf_counter() - began, 1)
+    return {**dict(zip(KINDS, map(list, zip(*numbers, strict=True)), strict=True)), "seconds": [seconds]}
 
 
-def _rows(
-    labels: list[str], values: Any, errors: Any, samples: Any, codes: Any, accuracy: float, truth: Any = None
-) -> dict[str, Any]:
-    arrays = {"values": values, "errors": errors, "samples": samples, "codes": codes}
-    return {"labels": labels, "accuracy": accuracy, "truth": truth, **arrays}
-
-
-def shown(name: str, kept: dict[str, Any]) -> list[str]:
+def shown(name: str, rows: list[dict[str, list[Any]]]) -> list[str]:
     """The lines of one case."""
-    values, errors = np.array(kept["values"]), np.array(kept["errors"])
-    lines = []
-    for k, label in enumerate(kept["labels"]):
+    values, errors, samples, codes = (np.array([row[kind] for row in rows]) for kind in KINDS)
+    accuracy, lines = (CURVES | FIRST)[name][2], []
+    for k, label in enumerate(labels(name)):
         own, error = values[:, k], errors[:, k]
         if not error.any():
             continue  # nothing is learned of it
-        if kept["truth"] is None:
-            mean = (own.sum() - own) / (len(own) - 1)
-            error_of_mean = own.std(ddof=1) / math.sqrt(len(own) - 1)
-            z = (own - mean) / np.hypot(error, error_of_mean)
-            truth = f"{own.mean():.5f} +- {own.std(ddof=1) / math.sqrt(len(own)):.5f}"
+        if name in FIRST:
+            exact = FIRST[name][1]
+            z, truth = (own - exact) / error, f"{exact:.6f}"
         else:
-            z, truth = (own - kept["truth"][k]) / error, f"{kept['truth'][k]:.6f}"
+            others = (own.sum() - own) / (len(own) - 1)
+            z = (own - others) / np.hypot(error, own.std(ddof=1) / math.sqrt(len(own) - 1))
+            truth = f"{own.mean():.5f} +- {own.std(ddof=1) / math.sqrt(len(own)):.5f}"
         held = [float(np.mean(np.abs(z) <= stats.t.ppf(0.5 + level / 2, 7))) for level in (0.6827, 0.95)]
-        bad = sum(code != "success" for code in np.array(kept["codes"])[:, k])
-        samples = np.array(kept["samples"])[:, k]
         lines.append(
-            f"| {name}, {label} | {kept['accuracy']:g} | {truth} | {error.max():.1e} | {bad} of {len(own)} | "
-            f"{samples.min()} to {samples.max()} | {z.mean():.2f} | {np.sqrt((z**2).mean()):.2f} | "
-            f"{100 * held[0]:.0f} / {100 * held[1]:.0f} % |"
+            f"| {name}, {label} | {accuracy:g} | {truth} | {error.max():.1e} | "
+            f"{np.sum(codes[:, k] != 'success')} of {len(own)} | {samples[:, k].min()} to {samples[:, k].max()} | "
+            f"{z.mean():.2f} | {np.sqrt((z**2).mean()):.2f} | {100 * held[0]:.0f} / {100 * held[1]:.0f} % |"
         )
     return lines
 
 
 def main(seeds: str = "32", *chosen: str) -> None:
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    kept: dict[str, list[dict[str, list[Any]]]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     print("| number | asked | truth | largest error | no success | samples | z, mean | z, rms | 68 / 95 % |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in chosen or CASES:
-        began = time.perf_counter()
-        make: Callable[[str, int], dict[str, Any]] = of_curve if name in CURVES else of_threshold
-        kept[name] = make(name, int(seeds))
-        kept[name]["seconds"] = round((time.perf_counter() - began) / int(seeds), 1)
-        KEPT.write_text(json.dumps({key: kept[key] for key in CASES if key in kept}) + "\n")
-        print("\n".join(shown(name, kept[name])), flush=True)
-        print(f"{name}: {kept[name]['seconds']} s a seed", file=sys.stderr, flush=True)
+        rows = kept.setdefault(name, [])
+        for seed in range(len(rows), int(seeds)):
+            rows.append(one_seed(name, seed))
+            KEPT.write_text(json.dumps({key: kept[key] for key in CASES if key in kept}) + "\n")
+        print("\n".join(shown(name, rows)), flush=True)
+        print(f"{name}: {np.median([row['seconds'][0] for row in rows])} s a seed", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ from smisym.run.task import (
     announce,
     announce_gamp,
     begin,
+    check_npz,
+    each_step,
     fail,
     options_of,
 )
@@ -279,7 +281,7 @@ def gamp(
     from smisym.run.progress import progress_bar
 
     if output is not None:
-        _check_npz(output)
+        check_npz(output)
     run, source, samples, dim = _source(alpha, dim, data)
     settings = {"iterations": iterations, "damping": damping, **source}
     settings["tol"] = gamp_runs.gamp_tolerance(max(dim, 1)) if tol is None else tol
@@ -289,7 +291,7 @@ def gamp(
     how = {"iterations": iterations, "damping": damping, "tol": settings["tol"]}
     with progress_bar("gamp", iterations) as step:
         # The start comes as step 0, which is none.
-        each = functools.partial(_each_step, step)
+        each = functools.partial(each_step, step)
         record = run(task.model, seed=seed, estimate=True, store=task.store, progress=each, **how)
     shown = {name: value for name, value in record.items() if name not in ("W_hat", "C_hat", "Q", "W")}
     if output is None:
@@ -326,23 +328,6 @@ def _source(
     given = Words(" and ".join(f"{name} {value}" for name, value in options.items() if value is not None) or "none")
     allowed = "either --alpha and --dim, or --data alone"
     raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
-
-
-def _each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]) -> None:
-    if record["step"]:
-        report(record)
-
-
-def _check_npz(output: str) -> None:
-    """Before a long run: that its estimate can be written at the end."""
-    from smisym.base.errors import InputError
-    from smisym.base.files import check_path
-
-    path = check_path(output, "file for the estimate")
-    if path.suffix != ".npz" or path.is_dir():
-        raise InputError("output", output, "the name of a file that ends in .npz", "write -o estimate.npz")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
@@ -186,3 +187,21 @@ def begin(
         settings = settings | asked.settings(model)
     head = {"command": command, **header(architecture, seed, settings)}
     return _Task(model, head, None if state is None else Store(state, head), as_json)
+
+
+def each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]) -> None:
+    """Tell of a step of GAMP; the start comes as step 0, which is none."""
+    if record["step"]:
+        report(record)
+
+
+def check_npz(output: str) -> None:
+    """Before a long run: that its estimate can be written at the end."""
+    from smisym.base.errors import InputError
+    from smisym.base.files import check_path
+
+    path = check_path(output, "file for the estimate")
+    if path.suffix != ".npz" or path.is_dir():
+        raise InputError("output", output, "the name of a file that ends in .npz", "write -o estimate.npz")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")

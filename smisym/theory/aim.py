@@ -66,7 +66,7 @@ def aimed(
     """
     if accuracy is None:
         if most_samples is not None:
-            fix = "add accuracy=..., or leave most_samples out"
+            fix = "add accuracy=0.002, say, or leave most_samples out"
             raise InputError("most_samples", most_samples, "the bound of a search for an accuracy", fix)
         return as_map(model, **settings), None
     fix = "give the largest error, for example accuracy=0.002, or leave it out for a fixed number of samples"

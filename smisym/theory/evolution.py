@@ -40,7 +40,7 @@ INFORMED = 1e-3
 _SHARE, _FINEST, _COARSEST = 0.1, 1e-6, 5e-3
 # Factor of what is left to learn by which a start on a map of more samples stays below where one of fewer rested, and
 # the most of a direction that is taken over.
-_BELOW, _MOST_KNOWN = 1.1, 0.99
+_BELOW, _MOST_KNOWN = 1.03, 0.99
 
 
 @dataclass(frozen=True)
