@@ -200,7 +200,7 @@ def thresholds(
     asked = Asked(THRESHOLD_SAMPLES, samples, scrambles, accuracy, most_samples)
     task = begin("thresholds", file, seed, state, as_json, settings, asked)
     omap = task.overlap_map(workers)
-    announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS)
+    announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS, accuracy)
     with progress_bar("thresholds", 2 if stages is None else 1) as step, watching(omap, step):
         told = step if stages is not None else terminal.saying_found(step)
         record = records.thresholds(
@@ -239,7 +239,7 @@ def curve(
     asked = Asked(SAMPLES, samples, scrambles, accuracy, most_samples)
     task = begin("curve", file, seed, state, as_json, settings, asked)
     omap = task.overlap_map(workers)
-    announce(omap, "a curve takes", EVALUATIONS)
+    announce(omap, "a curve takes", EVALUATIONS, accuracy)
     with progress_bar("curve", len(alphas)) as step, watching(omap, step):
         points = records.curve(omap, alphas, start=start, store=task.store, progress=step, **asked.aim)
     task.finish({"points": points}, [point["result"] for point in points], terminal.print_curve)

@@ -141,14 +141,15 @@ class _Task:
             fail(f"smisym: {which} no success: {advice}", NOT_CONVERGED)
 
 
-def announce(omap: OverlapMap, what: str, evaluations: tuple[int, int]) -> None:
+def announce(omap: OverlapMap, what: str, evaluations: tuple[int, int], accuracy: float | None = None) -> None:
     """On stderr, what an evaluation of the map costs, before a command that will take long."""
     from smisym.run.cost import estimate
 
     cost = estimate(omap)
     few, many = evaluations
     if cost.seconds * few > LONG:
-        typer.echo(f"smisym: {cost} an evaluation of the map; {what} {few} to {many} evaluations", err=True)
+        more = "" if accuracy is None else " so, then some with as many samples as the accuracy takes"
+        typer.echo(f"smisym: {cost} an evaluation of the map; {what} {few} to {many} evaluations{more}", err=True)
 
 
 def announce_gamp(model: Model, samples: float, dim: int | None, iterations: int) -> None:
