@@ -18,10 +18,11 @@ from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.declare.io import Store, to_json
 from smisym.theory.curves import curve as trace_curve
 from smisym.theory.entropy import free_entropy
-from smisym.theory.evolution import FixedPoint, alike, perfect_part, state_evolution
+from smisym.theory.evolution import FixedPoint, perfect_part, state_evolution
 from smisym.theory.maps import OverlapMap
 from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery
+from smisym.theory.taking_over import alike
 
 Record = dict[str, Any]
 Progress = Callable[[Record], object]

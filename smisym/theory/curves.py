@@ -25,12 +25,13 @@ from smisym.model.compiled import Model
 from smisym.prior import remaining
 from smisym.theory.aim import aimed
 from smisym.theory.between import passed_over
-from smisym.theory.evolution import closer, collect, refined, tolerance
+from smisym.theory.evolution import collect, refined, tolerance
 from smisym.theory.fixed_point import solve
 from smisym.theory.kick import without_traces
 from smisym.theory.linearised import Equation
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
+from smisym.theory.taking_over import closer
 
 # Newton steps in which a start must settle, and how far from it (in units of what is left to learn).
 _STEPS, _FAR = 8, 0.35

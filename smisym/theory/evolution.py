@@ -20,27 +20,22 @@ from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.model.compiled import Model
 from smisym.theory.aim import Aim, aimed, search
 from smisym.theory.fixed_point import FINE, NEARLY, put_back, solve
-from smisym.theory.kick import KICK
 from smisym.theory.linearised import UNSTABLE, Equation, Local, placed
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement, judged, outlying, sound
+from smisym.theory.taking_over import alike, closer
 from smisym.theory.unshown import finer, of_idle, of_integrals
 
 STARTS = ("symmetry-broken", "uninformed", "informed")
 # What a scramble may leave of a direction that others know perfectly.
 _NEITHER = 0.01
-# How far apart projectors on what is known may be that are the same.
-_SAME = 1e-6
 # Standard errors above one from which on growth is clear.
 _CLEARLY = 3.0
 # What an informed start leaves to learn.
 INFORMED = 1e-3
 # Tolerance beside the accuracy asked for, and its bounds.
 _SHARE, _FINEST, _COARSEST = 0.1, 1e-6, 5e-3
-# Factor of what is left to learn by which a start on a map of more samples stays below where one of fewer rested, and
-# the most of a direction that is taken over.
-_BELOW, _MOST_KNOWN = 1.03, 0.99
 
 
 @dataclass(frozen=True)
@@ -183,25 +178,6 @@ def refined(
     return search(aim, first, more)
 
 
-def closer(omap: OverlapMap, before: Sequence[Point], tol: float) -> list[Point]:
-    """The points of a map with more samples at the same alpha, from those of one with fewer.
-
-    Begun a little below the lowest of these, from where vanishing side information goes on to the lowest fixed point
-    above: none between is passed unseen (:mod:`smisym.theory.between`).
-    """
-    lowest = min(before, key=lambda point: float(np.trace(point.Q)))
-    start = _beneath(omap, lowest.Q) if all(point.at is not None for point in before) else None
-    points: list[Point] = omap.each(lambda r: solve(omap, r, lowest.alpha, Q=start, tol=tol))
-    return points
-
-
-def _beneath(omap: OverlapMap, Q: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(Q)
-    # Less than a kick counts as nothing: what is unstable there is kicked again.
-    values = np.where(values < KICK, 0.0, np.clip(1 - _BELOW * (1 - values), 0.5 * values, _MOST_KNOWN))
-    return omap.model.symmetry.project((vectors * values) @ vectors.T)
-
-
 def _doubted(omap: OverlapMap, points: Sequence[Point], found: Solution) -> Solution:
     """The solution with errors that hold what the spread of the scrambles does not show."""
     if any(point.at is None or not np.isfinite(point.left).all() for point in points):
@@ -237,11 +213,6 @@ def perfect_part(Q: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(Q)
     known = vectors[:, values > 1 - 1e-13]
     return np.asarray(known @ known.T)
-
-
-def alike(known: Sequence[np.ndarray]) -> bool:
-    """Whether all scrambles know the same directions perfectly; projectors (P, P)."""
-    return bool(np.ptp(known, axis=0).max() <= _SAME)
 
 
 def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -> Solution:
