@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from smisym.base.backend import backend
+from smisym.base.backends import backend
 from smisym.base.edge import available_memory, check_memory
 from smisym.base.errors import InputError, Words
 from smisym.base.files import check_path, make_folder, reason, write_bytes, write_text

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from smisym.base.backend import NUMBA, backend
+from smisym.base.backends import NUMBA, backend
 from smisym.base.remembered import Remembered
 from smisym.kernels.numba_code import HEADER, NotCompiled, load, scalar_function
 from smisym.kernels.points import PointProgram

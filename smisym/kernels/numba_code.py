@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from smisym.base.backend import NUMBA, backend
+from smisym.base.backends import NUMBA, backend
 from smisym.base.errors import InputError
 from smisym.base.files import write_text
 from smisym.kernels.straight_line import Line, StraightLine, literal, written

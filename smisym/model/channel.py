@@ -214,15 +214,6 @@ class Channel:
             result,
         )
 
-    def kernel_sources(self, y: Observation, omega: np.ndarray, V: np.ndarray) -> list[str]:
-        """Texts of the compiled loops that posteriors like these are integrated by, each once."""
-        texts: dict[str, None] = {}
-        for task in self.posterior.tasks(self.posterior.read(y), omega, self._covariances(V, len(omega))):
-            kinds = [task.posterior, *([] if task.otherwise is None else [task.otherwise])]
-            for kind in kinds:
-                texts |= dict.fromkeys(kind.at(task.observed, task.omega, task.V).sources())
-        return list(texts)
-
     def g_out(
         self, y: np.ndarray | Observation, omega: np.ndarray, V: np.ndarray, *, rtol: float | None = None, seed: int = 0
     ) -> np.ndarray:

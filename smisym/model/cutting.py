@@ -11,10 +11,11 @@ from smisym.link.linking import LinkFunction
 from smisym.link.reduction import Reduction, find_reductions, layers_before, record_layers, record_reduction
 from smisym.posterior.base import Posterior
 from smisym.posterior.chain import OnChain
-from smisym.posterior.columns import SCOUTS, SIDE
+from smisym.posterior.columns import SCOUTS
 from smisym.posterior.composite import ByChain, BySharedRows, ByTables
 from smisym.posterior.level_set import OnLevelSet
 from smisym.posterior.shared_rows import MOST_COORDINATES, WORTH, OnSharedRows
+from smisym.posterior.sheeted import SIDE
 from smisym.posterior.tables import WIDEST, OnTables
 
 # Free dimensions from which on a chain is worth its columns.

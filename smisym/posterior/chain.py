@@ -27,7 +27,8 @@ from smisym.kernels.pairs import compiled_pairs, look_source, pairs_source, scou
 from smisym.link.linking import Observation
 from smisym.link.reduction import Reduction
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening
-from smisym.posterior.columns import Box, Columns, Rows, Sheeted, falling, find_columns, scouts, sublattices
+from smisym.posterior.columns import Box, Columns, Rows, falling, find_columns, scouts, sublattices
+from smisym.posterior.sheeted import Sheeted
 
 # Share of the error that may lie in columns that no scout misses.
 _SPARED = 0.05

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from smisym.base.backend import NUMBA, backend
+from smisym.base.backends import NUMBA, backend
 from smisym.base.errors import InputError
 from smisym.base.files import check_path, write_text
 from smisym.declare.io import package_version, to_json

@@ -105,7 +105,7 @@ class OverlapMap:
         self._here = threading.Semaphore(self.workers)
         self.what = ""
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
-        self._family: dict[tuple[int, int], OverlapMap] = {(self.samples, self.scrambles): self}
+        self._family: dict[tuple[int, int, float], OverlapMap] = {(self.samples, self.scrambles, self.rtol): self}
         self._used: list[list[Estimate]] = []  # whoever listens to what is asked of the family; shared
         self._fresh()
 
@@ -115,12 +115,13 @@ class OverlapMap:
         self._sent: processes.Sent | None = None
         self._estimator = Estimator(self.model, self.samples // self.scrambles, self.seed, self.rtol)
 
-    def sibling(self, samples: int, scrambles: int | None = None) -> OverlapMap:
-        """The same map with other numbers of points; asked for twice, it is the same object."""
-        key = int(samples), int(scrambles or self.scrambles)
+    def sibling(self, samples: int, scrambles: int | None = None, rtol: float | None = None) -> OverlapMap:
+        """The same map with other numbers of points, or another tolerance; asked for twice, it is the same object."""
+        key = int(samples), int(scrambles or self.scrambles), self.rtol if rtol is None else rtol
         if key not in self._family:
             made = copy.copy(self)
-            made.samples, made.scrambles = _check_points(*key)
+            made.samples, made.scrambles = _check_points(*key[:2])
+            made.rtol = key[2]
             made._fresh()
             self._family[key] = made
         return self._family[key]

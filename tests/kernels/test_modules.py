@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smisym.base.backend import backend
+from smisym.base.backends import backend
 from smisym.base.errors import InputError
 from smisym.kernels import numba_code
 from smisym.kernels.tracing import trace
