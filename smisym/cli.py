@@ -332,11 +332,10 @@ def derive(
     """Write the derivation as a document, or print the loops that numba compiles, which takes seconds."""
     from smisym.base.files import check_path
     from smisym.report import write_derivation
-    from smisym.run import info as installed
-    from smisym.run import terminal
+    from smisym.run import info, terminal
 
     if code is not None:
-        return installed.print_code(begin("derive", file, seed, state, False, {"code": code}).model, code, output)
+        return info.print_code(begin("derive", file, seed, state, False, {"code": code}).model, code, output)
     path = check_path(output or "", "document")
     task = begin("derive", file, seed, state, as_json, {})
     write_derivation(task.model.derivation, path)
@@ -347,9 +346,9 @@ def derive(
 @_guarded
 def info(as_json: Json = False) -> None:
     """What this installation runs on: versions, which backend, and why."""
-    from smisym.run import info as installed
+    from smisym.run import info
 
-    installed.print_info(as_json)
+    info.print_info(as_json)
 
 
 # Many parameters: options of a command.
