@@ -97,8 +97,12 @@ def sublattices(dim: int) -> np.ndarray:
 
 def falling(half: np.ndarray) -> np.ndarray:
     """What a sum over all nodes misses, from what half of them miss, relative to the sum: see
-    :func:`smisym.integrate.cells.sublattice_error`."""
-    return np.asarray(np.minimum(2 * half**1.75, half))
+    :func:`smisym.integrate.cells.sublattice_error`.
+
+    The power is less than there, as rows that no scout stands for may be narrower than the step: three layers of skip 3
+    missed up to 2.5 times what the power 7/4 says, and at most 0.6 of what this one does (96 posteriors).
+    """
+    return np.asarray(np.minimum(2 * half**1.5, half))
 
 
 def missed_by(mass: np.ndarray) -> np.ndarray:
