@@ -28,6 +28,13 @@ class Average:
     converged: np.ndarray
     doubt: Doubt | None = None
 
+    def take(self, index: np.ndarray) -> Average:
+        """The same for some of the batch."""
+        cov = None if self.cov is None else self.cov[index]
+        return Average(
+            self.log_norm[index], self.mean[index], cov, self.error[index], self.nodes[index], self.converged[index]
+        )
+
     def replace(self, index: np.ndarray, other: Average, rtol: float) -> np.ndarray:
         """Take over the entries of ``other`` (for the samples ``index``) whose error is smaller; returns which.
 

@@ -13,14 +13,23 @@ import numpy as np
 from smisym.base import patience
 from smisym.integrate.accuracy import LATTICES, LOOSE, Lattice
 from smisym.integrate.averages import Average
+from smisym.integrate.boxes import on_boxes
 from smisym.integrate.cells import (
+    BLURRED,
+    DISTANCE,
+    FAR,
+    RESOLVED,
     Cells,
     Sums,
     add_runs,
+    edge_error,
     inner_error,
     inner_sums,
     keep_freed_memory,
+    means_and_gaps,
     neighbours,
+    parity_signs,
+    radius_of_mass,
     sublattice_error,
 )
 from smisym.integrate.loops import compiled, number_of_sums
@@ -30,19 +39,10 @@ from smisym.integrate.modes import CHUNK, Integrand, Values, find_modes, probe, 
 # Adaptive lattice
 # --------------------------------------------------------------------------------------------------
 
-# Largest change of a residual, in standard deviations, between neighbouring nodes of a resolved cell.
-_RESOLVED = 2.5
-# The same over a whole cell, beyond which the bounds of the cell are widened.
-_BLURRED = 10.0
-# How far from the mean, in standard deviations, mass may lie that an unresolved cell holds.
-_DISTANCE = 5.0
 # Cells of one call of compiled loops, after which Ctrl-C and the clock are heard.
 _CELLS = 2**18
 # Largest change of a log-weight over a cell that is resolved, where the residuals are already summed over.
 _STEEP = 20.0
-# Error of a lattice over what its sublattices miss, at kinks and where sheets end: it falls like a power of the step,
-# down to 1/2.
-_AT_EDGES = 3.0
 
 
 def lattice(
@@ -60,16 +60,26 @@ def lattice(
     rest are halved.  The error is estimated on each level from the sublattices of half the density.
     Every posterior stops on its own.
     """
-    S, d = integrand.samples, integrand.dim
     depth = -np.log(rtol) + 6.0
+    shape = shape or LATTICES[integrand.dim]
+    most = max_nodes or shape.budget
+    found = on_boxes(integrand, rtol, cov, depth, most)
+    if found is None:
+        return _adaptive(_LatticeState(integrand, rtol, cov, depth, most, shape), np.arange(integrand.samples))
+    rest = np.flatnonzero(~found.converged)
+    if rest.size:
+        finer = _adaptive(_LatticeState(integrand, rtol, cov, depth, most, shape), rest)
+        found.replace(rest, finer.take(rest), rtol)
+    return found
+
+
+def _adaptive(state: _LatticeState, active: np.ndarray) -> Average:
+    """The averages of some of a batch; those of the others are not known."""
     keep_freed_memory()
-    shape = shape or LATTICES[d]
-    state = _LatticeState(integrand, rtol, cov, depth, max_nodes or shape.budget, shape)
-    active = np.arange(S)
     cells = state.root_cells(active)
     # Where no field that was tried has any weight, nothing is left to integrate.
     state.log_norm[~np.isfinite(state.best)] = -np.inf
-    active = active[np.isfinite(state.best)]
+    active = active[np.isfinite(state.best[active])]
     while active.size:
         sums = state.evaluate(cells)
         keep, done = state.digest(active, cells, sums)
@@ -92,8 +102,7 @@ class _LatticeState:
         self.first_step = shape.steps[int(rtol >= LOOSE)]
         offsets = np.array(list(itertools.product(range(self.n), repeat=d)))
         self.offsets = np.ascontiguousarray((offsets + 0.5 - self.n / 2).T)  # (d, nodes), from the centre, in steps
-        halves = np.array(list(itertools.product((0, 1), repeat=d)))[1:]
-        self.signs = 1.0 - 2.0 * (halves @ offsets.T % 2)  # (A, nodes)
+        self.signs = parity_signs(offsets)  # (A, nodes)
         self.aliased = np.concatenate([self.signs[:, None], self.signs[:, None] * self.offsets[None]], axis=1).reshape(
             -1, len(offsets)
         )
@@ -136,12 +145,12 @@ class _LatticeState:
         """Cells that cover the ball outside of which the density is negligible."""
         d = self.integrand.dim
         best, weight = probe(self.integrand, active)
-        radius = self._radius(best, weight)
-        far = radius > 1.3 * np.sqrt(2 * self.depth)
+        radius = radius_of_mass(best, weight, self.depth)
+        far = radius > FAR * np.sqrt(2 * self.depth)
         if far.any() and not self.integrand.modeless:
             modes = find_modes(self.integrand, active[far])
             best[far] = np.maximum(best[far], modes.value.max(axis=1))
-            radius = self._radius(best, weight)
+            radius = radius_of_mass(best, weight, self.depth)
             self.modes[active[far]] = np.where((modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan)
             self.narrow[active[far]] = True
         self.best[active] = best
@@ -167,9 +176,6 @@ class _LatticeState:
         owner = np.concatenate(owners)
         order = np.argsort(owner, kind="stable")
         return Cells(owner[order], np.concatenate(corners)[order])
-
-    def _radius(self, best: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        return np.sqrt(2 * np.maximum(self.depth + weight + 2.0 - best, self.depth))
 
     def refine(self, cells: Cells, keep: np.ndarray, active: np.ndarray) -> Cells:
         going = np.zeros(self.integrand.samples, dtype=bool)
@@ -207,7 +213,7 @@ class _LatticeState:
         resolved, cut = np.empty(C, dtype=bool), np.empty(C, dtype=bool)
         top, totals = np.empty(len(who)), np.empty((len(who), quantities, K))
         least, step, half = self.best[who] - self.depth - 3.0, self.step(who), 0.5 * self.n
-        limits = half, _RESOLVED * (self.n - 1), _BLURRED, 0.5 / (self.n - 1), half
+        limits = half, RESOLVED * (self.n - 1), BLURRED, 0.5 / (self.n - 1), half
         corner = np.ascontiguousarray(cells.corner)
         for first, last in _shares(starts, _CELLS):
             patience.check()
@@ -266,10 +272,10 @@ class _LatticeState:
             return top + 1.0 + 0.25 * change - 0.5 * (near**2).sum(axis=0), change <= _STEEP
         low, high = r.min(axis=2), r.max(axis=2)
         spread = high - low
-        resolved = spread.max(axis=(0, 1)) <= _RESOLVED * (self.n - 1)
+        resolved = spread.max(axis=(0, 1)) <= RESOLVED * (self.n - 1)
         # Nodes that are far apart in standard deviations say little about what lies between them.
         margin = (
-            0.5 / (self.n - 1) + np.where(resolved, 0.05, np.where(spread.max(axis=(0, 1)) < _BLURRED, 0.25, 1.5))
+            0.5 / (self.n - 1) + np.where(resolved, 0.05, np.where(spread.max(axis=(0, 1)) < BLURRED, 0.25, 1.5))
         ) * spread
         gap = np.maximum(np.maximum(low - margin, -high - margin), 0.0)
         near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
@@ -364,10 +370,7 @@ class _LatticeState:
 
     def _error(self, who: np.ndarray, gap: np.ndarray, edged: np.ndarray) -> np.ndarray:
         """Error of each posterior from what its sublattices miss, gap (len(who), A)."""
-        missed = gap.sum(axis=1)
-        # Where an edge falls between nodes is chance: the worse of two levels.
-        rough = _AT_EDGES * np.maximum(missed, np.sqrt(0.5) * self.missed[who])
-        self.missed[who] = missed
+        rough, self.missed[who] = edge_error(gap, self.missed[who], 0.5)
         return np.where(edged[who], rough, sublattice_error(gap, self.integrand.dim))
 
     def digest(self, active: np.ndarray, cells: Cells, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
@@ -386,9 +389,7 @@ class _LatticeState:
         first = np.add.reduceat(sums.first * scale[:, None], runs)
         alias = np.add.reduceat(sums.alias * scale[:, None, None], runs)
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = first[:, 1:] / first[:, :1]
-            alias /= first[:, :1, None]
-            gap = np.linalg.norm(alias[:, :, 1:] - alias[:, :, :1] * mean[:, None], axis=2) + np.abs(alias[:, :, 0])
+            mean, gap = means_and_gaps(first, alias)
         inner = np.add.reduceat(sums.inner * scale[:, None, None], runs)
         keep = sums.bound > self.best[cells.owner] - self.depth
         error = self._error(who, gap, self._edges(cells, keep, sums)) + 10 * np.exp(-self.depth)
@@ -412,7 +413,7 @@ class _LatticeState:
         with np.errstate(divide="ignore", invalid="ignore"):
             missed = np.nan_to_num(held[who] / first[:, 0], nan=1.0, posinf=1.0)
         kept = np.bincount(cells.owner[keep], minlength=S)[who]
-        error = error + np.minimum(_DISTANCE * missed, 1.0)
+        error = error + np.minimum(DISTANCE * missed, 1.0)
         # What the integrand itself misses, no finer lattice finds.
         finest = error <= 0.1 * own
         error = error + own

@@ -1,4 +1,4 @@
-"""Which backend carries loops over points out: numpy, always there, or numba where it is installed."""
+"""Which backend carries loops over points out: numpy, always there, numba where it is installed, or JAX if asked for."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from dataclasses import dataclass
 
 from smisym.base.errors import InputError
 
-NUMPY, NUMBA = "numpy", "numba"
+NUMPY, NUMBA, JAX = "numpy", "numba", "jax"
 
 
 @dataclass(frozen=True)
 class Backend:
-    """name: NUMPY or NUMBA.  why: one clause."""
+    """name: NUMPY, NUMBA or JAX.  why: one clause.  loops: NUMPY or NUMBA, which does what JAX has no program for."""
 
     name: str
     why: str
+    loops: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loops", self.loops or self.name)
 
 
 def backend() -> Backend:
-    """The backend in use: ``SMISYM_BACKEND`` (numpy or numba) where it is set, else numba where it is installed.
+    """The backend in use: ``SMISYM_BACKEND`` (numpy, numba or jax) where it is set, else numba where it is installed.
 
-    Raises InputError for another name, and for numba where it is not installed.
+    Raises InputError for another name, and for numba or jax where it is not installed.
     """
     return _backend(os.environ.get("SMISYM_BACKEND", ""))
 
@@ -45,4 +49,9 @@ def _backend(asked: str) -> Backend:
                 "environment variable SMISYM_BACKEND", asked, "a backend that is installed",
                 "pip install 'smisym[fast]', or unset it",
             )  # fmt: skip
-    raise InputError("environment variable SMISYM_BACKEND", asked, "numpy or numba", "choose one, or unset it")
+        case "jax":
+            # Here, and not at the top: it takes a second to load.
+            from smisym.kernels.jax_code import device
+
+            return Backend(JAX, f"SMISYM_BACKEND asks for it, and JAX finds {device()}", NUMBA if installed else NUMPY)
+    raise InputError("environment variable SMISYM_BACKEND", asked, "numpy, numba or jax", "choose one, or unset it")
