@@ -118,12 +118,13 @@ LATTICES = {
     3: Lattice(4, (0.5, 0.65), 8, 10**6),
     4: Lattice(2, (0.6, 0.75), 12, 10**6),
 }
-# One after the other, each closer around the mass, before the adaptive lattice takes over.
+# One after the other, each closer around the mass, before the adaptive lattice takes over.  Measured by the share of
+# posteriors of the overlap map that it must take over (docs/guide.md), on a processor; speed was measured on none.
 BOXES = {
     1: (Box(64, 8), Box(256, 8)),
     2: (Box(32, 4), Box(64, 4), Box(128, 4)),
-    3: (Box(16, 4), Box(32, 4)),
-    4: (Box(12, 2), Box(24, 2)),
+    3: (Box(16, 4), Box(32, 4), Box(64, 4)),
+    4: (Box(12, 2),),
 }
 # Tolerance from which on the first step of a lattice is the loose one.
 LOOSE = 3e-3

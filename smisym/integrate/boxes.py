@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smisym.base import patience
+from smisym.base.device import jax, on_processor, wide
 from smisym.base.remembered import Remembered
 from smisym.integrate.accuracy import BOXES, Box
 from smisym.integrate.averages import Average
@@ -30,7 +31,7 @@ from smisym.integrate.cells import (
 )
 from smisym.integrate.modes import Integrand, probe
 from smisym.kernels.backend import JAX, backend
-from smisym.kernels.jax_code import NotOnDevice, jax, jax_function, on_cpu, wide
+from smisym.kernels.jax_code import NotOnDevice, jax_function
 from smisym.kernels.points import PointProgram
 
 # Points of one call: on a processor those whose numbers fit its cache, elsewhere enough to fill it.
@@ -150,7 +151,7 @@ def _in_batches(run: Callable[..., Any], dim: int, box: Box) -> Callable[..., To
     """The same in batches of one size, so that it is compiled once."""
 
     def batches(numbers: np.ndarray, low: np.ndarray, high: np.ndarray, best: np.ndarray, depth: float) -> Told:
-        size = int(np.clip(_POINTS[on_cpu()] // box.side**dim, 1, _SAMPLES))
+        size = int(np.clip(_POINTS[on_processor()] // box.side**dim, 1, _SAMPLES))
         parts = []
         with wide():
             for start in range(0, len(numbers), size):
@@ -159,15 +160,15 @@ def _in_batches(run: Callable[..., Any], dim: int, box: Box) -> Callable[..., To
                 which = np.arange(start, start + size)
                 which[which >= len(numbers)] = start
                 parts.append(run(numbers[which], low[which], high[which], best[which], depth))
-            joined = [np.concatenate([np.asarray(part) for part in field])[: len(numbers)] for field in zip(*parts)]
-        return Told(*joined)
+            joined = [np.concatenate([np.asarray(part[k]) for part in parts]) for k in range(len(Told._fields))]
+        return Told(*(values[: len(numbers)] for values in joined))
 
     return batches
 
 
 def box_function(point: PointProgram, box: Box, cov: bool) -> Callable[..., Told]:
-    """What :class:`Told` says of N samples, as a function that JAX compiles: numbers (N, k), low and high (N, d) corners
-    of boxes, best (N,) largest exponents known, depth a number."""
+    """What :class:`Told` says of N samples, as a function that JAX compiles: of numbers (N, k), corners low and high
+    (N, d) of boxes, best (N,) largest exponents known, and depth, a number."""
     function = jax_function(point.program)
     d, B, m, nodes = point.dim, point.branches, point.residuals, (box.side,) * point.dim
     axes = tuple(range(1, 1 + d))
@@ -217,7 +218,7 @@ def _sums(x: Any, r: Any, along: Any, w: Any, cov: bool) -> tuple[Any, Any]:
     """Sums of 1 and zeta by parity, and of products of zeta; x: d arrays, r (N, B, m, ...), along (N, B, k, m, ...), w
     (N, B, ...)."""
     np_ = jax().numpy
-    d, (N, B, m, *nodes) = len(x), r.shape
+    d, (N, _, m, *nodes) = len(x), r.shape
     own = np_.stack([np_.broadcast_to(value, (N, *nodes)) for value in x], axis=1)
     mass = w.sum(axis=1)[:, None]
     weighted = np_.concatenate([mass, mass * own, (w[:, :, None] * r).sum(axis=1)], axis=1)
@@ -238,8 +239,8 @@ def _sums(x: Any, r: Any, along: Any, w: Any, cov: bool) -> tuple[Any, Any]:
 
 
 class _Cells(NamedTuple):
-    """Of each cell (N, C, ..., C): upper bound of log f, whether it is resolved, whether a sheet that matters ends in it,
-    and whether it is beyond the end of a sheet that matters; as the adaptive lattice has them."""
+    """Of each cell (N, C, ..., C), as the adaptive lattice has them: upper bound of log f, whether it is resolved,
+    whether a sheet that matters ends in it, and whether it lies beyond the end of one."""
 
     bound: Any
     resolved: Any

@@ -58,18 +58,23 @@ def lattice(
     The trapezoid rule converges faster than any power of the step for smooth integrands that vanish
     at the border.  Cells that a bound on the residuals shows to hold no mass are dropped; the
     rest are halved.  The error is estimated on each level from the sublattices of half the density.
-    Every posterior stops on its own.
+    Every posterior stops on its own.  Where there is an accelerator, boxes of a fixed number of nodes come first
+    (:mod:`smisym.integrate.boxes`), and what is told here holds for the posteriors that these do not resolve.
     """
     depth = -np.log(rtol) + 6.0
     shape = shape or LATTICES[integrand.dim]
     most = max_nodes or shape.budget
     found = on_boxes(integrand, rtol, cov, depth, most)
+    rest = np.arange(integrand.samples) if found is None else np.flatnonzero(~found.converged)
+    if found is not None and not rest.size:
+        return found
+    state = _LatticeState(integrand, rtol, cov, depth, most, shape)
     if found is None:
-        return _adaptive(_LatticeState(integrand, rtol, cov, depth, most, shape), np.arange(integrand.samples))
-    rest = np.flatnonzero(~found.converged)
-    if rest.size:
-        finer = _adaptive(_LatticeState(integrand, rtol, cov, depth, most, shape), rest)
-        found.replace(rest, finer.take(rest), rtol)
+        return _adaptive(state, rest)
+    if max_nodes is not None:
+        # What the boxes cost is spent.
+        state.nodes[rest], found.nodes[rest] = found.nodes[rest], 0.0
+    found.replace(rest, _adaptive(state, rest).take(rest), rtol)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Which backend carries loops over points out: numpy, always there, numba where it is installed, or JAX if asked for."""
+"""Which backend carries loops over points out: numpy, always there, numba where installed, or JAX if asked for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib.util
 import os
 from dataclasses import dataclass
 
+from smisym.base.device import device
 from smisym.base.errors import InputError
 
 NUMPY, NUMBA, JAX = "numpy", "numba", "jax"
@@ -27,6 +28,8 @@ class Backend:
 def backend() -> Backend:
     """The backend in use: ``SMISYM_BACKEND`` (numpy, numba or jax) where it is set, else numba where it is installed.
 
+    ``jax+numpy`` and ``jax+numba`` choose what does the rest as well.
+
     Raises InputError for another name, and for numba or jax where it is not installed.
     """
     return _backend(os.environ.get("SMISYM_BACKEND", ""))
@@ -35,6 +38,8 @@ def backend() -> Backend:
 @functools.cache
 def _backend(asked: str) -> Backend:
     installed = importlib.util.find_spec("numba") is not None
+    if asked == JAX or asked.startswith(f"{JAX}+"):
+        return Backend(JAX, f"SMISYM_BACKEND asks for it; JAX finds {device()}", _backend(asked[len(JAX) + 1 :]).loops)
     match asked:
         case "":
             if installed:
@@ -49,9 +54,4 @@ def _backend(asked: str) -> Backend:
                 "environment variable SMISYM_BACKEND", asked, "a backend that is installed",
                 "pip install 'smisym[fast]', or unset it",
             )  # fmt: skip
-        case "jax":
-            # Here, and not at the top: it takes a second to load.
-            from smisym.kernels.jax_code import device
-
-            return Backend(JAX, f"SMISYM_BACKEND asks for it, and JAX finds {device()}", NUMBA if installed else NUMPY)
     raise InputError("environment variable SMISYM_BACKEND", asked, "numpy, numba or jax", "choose one, or unset it")

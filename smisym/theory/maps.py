@@ -39,6 +39,7 @@ from smisym.base.files import write_bytes
 from smisym.base.remembered import Remembered
 from smisym.declare.io import header
 from smisym.integrate.accuracy import SAMPLES, SCRAMBLES
+from smisym.kernels.backend import JAX, backend
 from smisym.link.symmetry_check import check_symmetry
 from smisym.model.compiled import Model
 from smisym.theory.effort import affordable
@@ -100,7 +101,8 @@ class OverlapMap:
         self.on_evaluation = on_evaluation
         self.time_limit = None if time_limit is None else _positive("time_limit", time_limit)
         self._clock: list[float] = []  # when the first evaluation began; shared
-        self.pool = processes.pool(min(self.workers, self.scrambles))
+        # An accelerator has memory for one process.
+        self.pool = processes.pool(1 if backend().name == JAX else min(self.workers, self.scrambles))
         # Threads that wait for other processes are many; those that work here are not.
         self._here = threading.Semaphore(self.workers)
         self.what = ""
