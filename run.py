@@ -34,7 +34,7 @@ def main(arguments: "list[str]") -> int:
         print(__doc__, file=sys.stdout if arguments in (["-h"], ["--help"]) else sys.stderr)
         return 0 if arguments in (["-h"], ["--help"]) else 2
     command, rest = arguments[0], arguments[1:]
-    problem = set_up([] if command == "demo" else ["test"])
+    problem = set_up(["fast"] if command == "demo" else ["test"])
     if problem:
         return fail(problem)
     if command == "demo":

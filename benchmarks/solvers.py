@@ -1,6 +1,6 @@
-"""Speed of the solvers: both weak thresholds, the 49-point curve, and GAMP at D = 1000.
+"""Speed of the solvers: first thresholds, both weak ones, the 49-point curve, and GAMP at D = 1000.
 
-python benchmarks/solvers.py thresholds|curve|gamp [seed]
+python benchmarks/solvers.py first|thresholds|curve|gamp [seed]
 """
 
 from __future__ import annotations
@@ -12,12 +12,27 @@ import time
 import numpy as np
 
 import smisym
+from smisym.theory.over_outputs import first_threshold
 
 CURVE_SAMPLES = 65536
 
 
 def two_layers(skip: float = 1.0) -> smisym.Model:
     return smisym.compile(smisym.Architecture(tokens=2, layers=(smisym.Attention(skip=skip), smisym.Attention())))
+
+
+def first(seed: int) -> None:
+    """By quadrature, which draws nothing: of two layers on three tokens, two on two, and three on two."""
+    for tokens, depth, skip in ((3, 2, 1.0), (3, 2, 0.5), (3, 2, 0.3), (2, 2, 1.0), (2, 3, 1.0)):
+        layers = (smisym.Attention(skip=skip),) * depth
+        model = smisym.compile(smisym.Architecture(tokens=tokens, layers=layers))
+        started = time.process_time()
+        alpha, error = first_threshold(model, (depth - 1,))
+        spent = time.process_time() - started
+        print(
+            f"T = {tokens}, L = {depth}, c = {skip}: {alpha:.9f} +- {error:.1e}  {spent:.1f} s of a processor",
+            flush=True,
+        )
 
 
 def thresholds(seed: int) -> None:
@@ -41,7 +56,9 @@ def gamp(seed: int) -> None:
 
 if __name__ == "__main__":
     start = time.perf_counter()
-    {"thresholds": thresholds, "curve": curve, "gamp": gamp}[sys.argv[1]](int(sys.argv[2]) if sys.argv[2:] else 0)
+    {"first": first, "thresholds": thresholds, "curve": curve, "gamp": gamp}[sys.argv[1]](
+        int(sys.argv[2]) if sys.argv[2:] else 0
+    )
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(
         f"wall {time.perf_counter() - start:.1f} s, processor {used.ru_utime + used.ru_stime:.1f} s, "

@@ -8,15 +8,12 @@ What takes long to import is imported inside the commands, so that ``smisym --he
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import functools
 import hashlib
-import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -25,13 +22,16 @@ from smisym.run.task import (
     COMMANDS,
     EVALUATIONS,
     INTERRUPTED,
-    PIPE,
     STAGE_EVALUATIONS,
+    Asked,
     announce,
     announce_gamp,
     begin,
+    check_npz,
+    each_step,
     fail,
     options_of,
+    output_lost,
 )
 
 app = typer.Typer(
@@ -58,6 +58,15 @@ Samples = Annotated[
 ]
 Scrambles = Annotated[
     int | None, typer.Option(help="Independent scramblings, which give the error bars; by default 8.")
+]
+Accuracy = Annotated[
+    float | None,
+    typer.Option(
+        help="Instead of --samples: the largest error, in the unit of what is printed; samples follow from it."
+    ),
+]
+MostSamples = Annotated[
+    int | None, typer.Option(help="With --accuracy: the most samples of one evaluation; by default 4194304.", min=1)
 ]
 Workers = Annotated[
     int | None,
@@ -95,20 +104,7 @@ def main() -> None:
     except KeyboardInterrupt:  # before a command began, or after it ended
         raise SystemExit(INTERRUPTED) from None
     except OSError as error:
-        _output_lost(error)
-
-
-def _output_lost(error: OSError) -> NoReturn:
-    """Exit where stdout cannot be written: without a word where its reader left, as ``| head`` does."""
-    from smisym.base.files import reason, remedy
-
-    # What is still buffered would be tried again while Python shuts down.
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if error.errno == errno.EPIPE:
-        raise SystemExit(PIPE)
-    typer.echo(f"smisym: the result could not be written: {reason(error)}. To fix: {remedy(error)}.", err=True)
-    raise SystemExit(BAD_INPUT)
+        output_lost(error)
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -162,6 +158,8 @@ def thresholds(
     seed: Seed = 0,
     state: State = None,
     samples: Samples = None,
+    accuracy: Accuracy = None,
+    most_samples: MostSamples = None,
     scrambles: Scrambles = None,
     rtol: Rtol = None,
     workers: Workers = None,
@@ -173,19 +171,25 @@ def thresholds(
         typer.Option("--quadrature/--no-quadrature", help="Integrate the first one over the output, or sample it."),
     ] = None,
 ) -> None:
-    """The thresholds of the network, in the order in which they are met."""
+    """The thresholds of the network, in the order in which they are met.
+
+    --accuracy is asked of the weak ones; perfect recovery is bracketed to half a per cent whatever is asked.
+    """
     from smisym.integrate.accuracy import THRESHOLD_SAMPLES
     from smisym.run import records, terminal
     from smisym.run.progress import progress_bar, watching
 
     given = {"stages": stages, "quadrature": quadrature, "rtol": rtol}
     settings = {name: value for name, value in given.items() if value is not None}
-    task = begin("thresholds", file, seed, state, as_json, settings, (THRESHOLD_SAMPLES, samples, scrambles))
+    asked = Asked(THRESHOLD_SAMPLES, samples, scrambles, accuracy, most_samples)
+    task = begin("thresholds", file, seed, state, as_json, settings, asked)
     omap = task.overlap_map(workers)
-    announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS)
+    announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS, accuracy)
     with progress_bar("thresholds", 2 if stages is None else 1) as step, watching(omap, step):
         told = step if stages is not None else terminal.saying_found(step)
-        record = records.thresholds(omap, stages=stages, quadrature=quadrature, store=task.store, progress=told)
+        record = records.thresholds(
+            omap, stages=stages, quadrature=quadrature, store=task.store, progress=told, **asked.aim
+        )
     task.finish(record, [record["result"]], terminal.print_thresholds)
 
 
@@ -199,23 +203,29 @@ def curve(
     seed: Seed = 0,
     state: State = None,
     samples: Samples = None,
+    accuracy: Accuracy = None,
+    most_samples: MostSamples = None,
     scrambles: Scrambles = None,
     rtol: Rtol = None,
     start: Annotated[str, typer.Option(help="symmetry-broken, uninformed or informed.")] = "symmetry-broken",
     workers: Workers = None,
 ) -> None:
-    """Overlaps, prediction errors and free entropy against alpha = N / D."""
+    """Overlaps, prediction errors and free entropy against alpha = N / D.
+
+    --accuracy is asked of the overlaps.
+    """
     from smisym.integrate.accuracy import SAMPLES
     from smisym.run import records, terminal
     from smisym.run.progress import progress_bar, watching
 
     alphas = records.alpha_grid(alpha)
     settings = {"alphas": alphas, "start": start, **({} if rtol is None else {"rtol": rtol})}
-    task = begin("curve", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
+    asked = Asked(SAMPLES, samples, scrambles, accuracy, most_samples)
+    task = begin("curve", file, seed, state, as_json, settings, asked)
     omap = task.overlap_map(workers)
-    announce(omap, "a curve takes", EVALUATIONS)
+    announce(omap, "a curve takes", EVALUATIONS, accuracy)
     with progress_bar("curve", len(alphas)) as step, watching(omap, step):
-        points = records.curve(omap, alphas, start=start, store=task.store, progress=step)
+        points = records.curve(omap, alphas, start=start, store=task.store, progress=step, **asked.aim)
     task.finish({"points": points}, [point["result"] for point in points], terminal.print_curve)
 
 
@@ -255,7 +265,7 @@ def gamp(
     from smisym.run.progress import progress_bar
 
     if output is not None:
-        _check_npz(output)
+        check_npz(output)
     run, source, samples, dim = _source(alpha, dim, data)
     settings = {"iterations": iterations, "damping": damping, **source}
     settings["tol"] = gamp_runs.gamp_tolerance(max(dim, 1)) if tol is None else tol
@@ -265,7 +275,7 @@ def gamp(
     how = {"iterations": iterations, "damping": damping, "tol": settings["tol"]}
     with progress_bar("gamp", iterations) as step:
         # The start comes as step 0, which is none.
-        each = functools.partial(_each_step, step)
+        each = functools.partial(each_step, step)
         record = run(task.model, seed=seed, estimate=True, store=task.store, progress=each, **how)
     shown = {name: value for name, value in record.items() if name not in ("W_hat", "C_hat", "Q", "W")}
     if output is None:
@@ -304,41 +314,41 @@ def _source(
     raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
 
 
-def _each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]) -> None:
-    if record["step"]:
-        report(record)
-
-
-def _check_npz(output: str) -> None:
-    """Before a long run: that its estimate can be written at the end."""
-    from smisym.base.errors import InputError
-    from smisym.base.files import check_path
-
-    path = check_path(output, "file for the estimate")
-    if path.suffix != ".npz" or path.is_dir():
-        raise InputError("output", output, "the name of a file that ends in .npz", "write -o estimate.npz")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
-
-
 @app.command()
 @_guarded
 def derive(
     file: File,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex.")],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex; of --code in .py."),
+    ] = None,
+    code: Annotated[
+        str | None, typer.Option(metavar="numba", help="Instead of a document: the loops that are compiled, as text.")
+    ] = None,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
 ) -> None:
-    """Write the derivation as a document, which takes seconds."""
+    """Write the derivation as a document, or print the loops that numba compiles, which takes seconds."""
     from smisym.base.files import check_path
     from smisym.report import write_derivation
-    from smisym.run import terminal
+    from smisym.run import info, terminal
 
-    path = check_path(output, "document")
+    if code is not None:
+        return info.print_code(begin("derive", file, seed, state, False, {"code": code}).model, code, output)
+    path = check_path(output or "", "document")
     task = begin("derive", file, seed, state, as_json, {})
     write_derivation(task.model.derivation, path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
+
+
+@app.command()
+@_guarded
+def info(as_json: Json = False) -> None:
+    """What this installation runs on: versions, which backend, and why."""
+    from smisym.run import info
+
+    info.print_info(as_json)
 
 
 # Many parameters: options of a command.
@@ -368,7 +378,7 @@ def analyze(
 
     plan = analysis.Plan(None if alpha is None else records.alpha_grid(alpha), dim, runs, iterations, damping)
     settings = {**plan.settings(), **({} if rtol is None else {"rtol": rtol})}
-    task = begin("analyze", file, seed, state, as_json, settings, (SAMPLES, samples, scrambles))
+    task = begin("analyze", file, seed, state, as_json, settings, Asked(SAMPLES, samples, scrambles))
     task.analyze(output, plan, workers, None)
 
 
@@ -387,5 +397,5 @@ def demo(
 
     plan = analysis.Plan(records.alpha_grid("0:1.56:27"), dim=200, runs=1, iterations=80, damping=0.3)
     settings = {**plan.settings(), "rtol": DEMO_RTOL}
-    task = begin("demo", str(shipped.TWO_LAYERS), seed, state, as_json, settings, (DEMO_SAMPLES, None, None))
+    task = begin("demo", str(shipped.TWO_LAYERS), seed, state, as_json, settings, Asked(DEMO_SAMPLES))
     task.analyze(output, plan, workers, shipped.published_two_layers())

@@ -15,6 +15,9 @@ import pytest
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+# Every chart in the table of cases would be compiled: tests/kernels asks for numba, and holds it against numpy.
+os.environ.setdefault("SMISYM_BACKEND", "numpy")
+
 from smisym.base import processes  # noqa: E402
 
 # A shell that starts something in the background has it ignore Ctrl-C, and so do the programs that tests start.

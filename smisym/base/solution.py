@@ -22,6 +22,7 @@ class Result(enum.Enum):
     INTEGRATION = "integration_inaccurate"
     ILL_CONDITIONED = "ill_conditioned"
     NOISY = "statistical_error_large"
+    MISSED = "accuracy_missed"
     RESIDUAL = "not_a_fixed_point"
     NISHIMORI = "nishimori_violated"
     INCONSISTENT = "inconsistent"
@@ -52,6 +53,10 @@ _MESSAGES = {
     Result.NOISY: (
         "the statistical error exceeds the one asked for, or the noise biases the value by as much: raise samples"
     ),
+    Result.MISSED: (
+        "the error that was reached, and is stated, is larger than the accuracy asked for: raise most_samples or the "
+        "time limit, or ask for less"
+    ),
     Result.RESIDUAL: (
         "put back into the equation that it solves, the value does not solve it to within its error: raise samples, "
         "and of a fixed point lower tol"
@@ -79,6 +84,7 @@ def worst(results: Sequence[Result]) -> Result:
 _GRAVITY = [
     Result.SUCCESS,
     Result.PARTIAL,
+    Result.MISSED,
     Result.NOISY,
     Result.INTEGRATION,
     Result.ILL_CONDITIONED,

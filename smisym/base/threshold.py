@@ -22,7 +22,8 @@ class Threshold:
     integrals leaves; of "perfect_amp" at least how closely the branch is followed, math.inf where one scramble alone
     showed it; 0 if exact.  Q (P, P): the overlap just below.  order: of a hard direction, the first order of its
     Hermite expansion that does not vanish (None where none was clear up to order six), given nothing else.  names: of
-    the rows that take part.
+    the rows that take part.  samples: of one evaluation of the map that it was measured on, None where it was not
+    sampled.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Threshold:
     Q: np.ndarray
     order: int | None = None
     names: tuple[str, ...] = ()
+    samples: int | None = None
 
     def __repr__(self) -> str:
         alpha = short(self.alpha) if not self.error else f"{short(self.alpha)} +- {short(self.error)}"

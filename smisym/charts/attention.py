@@ -167,6 +167,8 @@ def _assemble(link: LinkFunction, heads: list[Head], unknown: list[sp.MatrixSymb
         latents=latents,
         directions=directions,
         density=False,
+        # Equations for queries at given keys leave nothing out; what frames and orbits leave out their unfoldings say.
+        complete=all(head.inverse.known_columns > 0 for head in heads),
         unfolding=_unfolding(heads),
         program=straight,
     )
@@ -350,10 +352,11 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
         )
         formula = Formula("Q, K", r"A M,\quad C M^{-\top}", "the gauge of untied weights")
     else:
+        keys = "difference of the keys is free, with a shift common to both" if inverse.latents else "keys are free"
+        unseen = inverse.rank - (tokens - 1 if inverse.softmax else tokens)
         text = (
-            f"The output shows the product of queries and keys through {seen}: {count}. The keys are free, and the "
-            "query of each token obeys linear equations that leave "
-            f"{inverse.directions // max(tokens, 1)} direction(s) a token."
+            f"The output shows the product of queries and keys through {seen}: {count}. The {keys}, and the "
+            f"query of each token obeys linear equations that leave {unseen} direction(s) a token."
         )
         formula = Formula(r"K q_i", "E_i", "solved with least norm, the rest integrated in closed form")
     formulas = [formula]

@@ -147,7 +147,8 @@ class UntiedHead:
     """y shows q k^T (linear), or q_i (k_j - k_1)^T (softmax): E = q c^T with n = T or T - 1 rows of c.
 
     r <= n: an orbit of GL(r), q = A M, c = C M^{-T}, with measure |det M|^{-r} dM (linear) or |det M|^{1-r} dM and a
-    free, flat shift of the keys (softmax).  r > n: the keys are free and each q_i obeys n linear equations.
+    free, flat shift of the keys (softmax).  r > n: each q_i obeys n linear equations, given the keys, which are free.
+    Two tokens under a softmax see of the keys their difference alone: a length and a direction, and a flat shift.
     """
 
     def __init__(self, tokens: int, rank: int, *, softmax: bool) -> None:
@@ -161,9 +162,11 @@ class UntiedHead:
             self.known_columns = 0
             self.dimension = 2 * tokens * rank - rank**2 - self.directions
         else:
-            self.latents, self.branches = (), 1
-            self.directions = tokens * (rank - self.differences)
-            self.known_columns = rank
+            self.polar = softmax and self.differences == 1
+            self.branches = 1
+            self.latents = (FLAT,) * rank if self.polar else ()
+            self.directions = tokens * (rank - self.differences) + (rank if self.polar else 0)
+            self.known_columns = 0 if self.polar else rank
             self.dimension = tokens * self.differences
 
     def coordinates(self, scores: np.ndarray, rounding: np.ndarray) -> Coordinates:
@@ -179,7 +182,7 @@ class UntiedHead:
         return Coordinates(np.concatenate([A.reshape(len(E), -1), C.reshape(len(E), -1)], axis=1), error, outside)
 
     def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
-        return self._orbit(latent, u, size) if self.orbit else self._conditional(u, known)
+        return self._orbit(latent, u, size) if self.orbit else self._conditional(latent, u, known, size)
 
     def unfolding(self) -> Unfolding | None:
         """Rank one on two tokens under a softmax: E = q (k_2 - k_1) is any vector of R^2.
@@ -208,45 +211,68 @@ class UntiedHead:
             weight = weight + (1 - r if self.softmax else -r) * log_det
             directions: list[Columns] = []
             if self.softmax:
-                zero, one = np.zeros(()), np.ones(())
-                keys = [[zero, *column] for column in keys]
-                directions = [[[zero] * T] * r + [[one if c == i else zero] * T for c in range(r)] for i in range(r)]
+                keys = [[np.zeros(()), *column] for column in keys]
+                directions = self._shifts()
             found.append(Sheet(queries + keys, weight, directions))
         return found
 
     def _gauges(self, latent: Arrays, C: list[Arrays], reach: np.ndarray) -> list[tuple[list[Arrays], np.ndarray]]:
         """Elements M of GL(r) at the latent coordinates, and the log of dM/d(latent); queries are A M, A orthonormal.
 
-        Rank one: M = +-sqrt(|C|) e^s with sinh s proportional to x, so that queries and keys, sqrt(|C|) e^{+-s}, grow
-        no faster than x on either side.
+        Rank one: M and C / M are lengths of queries and of keys, of either sign.
         """
         if self.rank > 1:
             M = [[reach * latent[i * self.rank + j] for j in range(self.rank)] for i in range(self.rank)]
             return [(M, self.rank**2 * np.log(reach))]
-        root = np.sqrt(np.sqrt(sum(column[0] ** 2 for column in C)))
-        step = 0.5 * reach / root
-        stretched = step * latent[0]
-        # e^s without cancellation where x is negative.
-        above = np.abs(stretched) + np.sqrt(1 + stretched**2)
-        scale = root * np.where(stretched >= 0, above, 1 / above)
-        weight = np.log(scale) + np.log(step) - 0.5 * np.log1p(stretched**2)
+        scale, weight = _length(latent[0], [column[0] for column in C], reach)
         return [([[scale]], weight), ([[-scale]], weight)]
 
-    def _conditional(self, u: Arrays, known: Columns) -> list[Sheet]:
-        T, r, n = self.tokens, self.rank, self.differences
-        first = 1 if self.softmax else 0
-        base = [column[0] if self.softmax else 0.0 for column in known]
-        K = [known[c][first + j] - base[c] for j in range(n) for c in range(r)]
+    def _shifts(self) -> list[Columns]:
+        """All keys moved alike, component by component."""
+        zero, one = np.zeros(()), np.ones(())
+        T, r = self.tokens, self.rank
+        return [[[zero] * T] * r + [[one if c == i else zero] * T for c in range(r)] for i in range(r)]
+
+    def _conditional(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
+        """Queries by least norm given keys, and what is free of each; where polar, keys 0 and K and their shift too."""
+        T, r, n, zero = self.tokens, self.rank, self.differences, np.zeros(())
+        weight = zero
+        if self.polar:
+            length, weight = _length(latent[0], u, _REACH * size)
+            point, turn = _sphere(latent[1:])
+            K = [length * x for x in point]
+            weight = weight + turn + (r - 1) * np.log(length)
+        else:
+            first = 1 if self.softmax else 0
+            base = [column[0] if self.softmax else 0.0 for column in known]
+            K = [known[c][first + j] - base[c] for j in range(n) for c in range(r)]
         *found, volume = call(f"least_norm_{n}_{r}", [*K, *u[: T * n]])
         queries, null = found[: T * r], found[T * r :]
         columns = [[queries[t * r + c] for t in range(T)] for c in range(r)]
-        zero = np.zeros(())
         directions = [
             [[null[i * r + c] if s == t else zero for s in range(T)] for c in range(r)]
             for t in range(T)
             for i in range(r - n)
         ]
-        return [Sheet(columns, -T * volume, directions)]
+        if self.polar:
+            columns += [[zero, K[c]] for c in range(r)]
+            directions = [[*direction, *[[zero] * T] * r] for direction in directions] + self._shifts()
+        return [Sheet(columns, weight - T * volume, directions)]
+
+
+def _length(x: np.ndarray, seen: Arrays, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Length of queries or keys at a latent coordinate, and the log of its derivative; ``seen``: their products.
+
+    sqrt(|seen|) e^s with sinh s proportional to x, so that queries and keys, sqrt(|seen|) e^{+-s}, grow no faster
+    than x on either side.
+    """
+    root = np.sqrt(np.sqrt(sum(value**2 for value in seen)))
+    step = 0.5 * reach / root
+    stretched = step * x
+    # e^s without cancellation where x is negative.
+    above = np.abs(stretched) + np.sqrt(1 + stretched**2)
+    length = root * np.where(stretched >= 0, above, 1 / above)
+    return length, np.log(length) + np.log(step) - 0.5 * np.log1p(stretched**2)
 
 
 # An angle runs over the line with a weight that is one turn in all: a box of one turn, smoothed over _SMOOTH.

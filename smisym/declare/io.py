@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from smisym.base.backends import backend
 from smisym.base.edge import available_memory, check_memory
 from smisym.base.errors import InputError, Words
 from smisym.base.files import check_path, make_folder, reason, write_bytes, write_text
@@ -243,7 +244,7 @@ def header(architecture: Architecture | SMI, seed: int, settings: Mapping[str, A
         "architecture_digest": architecture.digest,
         "seed": int(seed),
         "settings": plain(dict(settings)),
-        "versions": dict(_versions()),
+        "versions": {**dict(_versions()), "backend": backend().version},
     }
 
 

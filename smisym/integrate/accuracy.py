@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# Methods: a finite sum over sheets; an adaptive lattice, which falls back on sampling over its budget; sampling alone.
-SUM, LATTICE, SAMPLING = "sum", "lattice", "sampling"
+# Methods: a finite sum over sheets; an adaptive lattice, which falls back on sampling over its budget; sampling alone;
+# tables from layer to layer.
+SUM, LATTICE, SAMPLING, TABLES = "sum", "lattice", "sampling", "tables"
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,11 @@ class Box:
 class Row:
     """How posteriors of one kind are integrated.
 
-    method: SUM, LATTICE or SAMPLING.  block: samples integrated together, enough to amortise the interpreter, few
-    enough for the cache and for the cells of all of them (10^5 each in four dimensions) to fit in memory. Errors aimed
-    at for a mean, in the norm of V^{-1}: moments (of a batch), single (a denoiser asked for by name, worth more nodes
-    than the average of many), averaged (in the overlap map), over_outputs (in an integral over y). dearer: how many
-    times fewer samples are affordable.  checked: posteriors that the check of a chart takes. measured: where these
+    method: SUM, LATTICE, SAMPLING or TABLES.  block: samples integrated together, enough to amortise the interpreter,
+    few enough for the cache and for the cells of all of them (10^5 each in four dimensions) to fit in memory. Errors
+    aimed at for a mean, in the norm of V^{-1}: moments (of a batch), single (a denoiser asked for by name, worth more
+    nodes than the average of many), averaged (in the overlap map), over_outputs (in an integral over y). dearer: how
+    many times fewer samples are affordable.  checked: posteriors that the check of a chart takes. measured: where these
     numbers come from.  most: evaluations of a lattice before sampling is tried, where fewer than its budget.
     lattice: its cells and steps, where others than those of its dimension.
     """
@@ -112,11 +113,26 @@ _CHAINED = tuple(
         (LATTICE, 4 * 10**4, Lattice(2, (0.6, 0.75), 16, 4 * 10**4)),
     )
 )
+# A network that is all tables: its dimensions count by their number alone.
+_TABLED = Row(TABLES, 64, 1e-2, 1e-3, 2e-2, 1e-2, 8, 32, "benchmarks/moments.py: 20 ms a posterior of four layers")
+# By the dimensions of rows that all samples share: what their lattices reach in seconds for a thousand outputs.
+_ROWS = "benchmarks/solvers.py first"
+_SHARED = tuple(
+    Row(SUM, 4096, moments, single, averaged, over_outputs, 1, 256, _ROWS)
+    for moments, single, averaged, over_outputs in (
+        (1e-8, 1e-10, 1e-2, 1e-9),
+        (1e-8, 1e-10, 1e-2, 1e-9),
+        (1e-8, 1e-10, 1e-2, 1e-9),
+        (1e-6, 1e-7, 1e-2, 1e-7),
+        (1e-3, 1e-4, 1e-2, 1e-5),
+        (1e-2, 1e-2, 3e-2, 1e-3),
+    )
+)
 LATTICES = {
     1: Lattice(8, (0.4, 0.5), 64, 10**5),
     2: Lattice(4, (0.4, 0.6), 12, 8 * 10**6),
     3: Lattice(4, (0.5, 0.65), 8, 10**6),
-    4: Lattice(2, (0.6, 0.75), 12, 10**6),
+    4: Lattice(2, (0.6, 0.7), 12, 10**6),
 }
 # One after the other, each closer around the mass, before the adaptive lattice takes over.  Measured by the share of
 # posteriors of the overlap map that it must take over (docs/guide.md), on a processor; speed was measured on none.
@@ -130,8 +146,10 @@ BOXES = {
 LOOSE = 3e-3
 # Evaluations that one sampled posterior may cost unless told otherwise.
 SAMPLED_BUDGET = 2**17
-# Points a side of a lattice over an output of two or three coordinates, raised until a threshold rests.
-OUTPUTS = {2: (24, 36, 54, 80, 120), 3: (16, 24, 36)}
+# Most points of a lattice over an output of two or three coordinates, which is made finer until a threshold rests:
+# where posteriors are integrated one by one, and where they share their rows.
+OUTPUTS = {2: 8000, 3: 24000}
+SHARED_OUTPUTS = {2: 8000, 3: 40000}
 # Gauss-Hermite nodes a side by the number of fields of one term of a sum, and quasi-random points beyond.  For a
 # softmax of two tokens these leave 2e-4 in the second derivatives, relative to the largest.
 TERMS = {1: 40, 2: 20, 3: 12}
@@ -144,8 +162,13 @@ GAMP = 1e-3
 SAMPLES, THRESHOLD_SAMPLES, SCRAMBLES, SCOUT_POINTS = 8192, 65536, 8, 1024
 
 
-def plan(free: int, smooth: bool, broken: bool = False, summed: int = 0) -> Row:
-    """The row of posteriors with so many free dimensions, of which integrands sum over some by themselves."""
+def plan(free: int, smooth: bool, broken: bool = False, summed: int = 0, tabled: bool = False) -> Row:
+    """The row of posteriors with so many free dimensions, of which integrands sum over some, or all, by themselves;
+    ``tabled``: layer by layer."""
+    if tabled:
+        return _TABLED
+    if summed and summed == free:
+        return _SHARED[min(free, len(_SHARED) - 1)]
     if summed:
         return _CHAINED[min(free - summed, len(_CHAINED) - 1)]
     rows = _ROUGH if not smooth else _BROKEN if broken else _SMOOTH

@@ -14,23 +14,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smisym.base import patience
+from smisym.base.backends import JAX, backend
 from smisym.base.device import jax, on_processor, wide
 from smisym.base.remembered import Remembered
 from smisym.integrate.accuracy import BOXES, Box
-from smisym.integrate.averages import Average
+from smisym.integrate.averages import SURE, Average
 from smisym.integrate.cells import (
-    BLURRED,
-    DISTANCE,
     FAR,
-    RESOLVED,
     edge_error,
     means_and_gaps,
     parity_signs,
     radius_of_mass,
+    random_error,
     sublattice_error,
 )
+from smisym.integrate.left_out import BLIND, DISTANCE, FAINT
 from smisym.integrate.modes import Integrand, probe
-from smisym.kernels.backend import JAX, backend
+from smisym.integrate.sums import BLURRED, RESOLVED
 from smisym.kernels.jax_code import NotOnDevice, jax_function
 from smisym.kernels.points import PointProgram
 
@@ -49,7 +49,9 @@ class Told(NamedTuple):
     first: np.ndarray  # (N, 1 + D, 2, ..., 2) sums of 1, zeta over the nodes of each parity, axis by axis
     second: np.ndarray  # (N, D (D + 1) / 2) sums of products of zeta, row by row; empty where not asked for
     edged: np.ndarray  # (N,) whether sheets end where there is mass
-    held: np.ndarray  # (N,) what unresolved cells may hold at most
+    coarse: np.ndarray  # (N,) sum of 1 over cells that are not resolved
+    unseen: np.ndarray  # (N,) what cells hold at most whose nodes may pass by a ridge
+    outside: np.ndarray  # (N,) what cells outside of the next box hold by their highest nodes
     low: np.ndarray  # (N, d) corners of the box around the cells that may hold mass
     high: np.ndarray
 
@@ -88,7 +90,9 @@ class _State:
         self.low, self.high, self.step = np.zeros((S, d)), np.zeros((S, d)), np.ones((S, d))
         self.log_norm, self.mean = np.full(S, np.nan), np.full((S, D), np.nan)
         self.cov = np.full((S, D, D), np.nan) if cov else None
-        self.error, self.nodes = np.full(S, np.inf), np.zeros(S)
+        self.error, self.nodes, self.sure = np.full(S, np.inf), np.zeros(S), np.ones(S)
+        # Log of what is left out of the box, and of those before.
+        self.outside = np.full(S, -np.inf)
 
     def begin(self) -> np.ndarray:
         """The samples of which a box of this many nodes may hold the mass: not those too narrow for the probe."""
@@ -105,20 +109,23 @@ class _State:
         d, D = self.integrand.dim, self.mean.shape[1]
         step = (self.high[who] - self.low[who]) / box.side
         parities = told.first.reshape(len(who), 1 + D, 2**d)
-        first = parities.sum(axis=2)
+        first, volume = parities.sum(axis=2), np.log(step).sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             mean, gap = means_and_gaps(first, np.swapaxes(parities @ self.signs.T, 1, 2))
-            held = np.nan_to_num(told.held / first[:, 0], nan=1.0, posinf=1.0)
-            log_norm = told.top + np.log(first[:, 0]) + np.log(step).sum(axis=1)
-        finer = (step / self.step[who]).max(axis=1)
-        rough, self.missed[who] = edge_error(gap, self.missed[who], finer)
+            log_norm = told.top + np.log(first[:, 0]) + volume
+            coarse, unseen = told.coarse / first[:, 0], told.unseen / first[:, 0]
+            lost = np.exp(self.outside[who] - log_norm)
+            self.outside[who] = np.logaddexp(self.outside[who], told.top + np.log(told.outside) + volume)
+        rough, self.missed[who] = edge_error(gap, self.missed[who], (step / self.step[who]).max(axis=1))
         self.step[who] = step
-        error = np.where(told.edged | self.integrand.broken, rough, sublattice_error(gap, d))
-        error = error + 10 * np.exp(-self.depth) + np.minimum(DISTANCE * held, 1.0)
+        edged = told.edged | self.integrand.broken
+        error = np.where(edged, rough, sublattice_error(gap, d)) + 10 * np.exp(-self.depth)
+        error += random_error(gap, coarse) + np.minimum(DISTANCE * unseen, 1.0) + DISTANCE * lost
         error = np.where(np.isfinite(error), error, np.inf)
         better = error < self.error[who]
         mine = who[better]
         self.error[mine], self.mean[mine], self.log_norm[mine] = error[better], mean[better], log_norm[better]
+        self.sure[mine] = np.where(edged, SURE, 1.0)[better]
         if self.cov is not None:
             rows, columns = np.triu_indices(D)
             second = told.second[better] / first[better, :1]
@@ -129,7 +136,9 @@ class _State:
         return np.asarray((self.error[who] > self.rtol) & (told.high > told.low).all(axis=1))
 
     def average(self) -> Average:
-        return Average(self.log_norm, self.mean, self.cov, self.error, self.nodes, self.error <= self.rtol)
+        return Average(
+            self.log_norm, self.mean, self.cov, self.error, self.nodes, self.error <= self.rtol, sure=self.sure
+        )
 
 
 # ----------------------------------------------------------------------------------------------------- on the device
@@ -191,15 +200,22 @@ def box_function(point: PointProgram, box: Box, cov: bool) -> Callable[..., Told
         reference = _each(np_.where(np_.isfinite(top), top, 0.0), d)
         w = np_.exp(exponent - reference[:, None])
         first, second = _sums(x, r, along, w, cov)
-        floor = _each(np_.maximum(best, top) - depth, d)
-        cells = _cells(box, low, step, r, np_.where(np_.isnan(log_weight), -np_.inf, log_weight), exponent, floor)
-        keep = (cells.bound > floor) | cells.ends
+        best = _each(np_.maximum(best, top), d)
+        # What every node of a cell that holds all of the sum would have: broad maxima beside narrow ones count by it.
+        even = _each(np_.log(w.sum(axis=(1, *(1 + a for a in axes))) / box.cell**d), d) + reference
+        least = np_.minimum(best, even) - depth - FAINT
+        cells = _cells(box, low, step, r, np_.where(np_.isnan(log_weight), -np_.inf, log_weight), exponent, w, least)
+        keep = (cells.bound > best - depth) | (cells.highest > even - depth - FAINT) | cells.ends
         edged = ((keep & cells.cut) | cells.ends).any(axis=axes)
+        coarse = np_.where(cells.change > RESOLVED, cells.mass, 0.0).sum(axis=axes)
         share = np_.exp(np_.minimum(cells.bound - reference, 50.0)) * box.cell**d
-        held = np_.where(keep & ~cells.resolved, share, 0.0).sum(axis=axes)
-        inner, outer = _around(keep)
+        unseen = np_.where(keep & (cells.change > BLIND), share, 0.0).sum(axis=axes)
+        inner, outer, within = _around(keep)
+        held = np_.exp(cells.highest - reference) * box.cell**d
+        outside = np_.where(within, 0.0, held).sum(axis=axes)
         width = box.cell * step
-        return Told(top, first, second, edged, held, low + inner * width, low + outer * width)
+        corners = low + inner * width, low + outer * width
+        return Told(top, first, second, edged, coarse, unseen, outside, *corners)
 
     return told
 
@@ -239,16 +255,21 @@ def _sums(x: Any, r: Any, along: Any, w: Any, cov: bool) -> tuple[Any, Any]:
 
 
 class _Cells(NamedTuple):
-    """Of each cell (N, C, ..., C), as the adaptive lattice has them: upper bound of log f, whether it is resolved,
-    whether a sheet that matters ends in it, and whether it lies beyond the end of one."""
+    """Of each cell (N, C, ..., C), as the adaptive lattice has them.
+
+    bound: of log f, from above.  change: the largest of a residual between neighbouring nodes.  highest: log f.  mass:
+    sum of weights.  cut, ends: whether a sheet that matters ends in it, or beside it.
+    """
 
     bound: Any
-    resolved: Any
+    change: Any
+    highest: Any
+    mass: Any
     cut: Any
     ends: Any
 
 
-def _cells(box: Box, low: Any, step: Any, r: Any, log_weight: Any, exponent: Any, floor: Any) -> _Cells:
+def _cells(box: Box, low: Any, step: Any, r: Any, log_weight: Any, exponent: Any, w: Any, least: Any) -> _Cells:
     np_ = jax().numpy
     d, C = low.shape[1], box.side // box.cell
     inside = tuple(range(-2 * d + 1, 0, 2))
@@ -257,9 +278,9 @@ def _cells(box: Box, low: Any, step: Any, r: Any, log_weight: Any, exponent: Any
         return values.reshape(*values.shape[:-d], *[C, box.cell] * d)
 
     lows, highs = cells(r).min(axis=inside), cells(r).max(axis=inside)
-    spread = (highs - lows).max(axis=(1, 2))
-    resolved = spread <= RESOLVED * (box.cell - 1)
-    margin = 0.5 / (box.cell - 1) + np_.where(resolved, 0.05, np_.where(spread < BLURRED, 0.25, 1.5))
+    widest = (highs - lows).max(axis=(1, 2))
+    change = widest / (box.cell - 1)
+    margin = 0.5 / (box.cell - 1) + np_.where(change <= RESOLVED, 0.05, np_.where(widest < BLURRED, 0.25, 1.5))
     room = margin[:, None, None] * (highs - lows)
     gap = np_.maximum(np_.maximum(lows - room, -highs - room), 0.0)
     held = cells(log_weight).max(axis=inside) - 0.5 * (gap**2).sum(axis=2)
@@ -267,11 +288,11 @@ def _cells(box: Box, low: Any, step: Any, r: Any, log_weight: Any, exponent: Any
     centres = low[:, :, None] + (np_.arange(C) + 0.5) * width[:, :, None]
     near = np_.maximum(abs(centres) - 0.5 * width[:, :, None], 0.0) ** 2
     bound = held.max(axis=1) + 1.0 - 0.5 * sum(_on_axis(near[:, i], i, d) for i in range(d))
-    peak, least = cells(exponent).max(axis=inside), cells(exponent).min(axis=inside)
-    heavy = peak > floor[:, None] - 3.0
-    cut = (heavy & (least == -np_.inf)).any(axis=1)
+    peak, lowest = cells(exponent).max(axis=inside), cells(exponent).min(axis=inside)
+    heavy = peak > least[:, None]
+    cut = (heavy & (lowest == -np_.inf)).any(axis=1)
     ends = (_beside(heavy, d) & (peak == -np_.inf)).any(axis=1)
-    return _Cells(bound, resolved, cut, ends)
+    return _Cells(bound, change, peak.max(axis=1), cells(w.sum(axis=1)).sum(axis=inside), cut, ends)
 
 
 def _beside(marked: Any, d: int) -> Any:
@@ -285,14 +306,18 @@ def _beside(marked: Any, d: int) -> Any:
     return marked
 
 
-def _around(keep: Any) -> tuple[Any, Any]:
-    """(N, d) each: the first cell that is kept along each axis, and the one behind the last; equal where none is."""
+def _around(keep: Any) -> tuple[Any, Any, Any]:
+    """The first cell that is kept along each axis (N, d), and the one behind the last, equal where none is; and which
+    cells lie between."""
     np_ = jax().numpy
-    first, last = [], []
-    axes = range(1, keep.ndim)
-    for axis in axes:
-        rows = keep.any(axis=tuple(a for a in axes if a != axis))
+    first, last, within = [], [], True
+    d = keep.ndim - 1
+    for axis in range(d):
+        rows = keep.any(axis=tuple(1 + a for a in range(d) if a != axis))
         some, count = rows.any(axis=1), rows.shape[1]
         first.append(np_.where(some, np_.argmax(rows, axis=1), 0))
         last.append(np_.where(some, count - np_.argmax(rows[:, ::-1], axis=1), 0))
-    return np_.stack(first, axis=1), np_.stack(last, axis=1)
+        places = np_.arange(count)
+        between = (places >= first[-1][:, None]) & (places < last[-1][:, None])
+        within = within & _on_axis(between, axis, d)
+    return np_.stack(first, axis=1), np_.stack(last, axis=1), within

@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from smisym.base import patience
 from smisym.integrate.accuracy import SAMPLED_BUDGET
-from smisym.integrate.averages import Average
+from smisym.integrate.averages import SURE, Average
 from smisym.integrate.cells import inner_error, inner_sums
 from smisym.integrate.modes import Doubt, Integrand, Summed, at_points, find_modes
 
@@ -84,6 +84,7 @@ def mixture(
         np.full(S, float(sum(_ADAPT) * integrand.branches)),
         np.zeros(S, dtype=bool),
         doubt,
+        np.full(S, SURE),
     )
     per_replicate = 128
     active = np.arange(S)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from smisym.base.backends import NUMBA, backend
 from smisym.base.remembered import Remembered
-from smisym.kernels.backend import NUMBA, backend
 from smisym.kernels.numba_code import HEADER, NotCompiled, load, scalar_function
 from smisym.kernels.points import PointProgram
 
@@ -83,114 +83,135 @@ def points_source(point: PointProgram) -> str:
     return f"{_program(point)}\n\n" + "\n".join(lines) + "\n"
 
 
-class _Rows:
-    """Rows of the scratch array, by name: each holds one number for each node of a cell."""
+class _Text:
+    """The text of loops over cells while it is written, and the rows of their scratch array by name: each row holds one
+    number for each node of a cell."""
 
-    def __init__(self, nodes: int) -> None:
-        self.nodes, self.starts = nodes, dict[str, int]()
+    def __init__(self, point: PointProgram, nodes: int, cov: bool) -> None:
+        self.point, self.nodes, self.cov = point, nodes, cov
+        self.lines: list[str] = []
+        self._starts: dict[str, int] = {}
+        self.loop = f"for k in range({nodes}):"
+        self.r, self.w, self.v = _names(point)
+        # The log-weight of each sheet, which may be one for all.
+        self.own = [f"lw{b if point.weights > 1 else 0}" for b in range(point.branches)]
 
-    def __call__(self, name: str) -> str:
+    def add(self, depth: int, *lines: str) -> None:
+        self.lines.extend("    " * depth + line for line in lines)
+
+    def row(self, name: str) -> str:
         return f"s[{self.start(name)} + k]"
 
     def start(self, name: str) -> int:
-        return self.starts.setdefault(name, len(self.starts) * self.nodes)
+        return self._starts.setdefault(name, len(self._starts) * self.nodes)
 
-    @property
-    def size(self) -> int:
-        return len(self.starts) * self.nodes
+    def extreme(self, which: str, name: str) -> str:
+        return f"{which}(s, {self.start(name)}, {self.nodes})"
+
+    def whole(self) -> str:
+        return "\n".join(self.lines).replace("{size}", str(len(self._starts) * self.nodes)) + "\n"
 
 
 def cells_source(point: PointProgram, nodes: int, cov: bool) -> str:
-    """The text of ``cells``; its arguments are those of :func:`add_cells`."""
-    d, B, m, k = point.dim, point.branches, point.residuals, point.parameters
-    r, w, v = _names(point)
-    row = _Rows(nodes)
-    sums = _sums(d, B, m, point.directions, cov)
-    own = [f"lw{b if point.weights > 1 else 0}" for b in range(B)]
-    loop = f"for k in range({nodes}):"
-    out: list[str] = []
-
-    def add(depth: int, *lines: str) -> None:
-        out.extend("    " * depth + line for line in lines)
-
-    add(
+    """The text of ``cells``, as :class:`smisym.integrate.sums.CellSums` calls it."""
+    text = _Text(point, nodes, cov)
+    sums = _sums(point.dim, point.branches, point.residuals, point.directions, cov)
+    B, m = point.branches, point.residuals
+    text.add(
         0,
         "@numba.njit('void(int64[::1], int64[:,::1], int64[::1], float64[::1], float64[:,::1], float64[:,::1], '",
-        "            'float64[::1], float64, float64, float64, float64, float64, float64[::1], boolean[::1], '",
+        "            'float64[::1], float64, float64, float64, float64, float64[::1], float64[::1], '",
         "            'float64[:,::1], boolean[::1], float64[::1], float64[:,::1])',",
         "            nogil=True, cache=True, error_model='numpy', fastmath={'contract'})",
-        "def cells(starts, corner, owner, step, numbers, offsets, least, half, limit, blurred, edge, margin,",
-        "          bound, resolved, peak, cut, top, totals):",
+        "def cells(starts, corner, owner, step, numbers, offsets, least, half, fine, blurred, gaps, bound, change,",
+        "          peak, cut, top, totals):",
         "    s = np.zeros({size})",
         f"    low, high, ends = np.empty({max(B * m, 1)}), np.empty({max(B * m, 1)}), np.empty({B})",
+        "    for run in range(starts.shape[0] - 1):",
+        "        sample, reference = owner[run], -inf",
+        "        h, floor = step[run], least[owner[run]]",
+        *(f"        p{q} = numbers[sample, {q}]" for q in range(point.parameters)),
+        f"        {text.loop}",
+        *(f"            {text.row(f'sum{a}')} = 0.0" for a in range(len(sums))),
+        "        for c in range(starts[run], starts[run + 1]):",
     )
-    add(1, "for run in range(starts.shape[0] - 1):")
-    add(2, "sample, reference = owner[run], -inf", "h, floor = step[run], least[run]")
-    add(2, *(f"p{q} = numbers[sample, {q}]" for q in range(k)))
-    add(2, loop, *(f"    {row(f'sum{a}')} = 0.0" for a in range(len(sums))))
-    add(2, "for c in range(starts[run], starts[run + 1]):")
+    _write_values(text)
+    _write_bounds(text)
+    _write_sums(text, sums)
+    text.add(2, "top[run] = reference", f"for a in range({len(sums)}):", f"    for k in range({nodes}):")
+    text.add(4, f"totals[run, a * {nodes} + k] = s[{text.start('sum0')} + a * {nodes} + k]")
+    return f"{_program(point)}\n\n{text.whole()}"
+
+
+def _write_values(text: _Text) -> None:
+    """The integrand at all nodes of a cell, into the scratch array."""
+    point = text.point
+    d, B, m, add, row = point.dim, point.branches, point.residuals, text.add, text.row
     add(3, *(f"c{i} = (corner[c, {i}] * 2.0 + 1.0) * half * h" for i in range(d)))
-    add(3, loop)
+    add(3, text.loop)
     add(4, *(f"x{i} = c{i} + offsets[{i}, k] * h" for i in range(d)))
-    arguments = [*(f"x{i}" for i in range(d)), *(f"p{q}" for q in range(k))]
-    add(4, f"{', '.join([*r, *w, *v])}, = point({', '.join(arguments)})")
+    arguments = [*(f"x{i}" for i in range(d)), *(f"p{q}" for q in range(point.parameters))]
+    add(4, f"{', '.join([*text.r, *text.w, *text.v])}, = point({', '.join(arguments)})")
     add(4, *(f"{row(f'x{i}')} = x{i}" for i in range(d)))
-    add(4, *(f"{row(name)} = {name} if {name} - {name} == 0.0 else 0.0" for name in [*r, *v]))
-    add(4, *(f"{row(name)} = {name} if {name} == {name} else -inf" for name in w))
-    square = " + ".join(f"x{i} * x{i}" for i in range(d)) or "0.0"
+    add(4, *(f"{row(name)} = {name} if {name} - {name} == 0.0 else 0.0" for name in [*text.r, *text.v]))
+    add(4, *(f"{row(name)} = {name} if {name} == {name} else -inf" for name in text.w))
+    square = " + ".join(f"x{i} * x{i}" for i in range(d))
     for b in range(B):
         own_square = "".join(f" + r{b}_{j} * r{b}_{j}" for j in range(m))
-        add(4, f"e{b} = {own[b]} - 0.5 * ({square}{own_square})")
+        add(4, f"e{b} = {text.own[b]} - 0.5 * ({square}{own_square})")
         add(4, f"{row(f'e{b}')} = e{b} if e{b} - e{b} == 0.0 else -inf")
-    # What the cell holds at most: residuals between their smallest and largest values, a little beyond.
+
+
+def _write_bounds(text: _Text) -> None:
+    """What a cell holds at most: residuals between their smallest and largest values, a little beyond."""
+    point, add = text.point, text.add
+    m = point.residuals
     add(3, "most, widest, there = -inf, 0.0, False")
-    for b in range(B):
-        add(3, f"ends[{b}] = largest(s, {row.start(f'e{b}')}, {nodes})", f"peak[c, {b}] = ends[{b}]")
+    for b in range(point.branches):
+        add(3, f"ends[{b}] = {text.extreme('largest', f'e{b}')}", f"peak[c, {b}] = ends[{b}]")
         add(3, f"most = ends[{b}] if ends[{b}] > most else most")
-        add(3, f"there = there or (ends[{b}] > floor and smallest(s, {row.start(f'e{b}')}, {nodes}) == -inf)")
+        add(3, f"there = there or (ends[{b}] > floor and {text.extreme('smallest', f'e{b}')} == -inf)")
         for j in range(m):
-            at, start = b * m + j, row.start(f"r{b}_{j}")
-            add(3, f"low[{at}], high[{at}] = smallest(s, {start}, {nodes}), largest(s, {start}, {nodes})")
+            at, name = b * m + j, f"r{b}_{j}"
+            add(3, f"low[{at}], high[{at}] = {text.extreme('smallest', name)}, {text.extreme('largest', name)}")
             add(3, f"widest = high[{at}] - low[{at}] if high[{at}] - low[{at}] > widest else widest")
-    add(3, "cut[c], resolved[c] = there, widest <= limit")
-    add(3, "wide = edge + (0.05 if widest <= limit else 0.25 if widest < blurred else 1.5)")
-    add(3, "near = 0.0")
-    for i in range(d):
-        add(3, f"gap = abs(c{i}) - margin * h", "near += gap * gap if gap > 0.0 else 0.0")
-    add(3, "limit_of = -inf")
-    for b in range(B):
+    add(3, "cut[c], change[c] = there, widest / gaps", "rough = 0.0 if change[c] <= fine else 1.0")
+    add(3, "wide = 0.5 / gaps + (0.05 if rough == 0.0 else 0.25 if widest < blurred else 1.5)", "near = 0.0")
+    for i in range(point.dim):
+        add(3, f"gap = abs(c{i}) - half * h", "near += gap * gap if gap > 0.0 else 0.0")
+    add(3, "limit = -inf")
+    for b in range(point.branches):
         add(3, "away = 0.0")
         for j in range(m):
             at = b * m + j
             add(3, f"room = wide * (high[{at}] - low[{at}])")
             add(3, f"gap = low[{at}] - room if low[{at}] - room > -high[{at}] - room else -high[{at}] - room")
             add(3, "away += gap * gap if gap > 0.0 else 0.0")
-        add(3, f"held = largest(s, {row.start(own[b])}, {nodes}) - 0.5 * away")
-        add(3, "limit_of = held if held > limit_of else limit_of")
-    add(3, "bound[c] = limit_of + 1.0 - 0.5 * near")
+        add(3, f"held = {text.extreme('largest', text.own[b])} - 0.5 * away", "limit = held if held > limit else limit")
+    add(3, "bound[c] = limit + 1.0 - 0.5 * near")
+
+
+def _write_sums(text: _Text, sums: list[str]) -> None:
+    """Sums over all cells of a sample, node by node, relative to the largest value met so far."""
+    point, add, row = text.point, text.add, text.row
+    B = range(point.branches)
     add(3, "if not most > floor:", "    continue")
-    # Sums are kept relative to the largest value met so far.
-    add(3, "if most > reference:", "    scale = exp(reference - most)", "    reference = most", f"    {loop}")
+    add(3, "if most > reference:", "    scale = exp(reference - most)", "    reference = most", f"    {text.loop}")
     add(5, *(f"{row(f'sum{a}')} *= scale" for a in range(len(sums))))
-    add(3, loop)
-    for b in range(B):
-        add(4, f"w{b} = weight({row(f'e{b}')} - reference)")
-    add(4, f"mass = {' + '.join(f'w{b}' for b in range(B))}")
-    add(4, *(f"x{i} = {row(f'x{i}')}" for i in range(d)))
-    add(4, *(f"{name} = {row(name)}" for name in [*r, *v]))
-    for j in range(m):
-        add(4, f"m{j} = {' + '.join(f'w{b} * r{b}_{j}' for b in range(B))}")
-    add(4, *(f"{row(f'sum{a}')} += {text}" for a, text in enumerate(sums)))
-    add(2, "top[run] = reference")
-    add(2, f"for a in range({len(sums)}):", f"    for k in range({nodes}):")
-    add(4, f"totals[run, a * {nodes} + k] = s[{row.start('sum0')} + a * {nodes} + k]")
-    text = "\n".join(out).replace("{size}", str(row.size)) + "\n"
-    return f"{_program(point)}\n\n{text}"
+    add(3, text.loop)
+    add(4, *(f"w{b} = weight({row(f'e{b}')} - reference)" for b in B))
+    add(4, f"mass = {' + '.join(f'w{b}' for b in B)}")
+    add(4, *(f"x{i} = {row(f'x{i}')}" for i in range(point.dim)))
+    add(4, *(f"{name} = {row(name)}" for name in [*text.r, *text.v]))
+    for j in range(point.residuals):
+        add(4, f"m{j} = {' + '.join(f'w{b} * r{b}_{j}' for b in B)}")
+    add(4, *(f"{row(f'sum{a}')} += {expression}" for a, expression in enumerate(sums)))
 
 
 def _sums(d: int, B: int, m: int, directions: int, cov: bool) -> list[str]:
-    """What is summed over nodes, one text each: 1, zeta, and products of two of zeta, upper triangle row by row."""
-    first = ["mass", *(f"mass * x{i}" for i in range(d)), *(f"m{j}" for j in range(m))]
+    """What is summed over nodes, one text each: 1 over rough cells, 1, zeta, and products of two of zeta, the upper
+    triangle row by row."""
+    first = ["rough * mass", "mass", *(f"mass * x{i}" for i in range(d)), *(f"m{j}" for j in range(m))]
     if not cov:
         return first
     second = []
@@ -212,7 +233,7 @@ def _product(sheet: int, i: int, j: int, directions: int) -> str:
 
 def number_of_sums(dim: int, residuals: int, cov: bool) -> int:
     D = dim + residuals
-    return 1 + D + (D * (D + 1) // 2 if cov else 0)
+    return 2 + D + (D * (D + 1) // 2 if cov else 0)
 
 
 def loop_values(

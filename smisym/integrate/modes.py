@@ -59,15 +59,18 @@ class Summed(NamedTuple):
 
     second (m, m, n, C): mean of r r^T at each point, or None where it was not asked for.  missed (n, C):
     what the sum misses of 1 and of r, relative to the sum of weights.  lost (n, C): share of the weight at its border.
+    nodes (n, C): points that were summed over, or None where these are not counted.
     """
 
     second: np.ndarray | None
     missed: np.ndarray
     lost: np.ndarray
+    nodes: np.ndarray | None = None
 
     def take(self, columns: np.ndarray) -> Summed:
         second = None if self.second is None else self.second[..., columns]
-        return Summed(second, self.missed[:, columns], self.lost[:, columns])
+        nodes = None if self.nodes is None else self.nodes[:, columns]
+        return Summed(second, self.missed[:, columns], self.lost[:, columns], nodes)
 
 
 class Values(NamedTuple):

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from smisym.base.backends import NUMBA, backend
 from smisym.base.errors import InputError
 from smisym.base.files import write_text
-from smisym.kernels.backend import NUMBA, backend
 from smisym.kernels.straight_line import Line, StraightLine, literal, written
 
 # What scalars.py has, or the mathematics of the standard library by another name: one float each.

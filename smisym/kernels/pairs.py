@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from functools import cache
 
-from smisym.kernels.backend import NUMBA, backend
+from smisym.base.backends import NUMBA, backend
 from smisym.kernels.numba_code import HEADER, load
 
 

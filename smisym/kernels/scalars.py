@@ -125,8 +125,9 @@ def log1p(x):  # type: ignore[no-untyped-def]
 @inlined
 def logaddexp(a, b):  # type: ignore[no-untyped-def]
     top = a if a > b else b
-    gap = a - b if a < b else b - a
-    return top + log1p(exp(gap)) if gap == gap else top + (a - a) * 0.0
+    # Equal infinities have no difference.
+    gap = 0.0 if a == b else (a - b if a < b else b - a)
+    return top + log1p(exp(gap))
 
 
 @inlined

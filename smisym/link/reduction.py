@@ -11,7 +11,7 @@ and the first fields enter through the Gaussian of h = U C^{-T} alone.  Seen fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,8 @@ from smisym.link.linking import LinkFunction, sublink
 from smisym.link.program import Assign, Program
 
 _FIELDS, _SEED = 16, 20261123
+# How often fields are moved by some roundings.
+_MOVES = 4
 _EPS = float(np.finfo(float).eps)
 
 
@@ -49,8 +51,56 @@ class Reduction:
 
 def find_reductions(link: LinkFunction) -> tuple[Reduction, ...]:
     """All cuts behind which a shallower network is left, the earliest first."""
-    found = (_reduction(link, interface) for interface in link.interfaces)
-    return tuple(one for one in found if one is not None)
+    return tuple(_reductions(link))
+
+
+def _reductions(link: LinkFunction) -> Iterator[Reduction]:
+    """One after the other, as each costs time."""
+    for interface in link.interfaces:
+        one = _reduction(link, interface)
+        if one is not None:
+            yield one
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One part of the first fields: its rows, and what one more mixing by it does to the product C so far.
+
+    mixing: entries of its mixed fields U = h C^T (N, n), row by row, to A (N, T, T); then C becomes A C.
+    row_sum: what the rows of A sum to, where that is a constant and no entry is negative; else None.
+    """
+
+    rows: tuple[int, ...]
+    mixing: Callable[[np.ndarray], np.ndarray]
+    row_sum: float | None
+
+
+def layers_before(link: LinkFunction, reduction: Reduction) -> tuple[Layer, ...]:
+    """The first fields of a reduction in as many parts as there are cuts; what is left of them is its network.
+
+    Each is the first cut of the network that the one before leaves.
+    """
+    found: list[Layer] = []
+    rows = np.arange(link.fields)
+    while len(rows) > len(reduction.late):
+        first = next((one for one in _reductions(link) if len(one.late) >= len(reduction.late)), None)
+        if first is None:
+            break
+        mine = tuple(int(r) for r in rows[list(first.early)])
+        found.append(Layer(mine, first.mixing, _row_sum(first, link.tokens)))
+        rows, link = rows[list(first.late)], first.link
+    return tuple(found)
+
+
+def _row_sum(first: Reduction, tokens: int) -> float | None:
+    """Of a bounded interface, what all rows sum to; random fields, small and large, are asked."""
+    if not first.interface.bounded:
+        return None
+    Z = np.random.default_rng(_SEED).standard_normal((4 * _FIELDS, len(first.early) * tokens))
+    A = first.mixing(Z * np.repeat([0.1, 1.0, 5.0, 30.0], _FIELDS)[:, None])
+    sums = A.sum(axis=-1)
+    even = np.isfinite(A).all() and A.min() >= 0 and np.ptp(sums) <= 1e-12 * sums.max()
+    return float(sums.mean()) if even else None
 
 
 def _reduction(link: LinkFunction, interface: Interface) -> Reduction | None:
@@ -83,19 +133,69 @@ def apart(link: LinkFunction, reduction: Reduction) -> float:
 
     At random fields, in units of what rounding may make of it, which a steep network enlarges.
     """
-    Z = np.random.default_rng(_SEED).standard_normal((_FIELDS, link.fields, link.tokens))
+    rng = np.random.default_rng(_SEED)
+    Z = rng.standard_normal((_FIELDS, link.fields, link.tokens))
     C = reduction.mixing(Z[:, reduction.early].reshape(_FIELDS, -1))
     U = np.einsum("npt,nst->nps", Z[:, reduction.late], C)
-    whole, moved = (link.raw(f * Z).reshape(_FIELDS, -1) for f in (1.0, 1 + 8 * _EPS))
+
+    def outputs(one: LinkFunction, fields: np.ndarray) -> np.ndarray:
+        return one.raw(fields).reshape(_FIELDS, -1)
+
     with np.errstate(invalid="ignore", over="ignore"):
-        other = reduction.link.raw(U).reshape(_FIELDS, -1)
-        near = np.abs(reduction.link.raw((1 + 8 * _EPS) * U).reshape(_FIELDS, -1) - other)
+        whole, other = outputs(link, Z), outputs(reduction.link, U)
+        moved = near = np.zeros_like(whole)
+        # Entry by entry: a common factor leaves cancellations as they are, which rounding in deep networks does not.
+        for _ in range(_MOVES):
+            shift, beside = (1 + 8 * _EPS * rng.standard_normal(F.shape) for F in (Z, U))
+            moved = np.maximum(moved, np.abs(outputs(link, shift * Z) - whole))
+            near = np.maximum(near, np.abs(outputs(reduction.link, beside * U) - other))
         finite = np.isfinite(whole).all(axis=1) & np.isfinite(moved).all(axis=1) & np.isfinite(other).all(axis=1)
-        rounding = np.maximum(np.abs(moved - whole), near).max(axis=1, keepdims=True)
+        rounding = np.maximum(moved, near).max(axis=1, keepdims=True)
         allowed = 64 * _EPS * np.maximum(np.abs(whole), 1.0) + 64 * rounding
         off = np.abs(other - whole) / allowed
     # Where no field can tell, nothing is claimed.
     return float(off[finite].max()) if finite.any() else np.inf
+
+
+def record_layers(link: LinkFunction, layers: tuple[Layer, ...], reduction: Reduction, derivation: Derivation) -> None:
+    """What passes from layer to layer, and how it was held against the link."""
+    record_reduction(reduction, derivation)
+    off = _layered(link, layers, reduction)
+    if not off <= 1e-9:
+        raise ArithmeticError(f"the product of {len(layers)} mixings misses what passes through the cut by {off:.1e}")
+    rows = ", ".join("{" + ", ".join(str(row + 1) for row in layer.rows) + "}" for layer in layers)
+    derivation.add(
+        Step(
+            "link",
+            "What passes from layer to layer",
+            f"The first fields are {len(layers)} layer(s), of rows {rows}; each multiplies the product so far. On two "
+            "tokens, with rows that sum to a constant s and no entry below zero, the product is two numbers in a "
+            "compact set, so that the posterior is a chain: each layer is integrated given what passes below it.",
+            (
+                Formula("C_k", r"A_k(h_k C_{k-1}^{\top})\, C_{k-1}, \qquad C_0 = I"),
+                Formula("C", r"s \left[\delta I + (1 - \delta)\, \mathbf{1}\, (t, 1 - t)\right]"),
+                Formula(
+                    r"\beta_k(C)",
+                    r"\int dh\, \mathcal{N}(h; \omega_k, V_k)\, \beta_{k+1}(A_k(h C^{\top})\, C), \qquad "
+                    r"p(y) = \beta_1(I)",
+                    "moments of all layers follow from the same recursion with h inserted, forward and backward",
+                ),
+            ),
+            (("the product of the mixings", f"what passes through the cut, at {_FIELDS} random fields: {off:.0e}"),),
+            source="derived here",
+        )
+    )
+
+
+def _layered(link: LinkFunction, layers: tuple[Layer, ...], reduction: Reduction) -> float:
+    """Largest relative difference of the product of mixings, layer by layer, from what passes through the cut."""
+    Z = np.random.default_rng(_SEED).standard_normal((_FIELDS, link.fields, link.tokens))
+    C = np.tile(np.eye(link.tokens), (_FIELDS, 1, 1))
+    for layer in layers:
+        U = np.einsum("npt,nst->nps", Z[:, list(layer.rows)], C)
+        C = layer.mixing(U.reshape(_FIELDS, -1)) @ C
+    whole = reduction.mixing(Z[:, list(reduction.early)].reshape(_FIELDS, -1))
+    return float(np.abs(C - whole).max() / np.abs(whole).max())
 
 
 def record_reduction(reduction: Reduction, derivation: Derivation) -> None:

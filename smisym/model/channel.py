@@ -6,6 +6,7 @@ What is integrated over is the posterior's to say (:mod:`smisym.posterior.base`)
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from smisym.base.solution import Result, worst
 from smisym.charts.base import Coordinates
 from smisym.integrate import importance, quadrature
 from smisym.integrate.accuracy import SAMPLING, SUM, Row, plan
-from smisym.integrate.averages import Average, discrete
+from smisym.integrate.averages import SURE, Average, discrete
 from smisym.link.linking import LinkFunction, Observation, check_fields
 from smisym.model.observing import observation_from_array
 from smisym.posterior.base import Integrand, Observed, Posterior, Task
+from smisym.posterior.composite import BySharedRows
 
 
 @dataclass(frozen=True)
@@ -53,18 +55,24 @@ class Moments:
         chosen: dict[str, Any] = {n: None if a is None else a[index] for n, a in arrays.items()}
         return Moments(**chosen, result=self.result)
 
+    @property
+    def bound(self) -> np.ndarray:
+        """(S,) what 99 % of errors keep to: ``error``, or some standard errors."""
+        return np.where(self.statistical, SURE, 1.0) * self.error
+
     def replaced(self, index: np.ndarray, other: Moments) -> Moments:
-        """With ``other`` for the samples ``index`` where its error is smaller.
+        """With ``other`` for the samples ``index`` where its error is smaller, at the level of 99 %.
 
         An error is not smaller than what lies between the two means beyond the error known before.
         """
         with np.errstate(invalid="ignore"):
             gap = np.sqrt(np.einsum("spt,spt->s", other.mean - self.mean[index], other.g - self.g[index]))
             error = np.fmax(other.error, gap - self.error[index])
-        better = error < self.error[index]
+        other = replace(other, error=error)
+        better = other.bound < self.bound[index]
         choice = np.arange(len(self.error))
         choice[index[better]] = len(choice) + np.flatnonzero(better)
-        chosen = join([self, replace(other, error=error)], self.result).take(choice)
+        chosen = join([self, other], self.result).take(choice)
         chosen.nodes[index] = self.nodes[index] + other.nodes
         return chosen
 
@@ -87,14 +95,22 @@ class Channel:
 
     ``y`` is an array (S, ...) of outputs or an :class:`~smisym.link.linking.Observation`; ``omega`` (S, P, T);
     ``V`` (P, P) or (S, P, P), positive definite.  Errors: InputError for shapes, NaN, a V that is not positive
-    definite, y outside the image.
+    definite, y outside the image.  shared: asked in place of ``posterior`` for batches that it serves.
     """
 
-    def __init__(self, link: LinkFunction, posterior: Posterior, noise: float = 0.0) -> None:
-        self.link, self.posterior, self.noise = link, posterior, noise
+    def __init__(
+        self, link: LinkFunction, posterior: Posterior, noise: float = 0.0, shared: BySharedRows | None = None
+    ) -> None:
+        self.link, self.posterior, self.noise, self.shared = link, posterior, noise, shared
         self.fields, self.tokens = link.fields, link.tokens
         self.free_dimensions = posterior.dim
         self.plan = plan_of(posterior)
+
+    @cached_property
+    def still(self) -> Channel:
+        """The channel for outputs of which nothing is known beside, omega = 0: by shared rows alone where these
+        serve, which miss the error asked for at some outputs."""
+        return self if self.shared is None else Channel(self.link, self.shared.shared, self.noise)
 
     def moments(
         self,
@@ -146,7 +162,8 @@ class Channel:
 
     def _integrate(self, observed: Observed, omega: np.ndarray, V: np.ndarray, how: _How) -> Moments:
         """Moments of all samples, each from the task in which its error is smaller."""
-        tasks = self.posterior.tasks(observed, omega, V)
+        shared = self.shared is not None and self.shared.serves(omega, V)
+        tasks = (self.shared if self.shared is not None and shared else self.posterior).tasks(observed, omega, V)
         where, found = tasks[0].where, self._tried(tasks[0], how)
         for task in tasks[1:]:
             where, found = _apart(found, where, self._tried(task, how), task.where, how.rtol)
@@ -283,23 +300,27 @@ def _code(observed: Observed, missed: bool, rtol: float) -> Result:
 
 def plan_of(posterior: Posterior) -> Row:
     """The row of the accuracy plan that a posterior is integrated by."""
-    return plan(posterior.dim, posterior.smooth, posterior.broken, posterior.summed)
+    return plan(posterior.dim, posterior.smooth, posterior.broken, posterior.summed, posterior.tabled)
 
 
 def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Average, np.ndarray]:
     """The integral over a block of samples that begins at ``start``, and which were sampled rather than integrated."""
     statistical = np.zeros(integrand.samples, dtype=bool)
+    own = integrand.integral(how.rtol, how.cov, how.max_nodes)
+    if own is not None:
+        return own, statistical
+    ready = integrand.prepared(how.rtol, how.cov)
     if row.method is SUM:
-        return _doubted(discrete(integrand, cov=how.cov), integrand, how.rtol), statistical
+        return _doubted(discrete(ready, cov=how.cov), ready, how.rtol), statistical
     rng = np.random.default_rng([how.seed, start])
     budget: dict[str, Any] = {"rtol": how.rtol, "cov": how.cov, "max_nodes": how.max_nodes}
-    ready = integrand.prepared(how.rtol, how.cov)
     if ready is not integrand:
         return _refined(integrand, ready, row, budget, rng)
     if row.method is SAMPLING:
         return _doubted(importance.mixture(integrand, rng=rng, **budget), integrand, how.rtol), ~statistical
     found = quadrature.lattice(integrand, **budget | {"max_nodes": how.max_nodes or row.most})
-    rest = np.flatnonzero(~found.converged)
+    # Sampling ends at a standard error of what is asked: what is known as well as that is not sampled.
+    rest = np.flatnonzero(~(found.bound <= SURE * how.rtol))
     if not rest.size:
         return found, statistical
     sampled = importance.mixture(integrand.take(rest), rng=rng, **budget)

@@ -22,6 +22,7 @@ from smisym.link.symmetry import Symmetry
 from smisym.link.symmetry_check import held_symmetry
 from smisym.model.calibrating import check_calibration
 from smisym.model.channel import Channel
+from smisym.model.cutting import choose_shared
 from smisym.model.integration import choose_posterior, record_channel, record_statistic
 from smisym.prior import GaussianRows, Prior, SlicedRows
 
@@ -145,7 +146,8 @@ def compile(
         record_statistic(link, derivation)
     level_set = None if noise else _level_set(link.through_statistic if through else link, derivation, rules)
     posterior = choose_posterior(link, noise, level_set, symmetry, derivation, through=through, rules=rules)
-    channel = Channel(link, posterior, noise)
+    shared = None if level_set is None or through else choose_shared(link, level_set, rules)
+    channel = Channel(link, posterior, noise, shared)
     record_channel(channel, derivation)
     if level_set is not None and level_set.registered:
         checks = check_calibration(level_set.rule, channel)

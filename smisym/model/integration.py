@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import sympy as sp
 
@@ -12,25 +10,19 @@ from smisym.base.errors import InputError, NoChartError
 from smisym.charts import LevelSet, Rules, find_level_set, record_refusals
 from smisym.link.linking import LinkFunction
 from smisym.link.rank import jacobian_rank
-from smisym.link.reduction import Reduction, find_reductions, record_reduction
 from smisym.link.statistic import Statistic
 from smisym.link.symmetry import Symmetry
 from smisym.model.channel import Channel
+from smisym.model.cutting import on_level_set
 from smisym.posterior.all_fields import OnAllFields
 from smisym.posterior.around import WEAK, AroundLevelSet, spread_of
 from smisym.posterior.around_image import NEAR, AroundImage, refusal
 from smisym.posterior.base import Posterior
 from smisym.posterior.central_limit import ThroughStatistic, skewness
-from smisym.posterior.chain import OnChain
-from smisym.posterior.columns import SCOUTS, SIDE
-from smisym.posterior.composite import ByChain, WhereNoiseIsWeak
+from smisym.posterior.composite import WhereNoiseIsWeak
 from smisym.posterior.image import Image, image_of
-from smisym.posterior.level_set import OnLevelSet
 from smisym.posterior.pieces import on_all_fields
 from smisym.posterior.slices import numeric_posterior
-
-# Free dimensions from which on a chain is worth its columns.
-_DEEP = 3
 
 
 def choose_posterior(
@@ -57,41 +49,10 @@ def choose_posterior(
             )
         return ThroughStatistic(link, level_set, noise)
     if level_set is not None:
-        return _on_level_set(link, level_set, derivation, rules)
+        return on_level_set(link, level_set, derivation, rules)
     if noise:
         return _under_noise(link, noise, derivation, rules)
     return OnAllFields(link, noise) if _discrete(link) else numeric_posterior(link, symmetry.signs)
-
-
-def _on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation, rules: Rules | None) -> Posterior:
-    """By a chain where the network behind a cut is a shallower one with a chart of its own, else all at once."""
-    whole = OnLevelSet(level_set, link.tokens)
-    if whole.dim < _DEEP or level_set.registered:
-        return whole
-    chains = [chain for chain in map(partial(_chain, link, level_set, rules), find_reductions(link)) if chain]
-    if not chains:
-        return whole
-    # Both sides as large as each other: what one of them costs grows with every dimension.
-    chain = min(chains, key=lambda one: abs(2 * one.summed - one.dim))
-    record_reduction(chain.reduction, derivation)
-    return ByChain(chain, whole)
-
-
-def _chain(link: LinkFunction, whole: LevelSet, rules: Rules | None, reduction: Reduction) -> OnChain | None:
-    """The chain by one cut; None where either side is too large, or the network behind has no chart for columns."""
-    if len(reduction.early) * link.tokens not in SCOUTS:
-        return None
-    try:
-        level_set = find_level_set(reduction.link, Derivation(), rules)
-    except NoChartError:
-        return None
-    columns = len(level_set.free_rows) * link.tokens
-    if level_set.latents or level_set.directions or not level_set.smooth or columns not in SIDE:
-        return None
-    if level_set.rule != whole.rule or level_set.dimension != whole.dimension:
-        # Coordinates of the output are then others than those of the whole.
-        return None
-    return OnChain(reduction, level_set, link.tokens)
 
 
 def _under_noise(link: LinkFunction, noise: float, derivation: Derivation, rules: Rules | None) -> Posterior:

@@ -17,6 +17,9 @@ import numpy as np
 from smisym.base.errors import InputError
 from smisym.charts.base import Coordinates
 from smisym.integrate import modes
+from smisym.integrate.accuracy import LATTICES
+from smisym.integrate.averages import Average
+from smisym.integrate.loops import cells_source, points_source
 from smisym.integrate.modes import Doubt
 from smisym.kernels.points import PointProgram
 from smisym.link.linking import Observation
@@ -69,12 +72,20 @@ class Integrand(modes.Integrand, Protocol):
         """The same, made ready to be integrated to that error; ``cov``: whether second moments are asked for."""
         ...
 
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average | None:
+        """All of it, to that error, by an integrand that has a way of its own; None where integrators are asked."""
+        ...
+
     def fields(self, mean: np.ndarray, cov: np.ndarray | None) -> FieldMoments:
         """Moments of the fields from those of all that is integrated over, (S, D) and (S, D, D)."""
         ...
 
     def log_constant(self) -> np.ndarray:
         """What the log of the integral lacks to the log-partition, (S,)."""
+        ...
+
+    def sources(self) -> list[str]:
+        """Texts of the compiled loops that integrate it."""
         ...
 
     def doubt(self, seen: Doubt | None) -> tuple[np.ndarray, np.ndarray]:
@@ -108,13 +119,14 @@ class Posterior(abc.ABC):
 
     dim: dimensions of the integral.  summed: how many of them the integrand sums over by itself.  smooth: whether the
     integrand is, so that a lattice converges fast.  broken: whether it is continuous or bounded, but with kinks or
-    jumps: a lattice converges like a power of its step.
+    jumps: a lattice converges like a power of its step.  tabled: whether it is integrated layer by layer.
     """
 
     dim: int
     smooth: bool
     broken: bool = False
     summed: int = 0
+    tabled: bool = False
 
     @abc.abstractmethod
     def read(self, observation: Observation) -> Any:
@@ -212,6 +224,8 @@ class Block(abc.ABC):
     widening = 1.0
     modeless = False
     broken = False
+    dim: int
+    residuals: int
 
     def __init__(self, cavity: Whitening) -> None:
         self.cavity = cavity
@@ -222,6 +236,19 @@ class Block(abc.ABC):
         return self
 
     def points(self) -> tuple[PointProgram, np.ndarray] | None:
+        return None
+
+    def sources(self) -> list[str]:
+        """Texts of the compiled loops that integrate it, with second moments; none where it is numpy code alone."""
+        found = self.points()
+        if found is None or not self.residuals:
+            return []
+        point = found[0]
+        if point.dim == 0 or point.dim not in LATTICES:
+            return [points_source(point)]
+        return [cells_source(point, LATTICES[point.dim].cell ** point.dim, True), points_source(point)]
+
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average | None:
         return None
 
     @property

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,13 @@ from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
 from smisym.integrate.modes import Summed, Values
 from smisym.kernels.named import kernel
-from smisym.kernels.pairs import compiled_pairs
+from smisym.kernels.numba_code import program_source
+from smisym.kernels.pairs import compiled_pairs, look_source, pairs_source, scouts_source
 from smisym.link.linking import Observation
 from smisym.link.reduction import Reduction
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening
-from smisym.posterior.columns import Box, Columns, Rows, Sheeted, falling, find_columns, scouts, sublattices
+from smisym.posterior.columns import Box, Columns, Rows, falling, find_columns, scouts, sublattices
+from smisym.posterior.sheeted import Sheeted
 
 # Share of the error that may lie in columns that no scout misses.
 _SPARED = 0.05
@@ -64,7 +67,7 @@ class OnChain(Kind):
 
 
 @dataclass(frozen=True)
-class _Mixed:
+class Mixed:
     """First fields at N points: C^{-1} (N, T, T), the means of the late fields (N, n, T), and what columns see of both:
     coefficients (N, F) of what the exponent is linear in, and the rest of it, (N,) each."""
 
@@ -77,6 +80,17 @@ class _Mixed:
     @property
     def constant(self) -> np.ndarray:
         return self.square + self.weight
+
+
+class Averaged(NamedTuple):
+    """Means over columns at N points: log of the sum (N,), whitened late fields (m, N) and their products (m, m, N) or
+    None; what the sum misses of 1 and of these, and the share of the weight at its border, (N,) each."""
+
+    log_weight: np.ndarray
+    mean: np.ndarray
+    second: np.ndarray | None
+    missed: np.ndarray
+    lost: np.ndarray
 
 
 class Chained(Block):
@@ -118,19 +132,31 @@ class Chained(Block):
     def log_density(self) -> np.ndarray:
         return log_whitening(self.factor, self.early, self.chain.tokens)
 
+    def sources(self) -> list[str]:
+        features = len(self.pairs.T) + self.residuals
+        program = self.sheeted().program
+        own = [] if program is None else [program_source(program, self.chain.summed)]
+        return [pairs_source(features, self.residuals, True), scouts_source(features), look_source(features), *own]
+
     # ---- columns -------------------------------------------------------------------------------
 
     def prepared(self, rtol: float, cov: bool) -> Chained:
         """With the columns that this error asks for."""
-        S, x, mixed = self.samples, *self._scouted()
+        x, mixed = self.scouted()
+        log_weight = np.broadcast_to(-0.5 * (x**2).sum(axis=1), (self.samples, len(x)))
+        return self.with_columns(mixed, log_weight, rtol, cov)
+
+    def with_columns(self, mixed: Mixed, log_weight: np.ndarray, rtol: float, cov: bool) -> Chained:
+        """With the columns that first fields of weights (S, R) ask for, all of one sample after the other."""
+        S, R = log_weight.shape
         rows = Rows(
-            np.ascontiguousarray(mixed.coefficients.reshape(S, len(x), -1)),
-            mixed.square.reshape(S, -1),
-            mixed.weight.reshape(S, -1) - 0.5 * (x**2).sum(axis=1),
-            np.linalg.norm(mixed.inverse, 2, axis=(1, 2)).reshape(S, -1),
+            np.ascontiguousarray(mixed.coefficients.reshape(S, R, -1)),
+            mixed.square.reshape(S, R),
+            mixed.weight.reshape(S, R) + log_weight,
+            np.linalg.norm(mixed.inverse, 2, axis=(1, 2)).reshape(S, R),
         )
         depth, error = 4.0 - np.log(rtol), _SHARE * rtol
-        columns = find_columns(self.sheeted(), rows, self.region(), self._features, depth, error)
+        columns = find_columns(self.sheeted(), rows, self.region(mixed), self.features, depth, error)
         blocks = [None if one is None else self._chosen(one, rtol) for one in columns]
         return self.summing(blocks, cov=cov)
 
@@ -155,14 +181,13 @@ class Chained(Block):
     def sheeted(self) -> Sheeted:
         return Sheeted(self.chain.level_set, self.chain.tokens, self.u, self.L_inverse)
 
-    def _scouted(self) -> tuple[np.ndarray, _Mixed]:
+    def scouted(self) -> tuple[np.ndarray, Mixed]:
         """The scouts (R, d), and what is mixed by them, all of one sample after the other."""
         x = scouts(self.dim)
         return x, self._mixed(np.repeat(np.arange(self.samples), len(x)), np.tile(x, (self.samples, 1)))
 
-    def region(self) -> Box:
-        """Where the free late fields may be, in mixed form, for any scout."""
-        mixed = self._scouted()[1]
+    def region(self, mixed: Mixed) -> Box:
+        """Where the free late fields may be, in mixed form, for any of some first fields of every sample."""
         S, T = self.samples, self.chain.tokens
         C = np.linalg.inv(mixed.inverse).reshape(S, -1, 1, T, T)
         free = list(self.chain.level_set.free_rows)
@@ -173,7 +198,7 @@ class Chained(Block):
         low, high = (centre - reach).min(axis=1), (centre + reach).max(axis=1)
         return Box(low.reshape(S, -1), high.reshape(S, -1))
 
-    def _features(self, index: np.ndarray, fields: np.ndarray) -> np.ndarray:
+    def features(self, index: np.ndarray, fields: np.ndarray) -> np.ndarray:
         """U^T V^{-1} U, entries on and above the diagonal, and U: (S, F, N) from (S, n T, N)."""
         S, _, N = fields.shape
         T = self.chain.tokens
@@ -184,12 +209,11 @@ class Chained(Block):
 
     # ---- rows ----------------------------------------------------------------------------------
 
-    def _mixed(self, index: np.ndarray, x: np.ndarray) -> _Mixed:
+    def _mixed(self, index: np.ndarray, x: np.ndarray) -> Mixed:
         """First fields at whitened points x (N, d) of samples ``index`` (N,)."""
         T, E, n = self.chain.tokens, self.early, self.late
         z = x.T.reshape(E, T, -1)
-        first = np.empty((E, T, len(x)))
-        mean, weighted = np.empty((n, T, len(x))), np.zeros((n, T, len(x)))
+        first, mean = np.empty((E, T, len(x))), np.empty((n, T, len(x)))
         for p in range(E):
             first[p] = self.omega_early[index, p].T + sum(self.L_early[index, p, q] * z[q] for q in range(p + 1))
         for p in range(n):
@@ -197,14 +221,22 @@ class Chained(Block):
             for q in range(E):
                 if self._crossed[p, q]:
                     mean[p] += self.L_cross[index, p, q] * z[q]
+        return self.behind(index, self.chain.reduction.mixing(first.reshape(E * T, -1).T), mean)
+
+    def behind(self, index: np.ndarray, C: np.ndarray, mean: np.ndarray | None = None) -> Mixed:
+        """What columns see of matrices C (N, T, T) and of means (n, T, N) of the late fields, by default those of a
+        cavity that does not couple them with the first ones."""
+        T, n = self.chain.tokens, self.late
+        if mean is None:
+            mean = np.moveaxis(self.omega_late[index], 0, -1)
+        weighted = np.zeros_like(mean)
         for p in range(n):
             for q in range(n):
                 if self._coupled[p, q]:
                     weighted[p] += self.precision[index, p, q] * mean[q]
-        C = self.chain.reduction.mixing(first.reshape(E * T, -1).T)
         inverse, log_det = _inverses(C)
         own = np.moveaxis(inverse, 0, -1)
-        coefficients = np.empty((len(self.pairs.T) + n * T, len(x)))
+        coefficients = np.empty((len(self.pairs.T) + n * T, len(C)))
         for k, (t, v) in enumerate(self.pairs.T):
             coefficients[k] = (-0.5 if t == v else -1.0) * (own[:, t] * own[:, v]).sum(axis=0)
         for p in range(n):
@@ -213,12 +245,22 @@ class Chained(Block):
         square, weight = -0.5 * (mean * weighted).sum(axis=(0, 1)), -n * log_det
         bad = ~(np.isfinite(coefficients).all(axis=0) & np.isfinite(square) & np.isfinite(weight))
         coefficients[:, bad], square[bad], weight[bad], inverse[bad] = 0.0, 0.0, -np.inf, 0.0
-        return _Mixed(inverse, np.moveaxis(mean, -1, 0), coefficients.T, square, weight)
+        return Mixed(inverse, np.moveaxis(mean, -1, 0), coefficients.T, square, weight)
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
         d, n, C = x.shape
         owner = np.tile(index, n)
-        mixed = self._mixed(owner, x.reshape(d, -1).T)
+        found = self.averaged(owner, self._mixed(owner, x.reshape(d, -1).T))
+
+        def points(a: np.ndarray) -> np.ndarray:
+            return a.reshape(*a.shape[:-1], n, C)
+
+        second = None if found.second is None else points(found.second)
+        summed = Summed(second, points(found.missed), points(found.lost))
+        return Values(points(found.mean)[None], points(found.log_weight)[None], summed=summed)
+
+    def averaged(self, owner: np.ndarray, mixed: Mixed) -> Averaged:
+        """Means over the columns of samples ``owner`` (N,) for each of N first fields."""
         log_weight, sums, pairs = self._summed(owner, mixed)
         aliased = (sublattices(self.chain.summed) @ sums.reshape(len(sums), -1)).reshape(-1, *sums.shape[1:])[:, :-1]
         total = sums.sum(axis=0)
@@ -227,17 +269,12 @@ class Chained(Block):
         r = self._whiten(owner, inverse, mean, first[None], np.ones((1, 1)))[0]
         half = self._whiten(owner, inverse, mean, aliased[:, 1:], aliased[:, 0]) - aliased[:, :1] * r
         missed = falling(np.abs(aliased[:, 0]) + np.sqrt((half**2).sum(axis=1))).sum(axis=0)
-
-        def points(a: np.ndarray) -> np.ndarray:
-            return a.reshape(*a.shape[:-1], n, C)
-
         second = None
         if pairs is not None:
             U = first.T
             spread = self._spread(owner, mixed, pairs - U[:, :, None] * U[:, None, :])
-            second = points(np.moveaxis(spread, 0, -1) + r[:, None] * r[None, :])
-        summed = Summed(second, points(missed), points(total[-1]))
-        return Values(points(r)[None], points(log_weight)[None], summed=summed)
+            second = np.moveaxis(spread, 0, -1) + r[:, None] * r[None, :]
+        return Averaged(log_weight, r, second, missed, total[-1])
 
     def _whiten(
         self, owner: np.ndarray, inverse: np.ndarray, mean: np.ndarray, U: np.ndarray, share: np.ndarray
@@ -256,13 +293,13 @@ class Chained(Block):
                 out[:, p, t] = field / self.L[owner, p, p]
         return out.reshape(len(U), n * T, -1)
 
-    def _spread(self, owner: np.ndarray, mixed: _Mixed, spread: np.ndarray) -> np.ndarray:
+    def _spread(self, owner: np.ndarray, mixed: Mixed, spread: np.ndarray) -> np.ndarray:
         """Covariances (N, n T, n T) of whitened late fields from those of mixed ones."""
         N, n, T = len(spread), self.late, self.chain.tokens
         change = np.einsum("apq,atu->aptqu", self.L_inverse[owner], mixed.inverse).reshape(N, n * T, n * T)
         return np.asarray(change @ spread @ np.swapaxes(change, 1, 2))
 
-    def _summed(self, owner: np.ndarray, rows: _Mixed) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    def _summed(self, owner: np.ndarray, rows: Mixed) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Log of the sum over the columns (N,); sums of 1, U and the border over each set of columns relative to that
         (sets, 2 + m, N); and those of U U^T over all, (N, m, m), where asked for."""
         if self.blocks is None:

@@ -1,8 +1,8 @@
 """Two posteriors of one output, and which of them is asked.
 
 Under noise: around the level set where noise is weak beside what V leaves open, else over all fields, decided sample by
-sample; where the first one misses part of the mass, both are asked.  Of a deep network: by the chain, and on the level
-set as a whole where that misses the error asked for.
+sample; where the first one misses part of the mass, both are asked.  Of a deep network: by the chain, or by rows that
+all samples share, and on the level set as a whole where that misses the error asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from smisym.link.linking import Observation
 from smisym.posterior.all_fields import OnAllFields
 from smisym.posterior.base import Integrand, Kind, Observed, Posterior, Task
 from smisym.posterior.chain import OnChain
+from smisym.posterior.shared_rows import OnSharedRows
+from smisym.posterior.tables import OnTables
 
 
 class Thin(Protocol):
@@ -85,6 +87,54 @@ class ByChain(Posterior):
     def describe(self) -> tuple[str, str]:
         where, how = self.chain.describe()
         return where, f"{how}; where these would be too many, all at once, by {self.otherwise.describe()[1]}"
+
+
+class ByTables(Posterior):
+    """By tables where the cavity does not couple the layers, or otherwise."""
+
+    def __init__(self, tables: OnTables, otherwise: Kind) -> None:
+        self.tables, self.otherwise = tables, otherwise
+        self.dim, self.summed, self.smooth, self.tabled = tables.dim, tables.summed, tables.smooth, True
+
+    def read(self, observation: Observation) -> Observed:
+        return self.tables.read(observation)
+
+    def tasks(self, observed: Any, omega: np.ndarray, V: np.ndarray) -> tuple[Task, ...]:
+        coupled = np.broadcast_to(self.tables.couples(V), (len(omega),))
+        found: list[Task] = []
+        for where, kind, after in (
+            (np.flatnonzero(~coupled), self.tables, self.otherwise),
+            (np.flatnonzero(coupled), self.otherwise, None),
+        ):
+            if len(where) or not (found or after):
+                found.append(Task(where, kind, observed.take(where), omega[where], _rows(V, where), after))
+        return tuple(found)
+
+    def describe(self) -> tuple[str, str]:
+        where, how = self.tables.describe()
+        other = self.otherwise.describe()[1]
+        return where, f"{how}; where the cavity couples layers, or these miss the error, all at once, by {other}"
+
+
+class BySharedRows(Posterior):
+    """By rows that all samples share, or otherwise; for batches that these serve."""
+
+    def __init__(self, shared: OnSharedRows, otherwise: Kind) -> None:
+        self.shared, self.otherwise = shared, otherwise
+        self.dim, self.summed, self.smooth = shared.dim, shared.summed, shared.smooth
+
+    def serves(self, omega: np.ndarray, V: np.ndarray) -> bool:
+        """Whether the samples of a batch share a cavity of the kind that is served, and are enough."""
+        return self.shared.serves(omega, V)
+
+    def read(self, observation: Observation) -> Observed:
+        return self.shared.read(observation)
+
+    def tasks(self, observed: Any, omega: np.ndarray, V: np.ndarray) -> tuple[Task, ...]:
+        return (Task(np.arange(len(omega)), self.shared, observed, omega, V, self.otherwise),)
+
+    def describe(self) -> tuple[str, str]:
+        return self.shared.describe()
 
 
 def _rows(V: np.ndarray, index: np.ndarray) -> np.ndarray:

@@ -18,10 +18,11 @@ from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.declare.io import Store, to_json
 from smisym.theory.curves import curve as trace_curve
 from smisym.theory.entropy import free_entropy
-from smisym.theory.evolution import FixedPoint, alike, perfect_part, state_evolution
+from smisym.theory.evolution import FixedPoint, perfect_part, state_evolution
 from smisym.theory.maps import OverlapMap
 from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery
+from smisym.theory.taking_over import alike
 
 Record = dict[str, Any]
 Progress = Callable[[Record], object]
@@ -84,21 +85,25 @@ def thresholds(
     *,
     stages: int | None = None,
     quadrature: bool | None = None,
+    accuracy: float | None = None,
+    most_samples: int | None = None,
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> Record:
     """{"thresholds": records in the order in which they are met, "result"}: weak recovery, then perfect recovery.
 
-    A record has kind, layers (counted from 1), subspace, alpha (None is infinite), error and Q (just below).
-    stages, quadrature: of :func:`smisym.weak_recovery`.  With ``stages`` the thresholds of perfect recovery, which lie
-    beyond all stages, are left out.
+    A record has kind, layers (counted from 1), subspace, alpha (None is infinite), error, Q (just below) and samples
+    (of the map that it was measured on; None where it was not sampled).
+    stages, quadrature, accuracy, most_samples: of :func:`smisym.weak_recovery`; perfect recovery is bracketed by few
+    scrambles whatever is asked.  With ``stages`` its thresholds, which lie beyond all stages, are left out.
     """
     found: list[Record] = []
     codes: list[Result] = []
-    given = {"stages": stages, "quadrature": quadrature}
+    aim: dict[str, Any] = {"accuracy": accuracy, "most_samples": most_samples}
+    given = {"stages": stages, "quadrature": quadrature, **aim}
     how = "".join(f" {key}={value}" for key, value in given.items() if value is not None)
     solvers: list[tuple[str, Callable[[], Solution]]] = [
-        (f"weak recovery{how}", lambda: weak_recovery(omap, stages=stages, quadrature=quadrature))
+        (f"weak recovery{how}", lambda: weak_recovery(omap, stages=stages, quadrature=quadrature, **aim))
     ]
     if stages is None:
         solvers.append(("perfect recovery", lambda: perfect_recovery(omap)))
@@ -125,13 +130,18 @@ def curve(
     alphas: Sequence[float],
     *,
     start: str = "symmetry-broken",
+    accuracy: float | None = None,
+    most_samples: int | None = None,
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> list[Record]:
     """One record for each alpha, in increasing order, kept as soon as it is known.
 
-    A record has alpha, Q, Q_error, Q_deterministic_error (what is left of the equation, in the unit of Q), degrees of
-    freedom, nishimori (:class:`smisym.theory.sentinel.Agreement`), result and start; bayes_error and plug_in_error,
+    accuracy, most_samples: of :func:`smisym.curve`.
+
+    A record has alpha, samples (of the map that it was solved on), Q, Q_error, Q_deterministic_error (what is left of
+    the equation, in the unit of Q, and with an accuracy what inner integrals may change), degrees of freedom, nishimori
+    (:class:`smisym.theory.sentinel.Agreement`), result and start; bayes_error and plug_in_error,
     with ``_stderr`` that holds the error of Q as well; free_entropy with ``_stderr``, None with ``"unbounded": "+inf"``
     at perfect recovery, and None where some scrambles are perfect and others almost.  ``progress`` is called with each
     record.
@@ -145,6 +155,7 @@ def curve(
     if None not in stored:
         return [point for point in stored if point is not None]
     points: list[Record] = []
+    aim: dict[str, Any] = {"accuracy": accuracy, "most_samples": most_samples}
 
     def keep(solution: Solution) -> None:
         point = kept(store, _name(solution.value.alpha), lambda: _point(omap, solution), valid)
@@ -153,10 +164,10 @@ def curve(
             progress(point)
 
     if start == "symmetry-broken":
-        trace_curve(omap, alphas, on_point=keep)
+        trace_curve(omap, alphas, on_point=keep, **aim)
     else:
         for alpha in alphas:
-            keep(state_evolution(omap, alpha, start=start))
+            keep(state_evolution(omap, alpha, start=start, **aim))
     return points
 
 
@@ -168,6 +179,7 @@ def _point(omap: OverlapMap, solution: Solution) -> Record:
     found: FixedPoint = finished(solution).value
     record = {
         "alpha": found.alpha,
+        "samples": solution.settings["samples"],
         "Q": found.Q,
         "Q_error": found.Q_error,
         "Q_deterministic_error": solution.deterministic_error,

@@ -15,15 +15,16 @@ from smisym.integrate.accuracy import SAMPLES, SCRAMBLES, THRESHOLD_SAMPLES
 from smisym.model.compiled import Model, compile
 from smisym.run import records
 from smisym.run.progress import Choice, Reporter, reporting, watching
+from smisym.theory.aim import aimed
 from smisym.theory.effort import affordable
-from smisym.theory.maps import overlap_map
 
 Record = dict[str, Any]
 What = Literal["thresholds"] | Sequence[float]
 
 _OF_MAP = ("samples", "scrambles", "seed", "rtol", "workers")
-_OF_THRESHOLDS = ("stages", "quadrature")
-_OF_CURVES = ("start",)
+_AIM = ("accuracy", "most_samples")
+_OF_THRESHOLDS = ("stages", "quadrature", *_AIM)
+_OF_CURVES = ("start", *_AIM)
 
 
 def sweep(
@@ -48,7 +49,8 @@ def sweep(
         True for a bar on stderr, or a callable that is given each finished record.
     settings
         Of every overlap map: samples, scrambles, seed, rtol, workers; of thresholds: stages, quadrature
-        (:func:`smisym.weak_recovery`); of a curve: start (:func:`smisym.state_evolution`).
+        (:func:`smisym.weak_recovery`); of a curve: start (:func:`smisym.state_evolution`); of both: accuracy and
+        most_samples, in place of samples.
 
     Returns one record for each value, in the order given, in plain JSON types but for the value itself: value,
     architecture (as declared), and "thresholds" and "result", or "points", as in the files of :func:`smisym.analyze`.
@@ -75,12 +77,13 @@ def _one(
     store: str | os.PathLike[str] | None,
     report: Reporter,
 ) -> Record:
-    own = {name: settings[name] for name in _OF_THRESHOLDS + _OF_CURVES if name in settings}
+    own = {name: settings[name] for name in dict.fromkeys(_OF_THRESHOLDS + _OF_CURVES) if name in settings}
     of_map = {"seed": 0, "scrambles": SCRAMBLES} | {name: settings[name] for name in _OF_MAP if name in settings}
-    if of_map.get("samples") is None:
+    aim = {name: own.get(name) for name in _AIM}
+    if of_map.get("samples") is None and aim["accuracy"] is None:
         of_map["samples"] = affordable(model, THRESHOLD_SAMPLES if alphas is None else SAMPLES)
     kept = _store(model, of_map, own, store)
-    omap = overlap_map(model, store=kept, **of_map)
+    omap, _ = aimed(model, **aim, store=kept, **of_map)
     declared = None if model.architecture is None else plain(model.architecture)
     with watching(omap, report):
         if alphas is None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
@@ -60,6 +64,38 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """How well one command is to be done.
+
+    worth: samples that one evaluation is worth where nothing is said.  samples, scrambles, accuracy, most_samples: as
+    given.
+    """
+
+    worth: int
+    samples: int | None = None
+    scrambles: int | None = None
+    accuracy: float | None = None
+    most_samples: int | None = None
+
+    @property
+    def aim(self) -> dict[str, Any]:
+        return {"accuracy": self.accuracy, "most_samples": self.most_samples}
+
+    def settings(self, model: Model) -> dict[str, Any]:
+        """What results depend on.  Raises InputError where it does not fit together."""
+        from smisym.integrate.accuracy import SCRAMBLES
+        from smisym.theory.aim import aimed
+        from smisym.theory.effort import affordable
+
+        scrambles = SCRAMBLES if self.scrambles is None else self.scrambles
+        samples = affordable(model, self.worth) if self.samples is None else self.samples
+        if self.accuracy is None and self.most_samples is None:
+            return {"samples": samples, "scrambles": scrambles}
+        omap, aim = aimed(model, self.accuracy, self.most_samples, samples=self.samples, scrambles=scrambles)
+        return {"samples": omap.samples, "scrambles": scrambles, **({} if aim is None else aim.settings())}
+
+
+@dataclass(frozen=True)
 class _Task:
     """One command on one network: what every result of it says, and where its parts are kept."""
 
@@ -108,14 +144,15 @@ class _Task:
             fail(f"smisym: {which} no success: {advice}", NOT_CONVERGED)
 
 
-def announce(omap: OverlapMap, what: str, evaluations: tuple[int, int]) -> None:
+def announce(omap: OverlapMap, what: str, evaluations: tuple[int, int], accuracy: float | None = None) -> None:
     """On stderr, what an evaluation of the map costs, before a command that will take long."""
     from smisym.run.cost import estimate
 
     cost = estimate(omap)
     few, many = evaluations
     if cost.seconds * few > LONG:
-        typer.echo(f"smisym: {cost} an evaluation of the map; {what} {few} to {many} evaluations", err=True)
+        more = "" if accuracy is None else " so, then some with as many samples as the accuracy takes"
+        typer.echo(f"smisym: {cost} an evaluation of the map; {what} {few} to {many} evaluations{more}", err=True)
 
 
 def announce_gamp(model: Model, samples: float, dim: int | None, iterations: int) -> None:
@@ -142,21 +179,46 @@ def begin(
     state: str | None,
     as_json: bool,
     settings: dict[str, Any],
-    accuracy: tuple[int, int | None, int | None] | None = None,
+    asked: Asked | None = None,
 ) -> _Task:
-    """``accuracy``: samples that one evaluation is worth, then --samples and --scrambles as given."""
+    """``asked``: of what solves on an overlap map."""
     from smisym.declare.io import Store, header, load
-    from smisym.integrate.accuracy import SCRAMBLES
     from smisym.model.compiled import compile
-    from smisym.theory.effort import affordable
 
     architecture = load(file)
     model = compile(architecture)
-    if accuracy is not None:
-        worth, samples, scrambles = accuracy
-        settings = settings | {
-            "samples": affordable(model, worth) if samples is None else samples,
-            "scrambles": SCRAMBLES if scrambles is None else scrambles,
-        }
+    if asked is not None:
+        settings = settings | asked.settings(model)
     head = {"command": command, **header(architecture, seed, settings)}
     return _Task(model, head, None if state is None else Store(state, head), as_json)
+
+
+def each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]) -> None:
+    """Tell of a step of GAMP; the start comes as step 0, which is none."""
+    if record["step"]:
+        report(record)
+
+
+def check_npz(output: str) -> None:
+    """Before a long run: that its estimate can be written at the end."""
+    from smisym.base.errors import InputError
+    from smisym.base.files import check_path
+
+    path = check_path(output, "file for the estimate")
+    if path.suffix != ".npz" or path.is_dir():
+        raise InputError("output", output, "the name of a file that ends in .npz", "write -o estimate.npz")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
+
+
+def output_lost(error: OSError) -> NoReturn:
+    """Exit where stdout cannot be written: without a word where its reader left, as ``| head`` does."""
+    from smisym.base.files import reason, remedy
+
+    # What is still buffered would be tried again while Python shuts down.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:
+        raise SystemExit(PIPE)
+    typer.echo(f"smisym: the result could not be written: {reason(error)}. To fix: {remedy(error)}.", err=True)
+    raise SystemExit(BAD_INPUT)

@@ -10,7 +10,7 @@ mean of all maps (:func:`smisym.theory.evolution.collect`) is what refuses those
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,13 +23,15 @@ from smisym.base.solution import Solution, mean_and_error
 from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
 from smisym.prior import remaining
+from smisym.theory.aim import aimed
 from smisym.theory.between import passed_over
-from smisym.theory.evolution import collect
+from smisym.theory.evolution import collect, refined, tolerance
 from smisym.theory.fixed_point import solve
 from smisym.theory.kick import without_traces
 from smisym.theory.linearised import Equation
-from smisym.theory.maps import OverlapMap, as_map
+from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
+from smisym.theory.taking_over import closer
 
 # Newton steps in which a start must settle, and how far from it (in units of what is left to learn).
 _STEPS, _FAR = 8, 0.35
@@ -55,6 +57,8 @@ def curve(
     *,
     tol: float | None = None,
     on_point: Callable[[Solution], object] | None = None,
+    accuracy: float | None = None,
+    most_samples: int | None = None,
     **settings: Any,
 ) -> list[Solution]:
     """State evolution at many alphas, each as :func:`smisym.state_evolution` gives it, with every scramble's own
@@ -66,17 +70,34 @@ def curve(
     tol
         On Newton's step, relative to what is left to learn.  None: about a tenth of the statistical error, between
         1e-4 and 5e-3.
+    accuracy, most_samples
+        The largest error of any overlap, as of :func:`smisym.state_evolution`: the whole curve is solved with few
+        samples, and alphas whose error is larger once more, each with as many as it takes.
     settings
         Of the overlap map when ``model`` is a Model: samples, scrambles, seed, rtol, workers, store.
 
     Raises InputError for an alpha that is no number between 0 and 1e6, and for settings that the map refuses.
     """
-    omap = as_map(model, **settings)
-    alphas = sorted(_listed(alphas))
-    if not alphas:
-        return []
-    paths = [ScramblePath(omap, r) for r in range(omap.scrambles)]
+    omap, aim = aimed(model, accuracy, most_samples, **settings)
     done: list[Solution] = []
+    traced = _traced(omap, sorted(_listed(alphas)), tol)
+    if aim is not None:
+        wanted = tolerance(aim)
+        # All of it with few samples first: what an alpha takes, others may share.
+        traced = iter([(points, replace(found, settings=found.settings | {"tol": wanted})) for points, found in traced])
+    for points, found in traced:
+        if aim is not None:
+            omap.what = f"curve at alpha = {found.value.alpha:g}"
+            found = refined(omap, aim, points, found, partial(closer, tol=wanted))
+        done.append(found)
+        if on_point is not None:
+            on_point(found)
+    return done
+
+
+def _traced(omap: OverlapMap, alphas: Sequence[float], tol: float | None) -> Iterator[tuple[list[Point], Solution]]:
+    """The points of all scrambles at each alpha, increasing, and the solution that they make."""
+    paths = [ScramblePath(omap, r) for r in range(omap.scrambles)]
     near = _COARSEST if tol is None else tol
     for alpha in alphas:
         omap.what = f"curve at alpha = {alpha:g}"
@@ -85,12 +106,8 @@ def curve(
         if near > _COARSER * wanted:
             points = omap.each(lambda r, wanted=wanted: paths[r].again(wanted))
             near = wanted
-        found = collect(omap, points, "symmetry-broken", near)
-        done.append(found)
+        yield points, collect(omap, points, "symmetry-broken", near)
         near = wanted
-        if on_point is not None:
-            on_point(done[-1])
-    return done
 
 
 def _listed(alphas: Sequence[float]) -> list[float]:

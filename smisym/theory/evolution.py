@@ -9,30 +9,33 @@ into the equation: the step that Newton's method would still make there is the d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from smisym.base.edge import check_alpha, check_count, check_number
-from smisym.base.errors import InputError
+from smisym.base.errors import InputError, OutOfTime
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.model.compiled import Model
+from smisym.theory.aim import Aim, aimed, search
 from smisym.theory.fixed_point import FINE, NEARLY, put_back, solve
 from smisym.theory.linearised import UNSTABLE, Equation, Local, placed
-from smisym.theory.maps import OverlapMap, as_map
+from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement, judged, outlying, sound
+from smisym.theory.taking_over import alike, closer
+from smisym.theory.unshown import finer, of_idle, of_integrals
 
 STARTS = ("symmetry-broken", "uninformed", "informed")
 # What a scramble may leave of a direction that others know perfectly.
 _NEITHER = 0.01
-# How far apart projectors on what is known may be that are the same.
-_SAME = 1e-6
 # Standard errors above one from which on growth is clear.
 _CLEARLY = 3.0
 # What an informed start leaves to learn.
 INFORMED = 1e-3
+# Tolerance beside the accuracy asked for, and its bounds.
+_SHARE, _FINEST, _COARSEST = 0.1, 1e-6, 5e-3
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ def state_evolution(
     tol: float = 1e-4,
     max_steps: int = 400,
     callback: Callable[[dict[str, Any]], object] | None = None,
+    accuracy: float | None = None,
+    most_samples: int | None = None,
     **settings: Any,
 ) -> Solution:
     """The fixed point that state evolution reaches at ``alpha``; ``Solution.value`` is a :class:`FixedPoint`.
@@ -89,21 +94,31 @@ def state_evolution(
     warm
         A solution at a smaller alpha to continue from (symmetry-broken only); results agree within ``tol``.
     tol
-        On the largest change of an overlap, relative to what is left to learn in it.
+        On the largest change of an overlap, relative to what is left to learn in it; with an accuracy at most a tenth
+        of that.
+    accuracy, most_samples
+        The largest error of any entry of Q, statistical and deterministic together, in the unit of Q, and how many
+        samples of one evaluation it may take (None: 2^22, fewer where posteriors are large): solved again on maps of
+        the same seed with more samples until the error that is stated is so small (:mod:`smisym.theory.aim`).  The
+        error then also holds what inner integrals change when they are refined (``checks["integrals"]``, in the
+        deterministic one) and what directions that seem idle may hold (``checks["idle"]``).  ``checks["tries"]``:
+        samples and errors on the way.  A map's own samples are those of the first try.
     settings
         Of the overlap map when ``model`` is a Model: samples, scrambles, seed, rtol, workers.
 
-    Result: SUCCESS, MAX_STEPS, DIVERGED or INTEGRATION; RESIDUAL where the overlap does not solve its equation to
-    within the larger of its statistical error and the smaller of ``tol`` and 2e-4; NISHIMORI where the estimators of E
-    disagree; INCONSISTENT where one scramble is no draw from what the others show; NOISY where some scrambles know a
-    direction perfectly and others are on another branch, and where the mean of all maps has its fixed point farther
-    from the mean of their fixed points than the statistical error (``checks["bias"]``: near a fold every scramble
-    rests too early), and where something clearly grows at that mean of which no scramble learned anything.
+    Result: SUCCESS, MISSED where the accuracy was not reached, MAX_STEPS, DIVERGED or INTEGRATION; RESIDUAL where the
+    overlap does not solve its equation to within the larger of its statistical error and the smaller of ``tol`` and
+    2e-4; NISHIMORI where the estimators of E disagree; INCONSISTENT where one scramble is no draw from what the others
+    show; NOISY where some scrambles know a direction perfectly and others are on another branch, and where the mean of
+    all maps has its fixed point farther from the mean of their fixed points than the statistical error
+    (``checks["bias"]``: near a fold every scramble rests too early), and where something clearly grows at that mean of
+    which no scramble learned anything.
     Raises InputError for bad arguments.
     """
     _check(alpha, start, side_information, tol, max_steps)
-    omap = as_map(model, **settings)
+    omap, aim = aimed(model, accuracy, most_samples, **settings)
     _check_warm(warm, omap)
+    tol = tol if aim is None else min(tol, tolerance(aim))
 
     def task(r: int) -> Point:
         return _solve(omap, r, float(alpha), float(side_information), start, warm, tol, max_steps)
@@ -114,7 +129,69 @@ def state_evolution(
         for r, point in enumerate(points):
             for record in point.history:
                 callback({"scramble": r, **record})
-    return collect(omap, points, start, tol)
+    found = collect(omap, points, start, tol)
+    if aim is None:
+        return found
+
+    def again(larger: OverlapMap, before: Sequence[Point]) -> list[Point]:
+        if start == "symmetry-broken" and not side_information:
+            return closer(larger, before, tol)
+        once_more: list[Point] = larger.each(
+            lambda r: _solve(larger, r, float(alpha), float(side_information), start, None, tol, max_steps)
+        )
+        return once_more
+
+    return refined(omap, aim, points, found, again)
+
+
+def tolerance(aim: Aim) -> float:
+    """Of fixed points that are to be so accurate, relative to what is left to learn."""
+    return min(max(_SHARE * aim.accuracy, _FINEST), _COARSEST)
+
+
+def refined(
+    omap: OverlapMap,
+    aim: Aim,
+    points: list[Point],
+    found: Solution,
+    again: Callable[[OverlapMap, Sequence[Point]], list[Point]],
+) -> Solution:
+    """The solution of a map of as many samples as the accuracy takes, by way of others with fewer.
+
+    points, found: of the first map.  again: the points of a map with more samples, from those with fewer.
+    """
+    start, tol, what = found.settings["start"], found.settings["tol"], omap.what
+    at: list[tuple[OverlapMap, list[Point]]] = [(omap, points)]
+
+    def more(samples: int, finer_integrals: bool) -> Solution:
+        smaller, before = at[-1]
+        larger = omap.sibling(samples, rtol=finer(smaller) if finer_integrals else smaller.rtol)
+        omap.what = f"{what}, {samples} samples"
+        at.append((larger, again(larger, before)))
+        return _doubted(*at[-1], collect(*at[-1], start, tol))
+
+    try:
+        first = _doubted(omap, points, found)
+    except OutOfTime:
+        # Without knowing what its spread does not show: no such error is small.
+        return replace(found, result=worst([found.result, Result.MISSED]), settings=found.settings | aim.settings())
+    return search(aim, first, more)
+
+
+def _doubted(omap: OverlapMap, points: Sequence[Point], found: Solution) -> Solution:
+    """The solution with errors that hold what the spread of the scrambles does not show."""
+    if any(point.at is None or not np.isfinite(point.left).all() for point in points):
+        return found
+    kicked = found.value.start != "uninformed"
+    idle = of_idle(omap, points, found.value.Q) if kicked else np.zeros_like(found.value.Q)
+    error, integrals = np.hypot(found.statistical_error, idle), of_integrals(omap, points[0])
+    return replace(
+        found,
+        value=replace(found.value, Q_error=error),
+        statistical_error=error,
+        deterministic_error=found.deterministic_error + integrals,
+        checks=found.checks | {"integrals": integrals, "idle": idle},
+    )
 
 
 # Many parameters: those of state_evolution, checked.
@@ -136,11 +213,6 @@ def perfect_part(Q: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(Q)
     known = vectors[:, values > 1 - 1e-13]
     return np.asarray(known @ known.T)
-
-
-def alike(known: Sequence[np.ndarray]) -> bool:
-    """Whether all scrambles know the same directions perfectly; projectors (P, P)."""
-    return bool(np.ptp(known, axis=0).max() <= _SAME)
 
 
 def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -> Solution:

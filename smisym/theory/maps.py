@@ -25,6 +25,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from smisym.base import patience, processes
+from smisym.base.backends import JAX, backend
 from smisym.base.edge import (
     check_count,
     check_model,
@@ -39,7 +40,6 @@ from smisym.base.files import write_bytes
 from smisym.base.remembered import Remembered
 from smisym.declare.io import header
 from smisym.integrate.accuracy import SAMPLES, SCRAMBLES
-from smisym.kernels.backend import JAX, backend
 from smisym.link.symmetry_check import check_symmetry
 from smisym.model.compiled import Model
 from smisym.theory.effort import affordable
@@ -107,7 +107,7 @@ class OverlapMap:
         self._here = threading.Semaphore(self.workers)
         self.what = ""
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
-        self._family: dict[tuple[int, int], OverlapMap] = {(self.samples, self.scrambles): self}
+        self._family: dict[tuple[int, int, float], OverlapMap] = {(self.samples, self.scrambles, self.rtol): self}
         self._used: list[list[Estimate]] = []  # whoever listens to what is asked of the family; shared
         self._fresh()
 
@@ -117,12 +117,13 @@ class OverlapMap:
         self._sent: processes.Sent | None = None
         self._estimator = Estimator(self.model, self.samples // self.scrambles, self.seed, self.rtol)
 
-    def sibling(self, samples: int, scrambles: int | None = None) -> OverlapMap:
-        """The same map with other numbers of points; asked for twice, it is the same object."""
-        key = int(samples), int(scrambles or self.scrambles)
+    def sibling(self, samples: int, scrambles: int | None = None, rtol: float | None = None) -> OverlapMap:
+        """The same map with other numbers of points, or another tolerance; asked for twice, it is the same object."""
+        key = int(samples), int(scrambles or self.scrambles), self.rtol if rtol is None else rtol
         if key not in self._family:
             made = copy.copy(self)
-            made.samples, made.scrambles = _check_points(*key)
+            made.samples, made.scrambles = _check_points(*key[:2])
+            made.rtol = key[2]
             made._fresh()
             self._family[key] = made
         return self._family[key]

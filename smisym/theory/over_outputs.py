@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from smisym.base.matrices import units
 from smisym.charts import LevelSet
-from smisym.integrate.accuracy import OUTPUTS
+from smisym.integrate.accuracy import OUTPUTS, SHARED_OUTPUTS
 from smisym.model.compiled import Model
+from smisym.theory.output_lattice import OutputLattice, exchanges
+from smisym.theory.outputs import Outputs
 
 # One coordinate of y: panels, Gauss nodes of each, halvings, and the share of the whole that a panel may miss.
 _PANELS, _NODES, _HALVINGS, _PANEL_TOL = 32, 8, 16, 1e-7
@@ -19,12 +21,26 @@ _PANELS, _NODES, _HALVINGS, _PANEL_TOL = 32, 8, 16, 1e-7
 _MOST = 8192
 # Times that such a line is doubled at either end, and the share of the whole below which an end carries no more.
 _DOUBLINGS, _END = 64, 1e-8
-# Lattice over the coordinates of y: refined until the first threshold moves by less than this; share of the mass below
-# which a point of it is left out.
-_SIDE_TOL = 3e-5
+# Lattice over the coordinates of y: its first step, made finer by a factor until the first threshold moves by less than
+# a share of it; and share of the mass below which a point of it is left out.
+_STEP, _CLOSER, _SIDE_TOL = 0.6, 0.75, 5e-6
 _NEGLIGIBLE = 1e-12
-# The lattice reaches so far that its outer half carries less than this share of the rate, up to a largest reach.
-_TAIL, _FARTHEST = 1e-6, 100.0
+# Error of posteriors on the first lattice, and by how much it is lowered until the threshold rests.
+_ROUGHEST, _FINER = 1e-2, 0.1
+# Error of the posteriors that tell where there is anything at all.
+_LOOSEST = 0.1
+# The lattice reaches so many times as far as some thousand random outputs, and so far that its outer half carries less
+# than a share of the rate, up to a largest reach.
+_REACH, _TAIL, _FARTHEST = 1.8, 1e-6, 100.0
+# Factors by which changes fall where convergence is exponential, at most, and where it is taken for a power at all; and
+# the share of what is left then that is its error at least.
+_FAST, _SLOWEST, _UNSEEN = 0.3, 0.95, 0.05
+# Free dimensions of posteriors that are integrated one by one unless asked for, and at most.
+_FREE, _MOST_FREE = 2, 5
+# Dimensions of shared rows up to which columns may be lattices, unless asked for.
+_FEW_ROWS = 2
+# Relative error that is always stated: outputs that are left out, and rounding.
+_LEAST = 1e-7
 # Outputs whose posteriors tell whether that is within reach; nodes above which a line has edges (smooth ones take some
 # two thousand, |z1| - |z2| twenty thousand at some outputs: its integral over y did not end in minutes).
 _PROBED, _SMOOTH = 4, 8192
@@ -32,10 +48,13 @@ _PROBED, _SMOOTH = 4, 8192
 
 def by_quadrature(model: Model) -> bool:
     """Whether the first threshold is better integrated over y than sampled."""
-    # With latent coordinates an output costs milliseconds, and a lattice has thousands: sampling is as good.
-    chart = model.level_set
-    cheap = can_be_integrated(model) and chart is not None and (chart.dimension == 1 or not chart.latents)
-    return cheap and _resolved(model)
+    channel = model.channel
+    if not can_be_integrated(model):
+        return False
+    # In more free dimensions an output costs so much that thousands of them are dearer than a sample.
+    if channel.shared is not None:
+        return channel.shared.dim <= _FEW_ROWS or not channel.shared.shared.columns
+    return channel.free_dimensions <= _FREE and _resolved(model)
 
 
 def _resolved(model: Model) -> bool:
@@ -49,14 +68,11 @@ def _resolved(model: Model) -> bool:
 
 
 def can_be_integrated(model: Model) -> bool:
-    """Whether y has coordinates few enough to be integrated over."""
-    chart = model.level_set
-    return (
-        chart is not None
-        and chart.density
-        and (chart.dimension == 1 or chart.dimension in OUTPUTS)
-        and model.channel.free_dimensions <= 4
-    )
+    """Whether outputs are told by numbers few enough to be integrated over."""
+    chart, outputs = model.level_set, Outputs.of(model)
+    if chart is None or outputs is None or not (model.channel.free_dimensions <= _MOST_FREE or model.channel.shared):
+        return False
+    return outputs.size in OUTPUTS or (chart.density and chart.dimension == 1)
 
 
 def _chart(model: Model) -> LevelSet:
@@ -66,31 +82,22 @@ def _chart(model: Model) -> LevelSet:
 
 
 def _tolerance(model: Model) -> float:
-    return model.channel.plan.over_outputs
+    return model.channel.still.plan.over_outputs
 
 
 def first_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]:
     """(alpha, error) of the first threshold of a class of parts that grow together, by quadrature over y itself.
 
-    For outputs with at most three coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u,
-    on axes stretched by a sinh because the law may have a narrow ridge and wide tails, converges fast.  The error is
-    twice the last change under refinement.  No random numbers enter the value.
+    For outputs with at most three coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u
+    (:mod:`smisym.theory.output_lattice`) converges fast.  The error adds up twice the last change as the lattice gets
+    finer, twice the last change as the posteriors get finer, what lies far out, and what posteriors miss that are less
+    fine than they should be.  No random numbers enter the value.
     """
     rtol = _tolerance(model)
-    if _chart(model).dimension == 1:
+    outputs = Outputs.of(model)
+    if outputs is None or outputs.size == 1:
         return _on_a_line(model, parts, rtol)
-    reach, tail, values = 1.8, 0.0, list[float]()
-    for side in OUTPUTS[_chart(model).dimension]:
-        value, tail = _first_at(model, parts, side, reach, rtol)
-        while tail > _TAIL and reach < _FARTHEST:
-            reach *= 2
-            value, tail = _first_at(model, parts, side, reach, rtol)
-        values.append(value)
-        if len(values) > 1 and abs(values[-1] - values[-2]) < max(_SIDE_TOL, 0.05 * rtol) * values[-1]:
-            break
-    # Ridges make the last digits converge slowly, hence the 2; the tails and the inner integrals leave about 1e-6.  A
-    # lattice that reached its limit with more in its outer half may miss as much.
-    return values[-1], max(2 * abs(values[-1] - values[-2]), max(1e-6, tail) * values[-1])
+    return _over_lattice(outputs, parts, rtol)
 
 
 def _on_a_line(model: Model, parts: Sequence[int], rtol: float) -> tuple[float, float]:
@@ -216,54 +223,120 @@ def _part_rates(model: Model, parts: Sequence[int], dg: np.ndarray) -> np.ndarra
     return np.asarray(model.prior.multiplicity * np.einsum("jpq,nkpq->njk", unit, fed))
 
 
-def _first_at(model: Model, parts: Sequence[int], side: int, reach: float, rtol: float) -> tuple[float, float]:
-    """The first threshold on one lattice, and the share of the rate that its outer half (in u) carries."""
-    channel = model.channel
-    u, measure, outer = _outputs(model, side, reach)
-    still, V = np.zeros((len(u), model.fields, model.tokens)), model.prior.nothing_known()
-    # A look at the density first: most of the lattice carries no mass.
-    seen = channel.moments_at(u, still, V, rtol=0.1).log_partition + measure
-    # No field has some of these outputs.
-    seen = np.where(np.isfinite(seen), seen, -np.inf)
-    kept = seen > seen.max() + np.log(_NEGLIGIBLE)
-    moments = channel.moments_at(u[kept], still[kept], V, cov=True, rtol=rtol)
-    log_weight = moments.log_partition + measure[kept]
-    weight = np.exp(log_weight - log_weight.max())
-    rates = weight[:, None, None] * _part_rates(model, parts, np.asarray(moments.dg))
-    whole, far = rates.sum(axis=0), rates[outer[kept]].sum(axis=0)
-    return float(weight.sum() / np.linalg.eigvalsh(whole)[-1]), float(np.trace(far) / np.trace(whole))
+def _over_lattice(outputs: Outputs, parts: Sequence[int], rtol: float) -> tuple[float, float]:
+    """The first threshold where outputs are told by two or three numbers."""
+    model = outputs.model
+    sample = outputs.sample(_random_fields(model))
+    lattice = OutputLattice.of(sample, exchanges(outputs.shown, outputs.size, model.tokens))
+    shared = model.channel.shared is not None
+    largest = SHARED_OUTPUTS[outputs.size] if shared else OUTPUTS[outputs.size] // model.channel.plan.dearer
+    rest = max(_SIDE_TOL, 0.05 * rtol)
+    reach, step = _REACH, _STEP
+    # How fine the posteriors have to be is seen on a coarse lattice, together with how far it reaches.
+    fine = max(rtol / _FINER, _ROUGHEST)
+    found = on_lattice(outputs, parts, lattice.nodes(step, reach), fine)
+    while found.tail > _TAIL and reach < _FARTHEST:
+        reach *= 2
+        found = on_lattice(outputs, parts, lattice.nodes(step, reach), fine)
+    inner = changed = math.inf
+    while inner > rest * found.alpha and fine > rtol:
+        before, fine = found, max(rtol, _FINER * fine)
+        found = on_lattice(outputs, parts, lattice.nodes(step, reach), fine)
+        # Errors of posteriors may cancel by chance, once: what they changed before counts as well.
+        changed, last = abs(found.alpha - before.alpha), changed
+        inner = max(changed, _FINER * last) if math.isfinite(last) or fine > rtol else changed
+    values, tail, missed = [found.alpha], found.tail, found.missed
+    while len(values) < 3 or limit(values)[1] > max(rest * values[-1], inner):
+        nodes = lattice.nodes(_CLOSER * step, reach)
+        if len(nodes[0]) > largest:
+            break
+        step *= _CLOSER
+        found = on_lattice(outputs, parts, nodes, fine)
+        values, tail, missed = [*values, found.alpha], found.tail, found.missed
+    value, error = limit(values)
+    # A lattice that reached its limit with more in its outer half may miss as much.
+    return value, error + 2 * inner + (_LEAST + tail + missed) * value
 
 
-def _outputs(model: Model, side: int, reach: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lattice over the space of u: points (n, K), the log of their measure (n,) and which lie far out (n,).
+def limit(values: Sequence[float]) -> tuple[float, float]:
+    """Where values on finer and finer lattices lead, and its error.
 
-    ``side`` (even) points an axis, to ``reach`` times the largest of some thousand random outputs.  Where the chart is
-    even, half of the lattice stands for the whole.
+    They converge exponentially, and twice the last change is more than what is left; or, where the law of outputs has
+    edges or poles, like a power of the step, and changes fall by one factor all the time: what is left is then the
+    rest of a geometric series, and is added.
     """
-    K, T, fields = _chart(model).dimension, model.tokens, _random_fields(model)
-    # Tokens are exchangeable: with every exchange in the sample, its principal axes lie exactly along narrow ridges.
-    exchanged = np.concatenate([fields[:, :, list(order)] for order in itertools.permutations(range(T))])
-    sample = _chart(model).coordinates(model.observe(exchanged)).values
-    principal = np.linalg.eigh(sample.T @ sample)[1]
-    along = np.abs(sample @ principal)
-    narrow, wide = np.quantile(along, 0.25, axis=0), reach * along.max(axis=0)
-    step = 2 * np.arcsinh(wide / narrow) / side
-    axis = np.arange(side) + 0.5 - side / 2
-    grid = np.stack(np.meshgrid(*[axis] * K, indexing="ij"), axis=-1).reshape(-1, K)
-    grid = (grid[grid[:, 0] > 0] if _even(model) else grid) * step
-    u = narrow * np.sinh(grid)
-    return u @ principal.T, np.log(np.cosh(grid)).sum(axis=1), (np.abs(u) > 0.5 * wide).any(axis=1)
+    if len(values) < 3:
+        return values[-1], math.inf if len(values) < 2 else 2 * abs(values[-1] - values[0])
+    before, last = values[-2] - values[-3], values[-1] - values[-2]
+    rest = _rest(before, last)
+    if rest is None:
+        return values[-1], 2 * (abs(last) if abs(last) <= _FAST * abs(before) else max(abs(last), abs(before)))
+    first = _rest(values[-3] - values[-4], before) if len(values) > 3 else None
+    if first is None:
+        return values[-1] + rest, max(abs(rest), abs(last))
+    # How much the sum of the series has moved, and a share of what was added unseen.
+    return values[-1] + rest, 2 * abs(last + rest - first) + _UNSEEN * abs(rest)
 
 
-def _even(model: Model) -> bool:
-    """Whether u and -u have one level set: every branch of one is a branch of the other, with the same weight."""
-    chart, rng = _chart(model), np.random.default_rng(0)
-    free = list(rng.standard_normal((len(chart.free_rows) * model.tokens, 16)))
-    u = rng.standard_normal((chart.dimension, 16))
-    latent = list(rng.standard_normal((len(chart.latents), 16)))
-    there, back = chart.solve(free, latent, list(u)), chart.solve(free, latent, list(-u))
-    points: np.ndarray = np.array(there.solved)
-    images: np.ndarray = np.array(back.solved)
-    if not np.array_equal(np.array(there.log_weight), np.array(back.log_weight)):
-        return False
-    return all(any(np.array_equal(point, image) for image in images) for point in points)
+def _rest(before: float, last: float) -> float | None:
+    """What is left of a series after these two changes, if it is geometric and slow; None if it is not."""
+    ratio = last / before if before else 0.0
+    return last * ratio / (1 - ratio) if _FAST < ratio < _SLOWEST else None
+
+
+@dataclass(frozen=True)
+class OnLattice:
+    """The first threshold on one lattice, the share of the rate that its outer half carries, and what outputs
+    whose posteriors are less fine than they should be may change, relative."""
+
+    alpha: float
+    tail: float
+    missed: float
+
+
+def on_lattice(
+    outputs: Outputs, parts: Sequence[int], nodes: tuple[np.ndarray, np.ndarray, np.ndarray], rtol: float
+) -> OnLattice:
+    """What one lattice gives, with posteriors as fine as that needs for an error ``rtol`` of the whole."""
+    v, log_measure, outer = nodes
+    u, log_measure = outputs.coordinates(v), log_measure + outputs.log_measure(v)
+    model = outputs.model
+    # A look first: most of the lattice carries nothing, and what carries little need not be known well.
+    weight, rates, error = _looked(model, parts, u, log_measure, _LOOSEST)
+    # Those that were not found carry nobody knows what.
+    share = np.where(np.isfinite(error), _share(weight, rates), 1.0)
+    decades = np.log10(np.maximum(_LOOSEST / rtol * share * np.count_nonzero(share > _NEGLIGIBLE), 1.0))
+    decades = np.ceil(np.minimum(decades, np.log10(_LOOSEST / rtol)))
+    allowed = np.where(decades > 0, np.maximum(rtol, _LOOSEST * 10.0**-decades), _LOOSEST)
+    for decade in np.unique(decades[decades > 0]):
+        own = np.flatnonzero(decades == decade)
+        weight[own], rates[own], error[own] = _looked(model, parts, u[own], log_measure[own], allowed[own[0]])
+    whole, far = rates.sum(axis=0), rates[outer].sum(axis=0)
+    rough = np.where(error > allowed, np.minimum(error, 1.0), 0.0)
+    share = np.where(np.isfinite(error), _share(weight, rates), share)
+    return OnLattice(
+        float(weight.sum() / np.linalg.eigvalsh(whole)[-1]),
+        float(np.trace(far) / np.trace(whole)),
+        float((rough * share).sum()),
+    )
+
+
+def _share(weight: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """What outputs carry of the mass and of the rates (n,)."""
+    return np.asarray(weight / weight.sum() + np.abs(rates).max(axis=(1, 2)) / np.abs(rates).sum(axis=0).max())
+
+
+def _looked(
+    model: Model, parts: Sequence[int], u: np.ndarray, log_measure: np.ndarray, rtol: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mass (n,) and rates (n, c, c) of outputs, and the errors of their posteriors (n,), infinite where not found."""
+    V, still = model.prior.nothing_known(), np.zeros((len(u), model.fields, model.tokens))
+    moments = model.channel.still.moments_at(u, still, V, cov=True, rtol=rtol)
+    rates = _part_rates(model, parts, np.asarray(moments.dg))
+    log_mass = moments.log_partition + log_measure
+    found = np.isfinite(rates).all(axis=(1, 2)) & np.isfinite(log_mass)
+    weight = np.where(found, np.exp(np.where(found, log_mass, 0.0)), 0.0)
+    # No field has some of these outputs.
+    none = log_mass == -np.inf
+    error = np.where(none, 0.0, np.where(found, np.nan_to_num(moments.error, nan=np.inf), np.inf))
+    return weight, weight[:, None, None] * np.where(found[:, None, None], rates, 0.0), error

@@ -15,11 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from smisym.base.edge import check_count, check_model, check_settings
-from smisym.base.errors import InputError
+from smisym.base.errors import InputError, OutOfTime
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.base.threshold import Threshold
 from smisym.integrate.accuracy import SCRAMBLES, THRESHOLD_SAMPLES
 from smisym.model.compiled import Model
+from smisym.theory.aim import INNER, Aim, Tries, aimed
 from smisym.theory.effort import affordable
 from smisym.theory.fixed_point import solve
 from smisym.theory.growth import clear_growth
@@ -28,8 +29,9 @@ from smisym.theory.maps import OverlapMap
 from smisym.theory.over_outputs import by_quadrature, can_be_integrated, first_threshold
 from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement
-from smisym.theory.stage import Stage
+from smisym.theory.stage import Stage, sampled_first
 from smisym.theory.stages import NO_RATE, idle_directions, largest_rate, staircase
+from smisym.theory.unshown import finer, of_first
 
 # Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
 # of one scramble of the one that looks where it is reached if not there.
@@ -58,6 +60,8 @@ def weak_recovery(
     workers: int | None = None,
     stages: int | None = None,
     quadrature: bool | None = None,
+    accuracy: float | None = None,
+    most_samples: int | None = None,
 ) -> Solution:
     """All trivial, weak and hard directions, in the order in which they are met; value: a tuple of Threshold.
 
@@ -72,9 +76,15 @@ def weak_recovery(
     quadrature: whether the first one is integrated over the output itself instead of sampled, which needs a chart with
     at most three coordinates of y, and at most four free dimensions.  None: where that is so and y is cheap to
     integrate over.  Five digits, but thousands of outputs: where single posteriors are slow, sampling is faster.
+    accuracy, most_samples: the largest error of any threshold, in the unit of alpha, in place of samples: each is
+    measured on a map of as many samples as it takes, at most so many (None: 2^22, fewer where posteriors are large).
+    The error then also holds what inner integrals change when they are refined.  A map's own samples are those of the
+    first try.
 
-    Result: SUCCESS, NOISY, INTEGRATION or PARTIAL.  Raises InputError for a model that is neither, for ``stages`` below
-    one, for ``quadrature=True`` where y cannot be integrated over, and for settings that the map refuses.
+    Result: SUCCESS, MISSED where a threshold's error is larger than the accuracy, NOISY, INTEGRATION or PARTIAL.
+    Raises InputError for a model that is neither, for ``stages`` below one, for ``quadrature=True`` where y cannot be
+    integrated over, for an accuracy that is no positive number or has ``samples`` beside it, and for settings that the
+    map refuses.
     Source: arXiv 2502.00901, theorem 2.3.
     """
     if stages is not None:
@@ -88,29 +98,30 @@ def weak_recovery(
             "a chart with at most three coordinates of y that give it a density, and at most four free dimensions",
             "leave quadrature out: the threshold is then sampled",
         )
-    omap = model if isinstance(model, OverlapMap) else None
-    if omap is not None:
-        given = {
-            "samples": (samples, None), "scrambles": (scrambles, SCRAMBLES), "seed": (seed, 0), "rtol": (rtol, None),
-            "workers": (workers, None),
-        }  # fmt: skip
-        other = {name: value for name, (value, default) in given.items() if value != default}
-        check_settings(other, tuple(given), given_map=True)
-    if omap is None:
-        samples = affordable(target, THRESHOLD_SAMPLES) if samples is None else samples
-        omap = OverlapMap(target, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers)
+    given = {
+        "samples": (samples, None), "scrambles": (scrambles, SCRAMBLES), "seed": (seed, 0), "rtol": (rtol, None),
+        "workers": (workers, None),
+    }  # fmt: skip
+    other = {name: value for name, (value, default) in given.items() if value != default}
+    check_settings(other, tuple(given), given_map=isinstance(model, OverlapMap))
+    if accuracy is None and not isinstance(model, OverlapMap):
+        other.setdefault("samples", affordable(target, THRESHOLD_SAMPLES))
+    omap, aim = aimed(model, accuracy, most_samples, **other)
     with omap.used() as used:
-        found, codes, known = _met_in_turn(omap, stages, quadrature)
+        found, codes, known = _met_in_turn(omap, stages, quadrature, aim)
+    if aim is not None and any(t.error > aim.accuracy for t in found):
+        codes.append(Result.MISSED)
     lacking = any(not np.isfinite(estimate.inner_error) for estimate in used)
-    return weak_solution(omap, found, codes, known=known and not lacking)
+    solution = weak_solution(omap, found, codes, known=known and not lacking)
+    return solution if aim is None else replace(solution, settings=solution.settings | aim.settings())
 
 
 def _met_in_turn(
-    omap: OverlapMap, stages: int | None, quadrature: bool | None
+    omap: OverlapMap, stages: int | None, quadrature: bool | None, aim: Aim | None
 ) -> tuple[list[Threshold], list[Result], bool]:
     """Thresholds, codes of the stages, and whether what grows is known clear of the errors of the integrals."""
     target = omap.model
-    met: list[Stage] = list(itertools.islice(staircase(omap), stages))
+    met: list[Stage] = list(itertools.islice(staircase(omap, aim), stages))
     found: list[Threshold] = []
     codes = [code for stage in met for code in stage.results]
     known = True
@@ -119,15 +130,22 @@ def _met_in_turn(
         if stage.trivial:
             found += [_along(target, "trivial", group, 0.0, 0.0, nothing) for group in stage.directions]
             continue
-        alpha, error = stage.alpha, stage.error
+        alpha, error, samples = stage.alpha, stage.error, stage.samples or None
         if number == 0:
             known = _growth_is_known(omap, stage.pivot)
-            if by_quadrature(target) if quadrature is None else quadrature:
+            integrated = by_quadrature(target) if quadrature is None else quadrature
+            if integrated:
                 alpha, error = _integrated(target, stage)
             elif error < _TOO_GOOD * alpha:
                 # Scrambles that all see the same few outputs: what is left is the error of the integrals.
                 error = alpha * math.sqrt(omap.at(0, nothing).inner_error)
-        found.append(_along(target, "weak", _together(target, stage), alpha, error, stage.Q))
+            samples = None if integrated and (alpha, error) != (stage.alpha, stage.error) else stage.samples
+            if aim is not None and not (integrated and error <= aim.accuracy):
+                sampled = _sampled(omap, stage, aim, codes)
+                if not integrated or sampled[1] < error:
+                    alpha, error, samples = sampled
+        one = _along(target, "weak", _together(target, stage), alpha, error, stage.Q)
+        found.append(replace(one, samples=samples))
     after = met[-1].after if met and (stages is None or len(met) < stages) else Result.SUCCESS
     known &= after is not Result.INTEGRATION
     if after is Result.PARTIAL:
@@ -143,6 +161,28 @@ def _met_in_turn(
             known &= order is None or order > 2
             found.append(replace(hard, order=order))
     return found, codes, known
+
+
+def _sampled(omap: OverlapMap, stage: Stage, aim: Aim, codes: list[Result]) -> tuple[float, float, int]:
+    """(alpha, error, samples) of the first threshold, at as many as the accuracy takes; adds the codes of the last."""
+    tries, larger = Tries(aim), omap
+    alpha, error, results = stage.alpha, float(tries.stated(omap.samples, stage.error)), list[Result]()
+    whole = math.hypot(error, alpha * of_first(larger, stage.members))
+    while not tries.reached(whole):
+        samples = tries.more(whole)
+        if samples is None:
+            break
+        inner = whole**2 - error**2
+        more = larger.sibling(samples, rtol=finer(larger) if inner > (INNER * aim.accuracy) ** 2 else larger.rtol)
+        omap.what = f"first threshold, {samples} samples"
+        try:
+            alpha, spread, _, results = sampled_first(more, stage.members)
+        except OutOfTime:
+            break
+        error, larger = float(tries.stated(samples, spread)), more
+        whole = math.hypot(error, alpha * of_first(larger, stage.members))
+    codes += results
+    return alpha, whole, larger.samples
 
 
 def _integrated(model: Model, stage: Stage) -> tuple[float, float]:

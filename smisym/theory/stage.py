@@ -35,7 +35,8 @@ class Stage:
     what is learned of it, groups (d, P), fastest first.  after: PARTIAL where that is not all of them, so that nothing
     is known of what comes after; INTEGRATION where nothing seems to come, but for what may be errors of the integrals.
     rates: growth of the class just below and just above, where that was solved for.  results: of the solves that led
-    here.
+    here.  members: the coordinates of the class that grows, of a first stage.  samples: of the map that it was measured
+    on; 0 where that does not matter.
     """
 
     pivot: int
@@ -49,6 +50,8 @@ class Stage:
     after: Result = Result.SUCCESS
     rates: tuple[float, float] | None = None
     results: list[Result] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
+    samples: int = 0
 
 
 def first_stage(omap: OverlapMap) -> Stage | None:
@@ -72,14 +75,19 @@ def first_stage(omap: OverlapMap) -> Stage | None:
     (members,) = [m for m in coupled_classes(rates, symmetry.parts) if fastest in symmetry.parts[m]]
     pivot, together = leader(symmetry, np.arange(len(rates)), rates, members)
     active = excited(small, pivot, together, zero)
-    estimates = omap.evaluate(zero)
+    alpha, error, all_rates, results = sampled_first(omap, members)
+    stage = Stage(pivot, active, alpha, error, zero, results=results, members=members, samples=omap.samples)
+    return begun(small, stage, np.zeros_like(active), growing(symmetry, np.arange(len(rates)), all_rates, members))
+
+
+def sampled_first(omap: OverlapMap, members: list[int]) -> tuple[float, float, np.ndarray, list[Result]]:
+    """(alpha, its standard error, rates (R, k, k), codes): where the growth of a class is one at Q = 0, sampled."""
+    estimates = omap.evaluate(np.zeros((omap.model.fields,) * 2))
     all_rates = np.array([growth_rates(omap, e) for e in estimates])
     rate, error = mean_and_error(np.array([class_rate(rates, members) for rates in all_rates]))
-    found = agreement(omap, estimates)
-    results = [] if found.holds else [Result.NISHIMORI]
+    results = [] if agreement(omap, estimates).holds else [Result.NISHIMORI]
     # 1 / the mean rate, which a few samples bias less than they do the mean of 1 / rate.
-    stage = Stage(pivot, active, float(1 / rate), float(error / rate**2), zero, results=results)
-    return begun(small, stage, np.zeros_like(active), growing(symmetry, np.arange(len(rates)), all_rates, members))
+    return float(1 / rate), float(error / rate**2), all_rates, results
 
 
 def growing(symmetry: Symmetry, idle: np.ndarray, rates: np.ndarray, members: list[int]) -> np.ndarray:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.base.edge import check_model
-from smisym.base.errors import InputError
+from smisym.base.errors import InputError, OutOfTime
 from smisym.base.solution import Result, mean_and_error
-from smisym.theory.evolution import collect
+from smisym.theory.aim import INNER, Aim, Tries
+from smisym.theory.evolution import collect, tolerance
 from smisym.theory.fixed_point import solve
 from smisym.theory.growth import class_rate, coupled_classes
 from smisym.theory.kick import KICK
@@ -26,6 +27,7 @@ from smisym.theory.linearised import KNOWN, Equation
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.stage import Stage, begun, excited, first_stage, growing, leader, within
+from smisym.theory.unshown import finer, of_growth
 
 # Scrambles of the rough map, and points of each: a part of those of the map, at most so many.
 _ROUGH_SCRAMBLES, _ROUGH, _MOST = 2, 2, 256
@@ -43,16 +45,19 @@ _SEARCH, _CLOSE, _LEAP = 40, 1.12, 1.25
 _FARTHEST = 100.0
 # Half-width of the bracket on the map itself, relative: a few errors of the rough one, within bounds; and its tries.
 _ERRORS, _NARROW, _WIDE, _TRIES = 2.0, 0.02, 0.08, 4
+# Part of the accuracy asked for that the straight line between both ends may miss.
+_BENT = 0.2
 # The most of a direction that is taken over from the rough map.
 _MOST_KNOWN = 0.99
 # Tolerance of the fixed points, relative to what is left to learn.
 _TOL, _ROUGH_TOL = 5e-4, 2e-3
 
 
-def staircase(omap: OverlapMap) -> Iterator[Stage]:
+def staircase(omap: OverlapMap, aim: Aim | None = None) -> Iterator[Stage]:
     """The stages in the order in which they are met, each computed when it is asked for.
 
     ``alpha`` of the first one is sampled at Q = 0; the caller may know it better (:mod:`smisym.theory.over_outputs`).
+    aim: what is asked of later ones, which are measured on maps of as many samples as that takes.
     """
     check_model(omap.model)
     first = first_stage(omap)
@@ -62,7 +67,7 @@ def staircase(omap: OverlapMap) -> Iterator[Stage]:
     stage = first
     unseen = _unseen(omap)
     while stage.after is Result.SUCCESS and not (stage.active | unseen).all():
-        following = _Rung(omap, stage, unseen).following()
+        following = _Rung(omap, stage, unseen, aim).following()
         if following is None:
             return
         yield following
@@ -130,8 +135,9 @@ class _Look:
 class _Rung:
     """From one stage to the next."""
 
-    def __init__(self, omap: OverlapMap, stage: Stage, unseen: np.ndarray) -> None:
-        self.omap, self.stage = omap, stage
+    def __init__(self, omap: OverlapMap, stage: Stage, unseen: np.ndarray, aim: Aim | None = None) -> None:
+        self.omap, self.stage, self.aim = omap, stage, aim
+        self.tol = _TOL if aim is None else min(_TOL, tolerance(aim))
         few = max(min(omap.samples // omap.scrambles // _ROUGH, _MOST), 2)
         self.rough = omap.sibling(few * _ROUGH_SCRAMBLES, _ROUGH_SCRAMBLES)
         self.idle = np.flatnonzero(~(stage.active | unseen)[omap.model.symmetry.parts])
@@ -153,7 +159,9 @@ class _Rung:
         low, high, members = found
         if low is None:
             return self._at_once(high, members)
-        return self._measured(low, high, members)
+        return (
+            self._aimed(self.aim, low, high, members) if self.aim else self._measured(self.omap, low, high, members)[0]
+        )
 
     # ---- fixed points ------------------------------------------------------------------------------
 
@@ -241,15 +249,52 @@ class _Rung:
         error = max(last.error, high.alpha - last.alpha)
         return self._stage(high, members, last.alpha, error, (0.0, high.mean(members)), [self._judged(high)])
 
-    def _measured(self, low: _Look, high: _Look, members: list[int]) -> Stage:
-        """The crossing on the map itself, between two alphas at which all scrambles are solved for."""
+    def _aimed(self, aim: Aim, low: _Look, high: _Look, members: list[int]) -> Stage:
+        """The crossing on a map of as many samples as the accuracy takes, by way of others with fewer."""
+        omap, what = self.omap, self.omap.what
+        tries = Tries(aim)
+        stage, looks = self._measured(omap, low, high, members)
+        stage.error = float(tries.stated(omap.samples, stage.error))
+        while not tries.reached(stage.error):
+            doubtful = self._of_integrals(looks[0], members) > INNER * aim.accuracy
+            clear = not {Result.NOISY, Result.RESIDUAL} & set(stage.results)
+            samples = tries.more(stage.error if clear else math.inf)
+            if samples is None:
+                break
+            smaller = looks[0].omap
+            larger = omap.sibling(samples, rtol=finer(smaller) if doubtful else smaller.rtol)
+            omap.what = f"{what}, {samples} samples"
+            self.looks = sorted([*self.looks, *looks], key=lambda look: look.alpha)
+            try:
+                stage, looks = self._measured(larger, looks[0], looks[-1], members)
+            except OutOfTime:
+                break
+            stage.error = float(tries.stated(samples, stage.error))
+        return stage
+
+    def _of_integrals(self, look: _Look, members: list[int]) -> float:
+        """What a finer tolerance of the inner integrals changes in the alpha of a crossing."""
+        own = self.idle[members]
+        return look.alpha * of_growth(look.omap, look.points[0], lambda J: class_rate(J, own))
+
+    def _half(self, alpha: float, spread: float) -> float:
+        """Half-width of the bracket, relative: some errors of what is known, and so narrow that its bend is small."""
+        narrow = _NARROW
+        if self.aim is not None:
+            narrow = min(narrow, math.sqrt(2 * _BENT * self.aim.accuracy / alpha))
+        return min(max(_ERRORS * spread / alpha * math.sqrt(2), narrow), _WIDE)
+
+    def _measured(
+        self, omap: OverlapMap, low: _Look, high: _Look, members: list[int]
+    ) -> tuple[Stage, tuple[_Look, _Look]]:
+        """The crossing on a map, between two alphas at which all scrambles are solved for, and the looks there."""
         roots = _roots(low, high, members)
         alpha, spread = (float(x) for x in mean_and_error(roots))
-        half = min(max(_ERRORS * spread / alpha * math.sqrt(2), _NARROW), _WIDE)
+        half = self._half(alpha, spread)
         looks: list[_Look] = []
         for _ in range(_TRIES):
             for at in (alpha / (1 + half), alpha * (1 + half)):
-                looks = self._with_look(self.omap, looks, at, _TOL)
+                looks = self._with_look(omap, looks, at, self.tol)
             below = [look for look in looks if look.mean(members) < 1]
             above = [look for look in looks if look.mean(members) >= 1]
             if below and above and below[-1].alpha < above[0].alpha:
@@ -262,13 +307,14 @@ class _Rung:
             # Growth rises at least like alpha, so that a rate tells how far its crossing can be.
             beyond = [look.alpha * look.mean(members) ** sign for look in looks for sign in (-1, 1)]
             error = max(abs(x - middle.alpha) for x in beyond)
-            return self._stage(middle, members, middle.alpha, error, rates, [Result.RESIDUAL])
+            return self._stage(middle, members, middle.alpha, error, rates, [Result.RESIDUAL]), (looks[0], looks[-1])
         low, high = below[-1], above[0]
         rates = low.mean(members), high.mean(members)
         if low.alpha >= high.alpha:
             # It grows here and decays beyond: the noise of the rates is larger than their rise.
             alpha = math.sqrt(looks[0].alpha * looks[-1].alpha)
-            return self._stage(low, members, alpha, looks[-1].alpha - looks[0].alpha, rates, [Result.NOISY])
+            error = looks[-1].alpha - looks[0].alpha
+            return self._stage(low, members, alpha, error, rates, [Result.NOISY]), (looks[0], looks[-1])
         value, spread = (float(x) for x in mean_and_error(_roots(low, high, members)))
         # What the straight line between the two ends may miss: as much as a growth of its own between them.
         bend = (high.alpha - low.alpha) ** 2 / (8 * value)
@@ -277,12 +323,13 @@ class _Rung:
         codes = [self._judged(low), self._judged(high)]
         if bias > math.hypot(spread, bend):
             codes.append(Result.NOISY)
-        return self._stage(low, members, value, math.hypot(spread, bend, bias), rates, codes)
+        inner = 0.0 if self.aim is None else self._of_integrals(low, members)
+        return self._stage(low, members, value, math.hypot(spread, bend, bias, inner), rates, codes), (low, high)
 
     def _judged(self, look: _Look) -> Result:
         """Whether the fixed points at which rates were asked are ones, by all that state evolution is held against."""
         # Above a threshold what is about to be learned grows, and nothing here follows it.
-        return collect(look.omap, look.points, "uninformed", _TOL).result
+        return collect(look.omap, look.points, "uninformed", self.tol).result
 
     def _stage(
         self,
@@ -298,7 +345,7 @@ class _Rung:
         mean = symmetry.project(np.mean([p.Q for p in look.points], axis=0))
         Q = within(symmetry, mean, np.ones_like(before), math.inf)
         active = excited(self.rough, pivot, before | together, within(symmetry, Q, before, 1 - KNOWN))
-        stage = Stage(pivot, active, alpha, error, Q, rates=rates, results=results)
+        stage = Stage(pivot, active, alpha, error, Q, rates=rates, results=results, samples=look.omap.samples)
         return begun(self.rough, stage, before, growing(symmetry, self.idle, look.rates, members))
 
 

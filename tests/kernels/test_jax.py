@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,13 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import smisym
 from smisym import SMI, Architecture, Attention, InputError, OverlapMap, gamp, generate
+from smisym.base.backends import JAX, NUMPY, backend
 from smisym.base.device import jax, wide
 from smisym.base.solution import Result
 from smisym.integrate import boxes, quadrature
 from smisym.integrate.accuracy import BOXES, LATTICES, Box
 from smisym.integrate.cells import Cells
 from smisym.integrate.modes import Integrand
-from smisym.kernels.backend import JAX, NUMPY, backend
 from smisym.kernels.expanding import NotWrittenOut, expanded
 from smisym.kernels.jax_code import NotOnDevice, jax_function
 from smisym.kernels.straight_line import StraightLine
@@ -129,7 +130,6 @@ def test_the_same_nodes_tell_the_same(name: str, use: Use) -> None:
     np.testing.assert_allclose(state.cov, lattice.cov, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(state.error, lattice.error, rtol=1e-9, atol=1e-12)
     state, lattice, told, cells, keep = both(integrand, 10.0)
-    np.testing.assert_allclose(state.error, lattice.error, rtol=1e-3)
     width = LATTICES[integrand.dim].cell * lattice.first_step
     for s in range(integrand.samples):
         kept = cells.corner[keep & (cells.owner == s)]
@@ -156,9 +156,13 @@ def both(integrand: Integrand, depth: float) -> tuple[boxes._State, quadrature._
     side = box.side // box.cell
     corners = np.stack(np.meshgrid(*[np.arange(side) - side // 2] * d, indexing="ij"), axis=-1).reshape(-1, d)
     cells = Cells(np.repeat(index, len(corners)), np.tile(corners, (S, 1)))
+    # The highest node is known from the probe, as a rule.
     lattice.best[:] = told.top
+    lattice.left_out.begin(index, told.top)
     keep, _ = lattice.digest(index, cells, lattice.evaluate(cells))
-    np.testing.assert_array_equal(going, ~lattice.converged)
+    # The adaptive lattice counts what it drops at once, a box when it has left it out; e^-13 of the sums, in one alone.
+    assert (state.error <= lattice.error * (1 + 1e-4)).all()
+    np.testing.assert_array_equal(going, state.error > 1e-2)
     return state, lattice, told, cells, keep
 
 
@@ -166,7 +170,7 @@ def test_the_boxes_of_the_plan_are_made_of_whole_cells() -> None:
     for dim, plan in BOXES.items():
         assert 1 <= dim <= 4
         assert all(box.side % (2 * box.cell) == 0 and box.cell % 2 == 0 for box in plan)
-        assert all(finer.side >= 2 * box.side for box, finer in zip(plan, plan[1:], strict=False))
+        assert all(finer.side >= 2 * box.side for box, finer in pairwise(plan))
 
 
 # ----------------------------------------------------------------------------------------------------------- moments
@@ -284,7 +288,7 @@ def test_without_jax_the_extra_is_named() -> None:
         import sys
         sys.modules["jax"] = None
         from smisym import InputError
-        from smisym.kernels.backend import backend
+        from smisym.base.backends import backend
         try:
             backend()
         except InputError as error:

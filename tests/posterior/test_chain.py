@@ -82,12 +82,35 @@ def test_a_chain_is_the_level_set_as_a_whole(name: str, V: np.ndarray) -> None:
     assert (np.abs((ours.cov - theirs.cov) / scale).max(axis=(1, 2, 3, 4))[known] <= 4 * allowed).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "overlap"),
+    [("three", EARLY), ("three", MIDDLE), ("three", LATE), ("little skip", EARLY), ("much skip", EARLY)],
+    ids=str,
+)
+def test_the_level_set_as_a_whole_states_its_errors(name: str, overlap: tuple[float, ...]) -> None:
+    """Lattices err less than they state, and sampling less than most do; few are left to sampling.
+
+    Against the chain, which shares nothing with the lattice, where its own error is far smaller.
+    """
+    model, V = smisym.compile(DEEP[name]), np.diag(1 - np.array(overlap))
+    posterior = chain_of(model)
+    y, omega = drawn(model, V, 24, 12)
+    found = Channel(model.link, posterior.otherwise).moments(y, omega, V, rtol=1e-2)
+    exact = Channel(model.link, posterior.chain).moments(y, omega, V, rtol=2e-5)
+    off = apart(found, exact, V)
+    known = exact.error < 1e-4
+    assert known.mean() > 0.7
+    assert (off <= found.bound + exact.error)[known].all()
+    assert np.quantile(off[known & ~found.statistical], 0.9) < 1e-2
+    assert found.statistical.mean() < 0.2
+
+
 # ------------------------------------------------------------------------------------------------------------- columns
 
 
 def everywhere(block: Chained, side: int) -> Chained:
     """The same posteriors with columns on a fine lattice, none of them left out."""
-    chain, region, sheeted = block.chain, block.region(), block.sheeted()
+    chain, region, sheeted = block.chain, block.region(block.scouted()[1]), block.sheeted()
     c = chain.summed
     grid = np.array(list(itertools.product(range(side), repeat=c))).T
     centre, half = (region.high + region.low) / 2, 0.6 * (region.high - region.low)
@@ -99,8 +122,10 @@ def everywhere(block: Chained, side: int) -> Chained:
         parity = np.tile(2 ** np.arange(c) @ (grid % 2), chain.level_set.branches)[alive]
         order = alive[np.argsort(parity, kind="stable")]
         starts = np.r_[0, np.cumsum(np.bincount(parity, minlength=2**c))]
-        columns = Columns(fields[0][:, order], weight[0][order] + np.log(box.step(side)).sum(), starts)
-        blocks.append(block.ready(k, columns, np.arange(len(order)), np.zeros(len(order), dtype=bool)))
+        features = block.features(np.array([k]), fields[:, :, order])[0]
+        log_weight = weight[0][order] + np.log(box.step(side)).sum()
+        columns = Columns(fields[0][:, order], features, log_weight, starts, np.zeros(len(order)))
+        blocks.append(block.ready(columns, np.arange(len(order)), np.zeros(len(order), dtype=bool)))
     return block.summing(blocks)
 
 
@@ -136,7 +161,7 @@ def test_what_half_of_the_nodes_miss() -> None:
         for centre in np.linspace(0, 1, 9):
             w = np.exp(-0.5 * ((n - centre) / width) ** 2)
             true = abs(w.sum() / (width * np.sqrt(2 * np.pi)) - 1)
-            (missed,) = missed_by(w[None], n % 2)
+            (missed,) = missed_by(by_parity(w, n))
             half = abs(2 * w[::2].sum() / w.sum() - 1)
             assert missed <= half + 1e-15
             errors.append((true, missed))
@@ -144,12 +169,17 @@ def test_what_half_of_the_nodes_miss() -> None:
         assert worst <= told + 1e-14
 
 
+def by_parity(weights: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """(1, 2): sums over even and over odd nodes."""
+    return np.array([[weights[n % 2 == 0].sum(), weights[n % 2 == 1].sum()]])
+
+
 def test_one_narrow_row_counts() -> None:
     """Row by row: a row that sees one node has missed all that it holds, however well the others do."""
     n = np.arange(-20, 21)
     wide, narrow = np.exp(-0.5 * (n / 3) ** 2), (n == 0).astype(float)
-    (well,) = missed_by(wide[None], n % 2)
-    (both,) = missed_by(np.stack([wide, narrow]), n % 2)
+    (well,) = missed_by(by_parity(wide, n))
+    (both,) = missed_by(np.concatenate([by_parity(wide, n), by_parity(narrow, n)]))
     assert well < 1e-10
     assert both == pytest.approx(1 / (1 + wide.sum()), rel=1e-6)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
@@ -30,7 +31,7 @@ from smisym.run import records
 
 ONE_LAYER = Architecture(2, (Attention(),))
 QUICK = ["--samples", "4096"]
-COMMANDS = ("thresholds", "curve", "gamp", "derive", "analyze", "demo")
+COMMANDS = ("thresholds", "curve", "gamp", "derive", "analyze", "demo", "info")
 
 
 @pytest.fixture
@@ -100,6 +101,31 @@ def test_bad_grids_are_refused(text: str) -> None:
     assert "START:STOP:COUNT" in str(caught.value)
 
 
+# --- an accuracy that is asked for
+
+
+def test_a_curve_as_accurate_as_asked(network: str, tmp_path: Path) -> None:
+    asked = ("curve", network, "--alpha", "0.1,0.25", "--accuracy", "0.005", "--state", tmp_path / "kept")
+    found = document(*asked)
+    assert found["settings"]["accuracy"] == 0.005 and found["settings"]["most_samples"] > 0
+    nothing, some = found["points"]
+    assert nothing["samples"] == found["settings"]["samples"] < some["samples"]
+    whole = [np.max(np.add(p["Q_error"], p["Q_deterministic_error"])) for p in (nothing, some)]
+    assert max(whole) <= 0.005 and found["result"] == "success"
+    assert document(*asked) == found
+
+
+def test_a_threshold_as_accurate_as_asked(network: str) -> None:
+    asked = ("thresholds", network, "--stages", "1", "--no-quadrature", "--accuracy", "0.001")
+    found = document(*asked)
+    (weak,) = found["thresholds"]
+    assert weak["error"] <= 0.001 and abs(weak["alpha"] - 1 / 6) <= 4 * weak["error"]
+    assert weak["samples"] > found["settings"]["samples"]
+    missed = run(*asked, "--most-samples", "4096")
+    assert missed.exit_code == 3
+    assert "larger than the accuracy asked for: raise --most-samples, or ask for less by --accuracy" in missed.stderr
+
+
 # --- help and bad input
 
 
@@ -110,8 +136,29 @@ def test_help_names_every_command_and_option() -> None:
         assert command in shown.stdout
         options = run(command, "--help")
         assert options.exit_code == 0
-        for option in ("--json", "--seed", "--state"):
+        for option in ("--json",) if command == "info" else ("--json", "--seed", "--state"):
             assert option in options.stdout
+
+
+def test_info_says_which_backend_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMISYM_BACKEND", "numpy")
+    found = json.loads(run("info", "--json").stdout)
+    assert found["backend"].startswith("numpy ") and found["compiled_loops"] is None
+    assert f"backend: {found['backend']}: SMISYM_BACKEND asks for it" in run("info").stdout
+    monkeypatch.setenv("SMISYM_BACKEND", "fortran")
+    refused_name = run("info")
+    assert refused_name.exit_code == 2 and "'fortran'; allowed: numpy or numba" in refused_name.stderr
+
+
+def test_the_compiled_loops_can_be_printed(tmp_path: Path, network: str) -> None:
+    """They are Python, with the program of the network in them; other languages are refused."""
+    shown = run("derive", network, "--code", "numba")
+    assert shown.exit_code == 0
+    names = {node.name for node in ast.walk(ast.parse(shown.stdout)) if isinstance(node, ast.FunctionDef)}
+    assert {"point", "points"} <= names
+    assert run("derive", network, "--code", "numba", "-o", tmp_path / "loops.py").stdout == ""
+    assert (tmp_path / "loops.py").read_text() == shown.stdout.rstrip("\n") + "\n"
+    assert "given 'c'; allowed: 'numba'" in run("derive", network, "--code", "c").stderr
 
 
 def test_help_tells_the_defaults() -> None:
@@ -164,6 +211,11 @@ def test_bad_alphas(network: str, tmp_path: Path, text: str) -> None:
         (["--alpha", "0.1", "--scrambles", "1"], "scrambles"),
         (["--alpha", "0.1", "--scrambles", "0"], "scrambles"),
         (["--alpha", "0.1", "--start", "warm"], "symmetry-broken"),
+        (["--alpha", "0.1", "--accuracy", "0"], "--accuracy: given 0.0; allowed: a positive number"),
+        (["--alpha", "0.1", "--accuracy", "nan"], "for example --accuracy 0.002"),
+        (["--alpha", "0.1", "--accuracy", "0.01", "--samples", "4096"], "one of the two"),
+        (["--alpha", "0.1", "--most-samples", "4096"], "add --accuracy"),
+        (["--alpha", "0.1", "--accuracy", "0.01", "--most-samples", "8"], "the samples of the first try"),
         (["--alpha", "0.1", "--seed", "-1"], "seed"),
         (["--alpha", "0.1", "--seed", "x"], "seed"),
         (["--alpha", "0.1", "--workers", "0"], "workers"),

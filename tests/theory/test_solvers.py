@@ -12,9 +12,7 @@ import pytest
 
 import smisym
 from smisym.base.edge import MOST_ALPHA
-from smisym.charts import Sheets
 from smisym.theory.evolution import FixedPoint
-from smisym.theory.over_outputs import first_threshold
 from smisym.theory.stages import staircase
 
 
@@ -61,39 +59,6 @@ def test_a_single_layer_recovers_at_its_counting_bound() -> None:
     assert stable.alpha == pytest.approx(0.5)
     assert amp.kind == "perfect_amp"
     assert amp.alpha >= stable.alpha - 5 * amp.error
-
-
-class Asked:
-    """A channel that counts the outputs of which the density is looked at."""
-
-    def __init__(self, channel: Any) -> None:
-        self.channel = channel
-        self.looked: list[int] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.channel, name)
-
-    def moments_at(self, u: np.ndarray, omega: np.ndarray, V: np.ndarray, **how: Any) -> Any:
-        if not how.get("cov"):
-            self.looked.append(len(u))
-        return self.channel.moments_at(u, omega, V, **how)
-
-
-@pytest.mark.parametrize("depth", [1, 2])
-def test_half_of_an_even_lattice_stands_for_the_whole(depth: int) -> None:
-    chart = model(depth).level_set
-
-    def upper(*at: Any) -> Sheets:
-        sheets = chart.solve(*at)
-        return dataclasses.replace(sheets, solved=sheets.solved[:1])
-
-    # Of this chart u and -u have other level sets; posteriors and densities are those of the whole chart all the same.
-    one_branch = dataclasses.replace(chart, branches=1, solve=upper, program=None)
-    even, uneven = Asked(model(depth).channel), Asked(model(depth).channel)
-    half = first_threshold(dataclasses.replace(model(depth), channel=even), (0,))
-    whole = first_threshold(dataclasses.replace(model(depth), channel=uneven, level_set=one_branch), (0,))
-    assert whole[0] == pytest.approx(half[0], rel=1e-9)
-    assert [2 * count for count in even.looked] == uneven.looked
 
 
 def test_starts_are_different_questions() -> None:

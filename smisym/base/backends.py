@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import os
 from dataclasses import dataclass
+from importlib import metadata
 
 from smisym.base.device import device
 from smisym.base.errors import InputError
@@ -23,6 +24,11 @@ class Backend:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loops", self.loops or self.name)
+
+    @property
+    def version(self) -> str:
+        """Name and version, as results record it: other ones may give other bits."""
+        return f"{self.name} {metadata.version(self.name)}"
 
 
 def backend() -> Backend:

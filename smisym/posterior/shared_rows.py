@@ -1,0 +1,492 @@
+"""Posteriors of many outputs at one cavity that knows nothing: the same nodes of the first fields for all of them.
+
+Behind a cut, in mixed fields U = h C^T, the rest is a shallower network (:mod:`smisym.link.reduction`).  Where its
+level set has no free rows, an output u leaves points U_s(u), one a sheet or a lattice of them, and at omega = 0, where
+V does not couple first and later fields,
+
+    p(u) = int dg N(g; 0, V_early) |det C(g)|^{-n} sum_s w_s(u) exp(-tr(G(g) U_s^T V_late^{-1} U_s) / 2),
+
+G = C^{-T} C^{-1}.  What is made of the first fields, C^{-1}, its determinant and G, does not depend on the output: one
+lattice of rows serves all outputs, and all exponents are one matrix product.  The lattice is refined, output by output,
+until two of them in turn agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from smisym.base.remembered import Remembered
+from smisym.charts import LevelSet
+from smisym.charts.base import FLAT, LINE, Coordinates
+from smisym.integrate.modes import Summed, Values
+from smisym.link.linking import Observation
+from smisym.link.reduction import Reduction
+from smisym.posterior.base import Block, Cavity, Kind, log_whitening
+
+# Lattices in turn: step of the first one and what it is multiplied by from one to the next (not one half: no lattice is
+# part of the one before, and their errors are others); how far the first one reaches, in standard deviations, and how
+# much farther each of the others; how many there are, and numbers that one of them may hold.
+_STEP, _FINER, _REACH, _FARTHER, _LEVELS, _MOST = 0.8, 0.8, 4.0, 0.5, 9, 2**24
+# How much farther latent coordinates reach; columns of one output at most, and of all that are made at once; how far
+# below the largest one columns must lie to be left out, beyond what a Gaussian falls at that reach.
+_LATENT, _COLUMNS, _AT_ONCE, _BELOW = 1.0, 60_000, 16_384, 10.0
+# Outputs and rows of one tile of the product: what stays in the cache.
+_OUTPUTS, _ROWS = 64, 1024
+# Outputs of one batch from which on rows are worth their making, by the dimensions of the first fields.
+WORTH = {1: 16, 2: 16, 3: 64, 4: 64, 5: 1024, 6: 4096}
+# Coordinates on the level set behind the cut, latent ones and directions, at most.
+MOST_COORDINATES = 2
+# Fields at which a flip is tried, and how well C must agree.
+_TRIALS, _EQUAL = 32, 1e-12
+
+
+class OnSharedRows(Kind):
+    """Noiseless outputs at omega = 0, by a cut behind which a network with a chart is left.
+
+    level_set: of the shallower network, without free rows.  columns: its latent coordinates and directions, over which
+    the points of an output are a lattice.
+    """
+
+    smooth = True
+
+    def __init__(self, reduction: Reduction, level_set: LevelSet, tokens: int) -> None:
+        self.reduction, self.level_set, self.tokens = reduction, level_set, tokens
+        self.order = (*reduction.early, *reduction.late)
+        self.dim = self.summed = len(reduction.early) * tokens
+        self.columns = len(level_set.latents) + level_set.directions
+        self._lattices = Remembered[Rows](_LEVELS)
+
+    def serves(self, omega: np.ndarray, V: np.ndarray) -> bool:
+        """Whether the samples of a batch, omega (S, P, T) and V (1 or S, P, P), share one cavity of that kind."""
+        early, late = list(self.reduction.early), list(self.reduction.late)
+        enough = len(omega) >= WORTH.get(self.dim, np.inf)
+        return bool(enough and not omega.any() and (V == V[0]).all() and not V[0][np.ix_(early, late)].any())
+
+    def read(self, observation: Observation) -> Coordinates:
+        return self.level_set.coordinates(observation).checked()
+
+    def at(self, observed: Coordinates, omega: np.ndarray, V: np.ndarray) -> Shared:
+        return Shared(self, observed.values, Cavity.of(omega, V, self.order))
+
+    def describe(self) -> tuple[str, str]:
+        where = f"the posterior lives on the {self.dim} dimension(s) of the first fields"
+        return where, "lattices of them that all outputs share, refined in turn"
+
+    def rows(self, level: int, factor: np.ndarray) -> Rows | None:
+        """The lattice of first fields, whitened, of a level counted from 0; None where it is too large.
+
+        factor (E, E): of the covariance of the first fields.
+        """
+        if level >= _LEVELS:
+            return None
+        step, reach = lattice_of(level)
+        flips = self.flips[[not factor[s[:, None] != s].any() for s in self.flips]]
+        ball_of_one = math.pi ** (self.dim / 2) / math.gamma(self.dim / 2 + 1)
+        carried = 1 + sum(np.shape(one)[-1] for one in _features(flips, self.tokens))
+        if ball_of_one * (reach / step) ** self.dim / len(flips) * carried > _MOST:
+            return None
+
+        def make() -> Rows:
+            points = ball(self.dim, step, reach, _pivots(flips, self.tokens))
+            return Rows.of(self, points, step, factor, flips)
+
+        return self._lattices.get((level, factor.tobytes()), make)
+
+    @cached_property
+    def flips(self) -> np.ndarray:
+        """(G, E) signs of the rows of the first fields under which C stays as it is, the identity first."""
+        E, T = len(self.reduction.early), self.tokens
+        x = np.random.default_rng(0).standard_normal((_TRIALS, E, T))
+        C = self.reduction.mixing(x.reshape(_TRIALS, -1))
+        signs = np.array(list(itertools.product((1.0, -1.0), repeat=E)))
+        moved = [self.reduction.mixing((s[:, None] * x).reshape(_TRIALS, -1)) for s in signs]
+        size = _EQUAL * np.abs(C).max()
+        return signs[[bool(np.abs(M - C).max() <= size) for M in moved]]
+
+
+def _features(flips: np.ndarray, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which of x (E T,) and C^{-1} (T T,), one after the other, have means that flips (G, E) leave, (A,); which pairs,
+    (2, B)."""
+    signs = np.repeat(flips, tokens, axis=1)
+    signs = np.concatenate([signs, np.ones((len(signs), tokens**2))], axis=1)
+    first = np.flatnonzero(signs.mean(axis=0))
+    i, j = np.triu_indices(signs.shape[1])
+    second = np.flatnonzero((signs[:, i] * signs[:, j]).mean(axis=0))
+    return first, np.stack([i[second], j[second]])
+
+
+def _pivots(flips: np.ndarray, tokens: int) -> list[int]:
+    """Whitened numbers whose signs tell the flips (G, E) apart: one of them is positive for each generator."""
+    left, found = flips, list[int]()
+    for row in range(flips.shape[1]):
+        if (left[:, row] < 0).any():
+            found.append(row * tokens)
+            left = left[left[:, row] > 0]
+    return found
+
+
+def ball(dim: int, step: float, reach: float, positive: list[int]) -> np.ndarray:
+    """(N, dim): points half a step off the axes within ``reach`` of zero, on the positive side along some axes."""
+    half = np.arange(0.5 * step, reach + step, step)
+    line = np.r_[-half[::-1], half]
+    points, square = np.empty((1, 0)), np.zeros(1)
+    for a in range(dim):
+        axis = half if a in positive else line
+        square = (square[:, None] + axis**2).ravel()
+        points = np.concatenate([np.repeat(points, len(axis), axis=0), np.tile(axis, len(points))[:, None]], axis=1)
+        points, square = points[square <= reach**2], square[square <= reach**2]
+    return points
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A lattice of first fields made ready, N rows.
+
+    coefficients (N, F): of U^T V^{-1} U, entries on and above the diagonal, in the exponent.  constant (N,): the rest.
+    first, second (N, M): what is averaged for means alone, and what for covariances as well: 1, what is not odd of x
+    and C^{-1}; and products of two of them.  carried: which of them these are, (A,) and (2, B).
+    stretch: the largest singular value of C.
+    """
+
+    coefficients: np.ndarray
+    constant: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    carried: tuple[np.ndarray, np.ndarray]
+    stretch: float
+
+    @classmethod
+    def of(cls, shared: OnSharedRows, x: np.ndarray, step: float, factor: np.ndarray, flips: np.ndarray) -> Rows:
+        T, late = shared.tokens, len(shared.reduction.late)
+        fields = np.einsum("pq,nqt->npt", factor, x.reshape(len(x), -1, T)).reshape(len(x), -1)
+        inverse, log_det = _inverses(shared.reduction.mixing(fields))
+        G = np.swapaxes(inverse, 1, 2) @ inverse
+        t, v = np.triu_indices(T)
+        coefficients = G[:, t, v] * np.where(t == v, -0.5, -1.0)
+        constant = -0.5 * (x**2).sum(axis=1) - late * log_det + shared.dim * np.log(step) + np.log(len(flips))
+        seen = np.isfinite(coefficients).all(axis=1) & np.isfinite(constant)
+        features = np.concatenate([x, inverse.reshape(len(x), -1)], axis=1)
+        first, second = _features(flips, T)
+        kept = features[seen]
+        one = np.concatenate([np.ones((len(kept), 1)), kept[:, first]], axis=1)
+        two = kept[:, second[0]] * kept[:, second[1]]
+        stretch = float(np.sqrt(1 / np.linalg.eigvalsh(G[seen])[:, 0].min())) if seen.any() else 1.0
+        return cls(
+            coefficients[seen], constant[seen], one, np.concatenate([one, two], axis=1), (first, second), stretch
+        )
+
+
+def _inverses(C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Inverses of matrices (N, T, T), NaN where there is none, and log |det|."""
+    sign, log_det = np.linalg.slogdet(C)
+    seen = np.isfinite(log_det) & (sign != 0)
+    inverse = np.full_like(C, np.nan)
+    inverse[seen] = np.linalg.inv(C[seen])
+    return inverse, log_det
+
+
+def summed(features: np.ndarray, rows: Rows, carried: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log of the sum over the rows (S,), and means of what is carried (N, M), (S, M); features (S, F) of outputs.
+
+    Tile by tile, each relative to the largest exponent so far.
+    """
+    S, N = len(features), len(rows.constant)
+    log_total, means = np.full(S, -np.inf), np.zeros((S, carried.shape[1]))
+    for i in range(0, S, _OUTPUTS):
+        own = features[i : i + _OUTPUTS]
+        top, sums = np.full(len(own), -np.inf), np.zeros((len(own), carried.shape[1]))
+        for k in range(0, N, _ROWS):
+            exponent = own @ rows.coefficients[k : k + _ROWS].T
+            exponent += rows.constant[k : k + _ROWS]
+            above = np.maximum(top, exponent.max(axis=1))
+            exponent -= above[:, None]
+            np.exp(exponent, out=exponent)
+            sums *= np.exp(top - above)[:, None]
+            sums += exponent @ carried[k : k + _ROWS]
+            top = above
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_total[i : i + _OUTPUTS] = top + np.log(sums[:, 0])
+            means[i : i + _OUTPUTS] = sums / sums[:, :1]
+    return log_total, means
+
+
+@dataclass(frozen=True)
+class Found:
+    """Posteriors of S outputs: log of the integral (S,), mean (S, D) and second moments (S, D, D) or None, error (S,)
+    of the mean and, where they were asked for, of the second moments relative to their size, and rows met (S,)."""
+
+    log_norm: np.ndarray
+    mean: np.ndarray
+    second: np.ndarray | None
+    error: np.ndarray
+    nodes: np.ndarray
+
+
+class Shared(Block):
+    """The posteriors of one block of outputs, over the whitened fields; all is summed when they are prepared."""
+
+    branches, dim, modeless = 1, 0, True
+
+    def __init__(self, shared: OnSharedRows, u: np.ndarray, cavity: Cavity, found: Found | None = None) -> None:
+        super().__init__(cavity)
+        self.shared, self.u, self.found = shared, u, found
+        self.early, self.late = len(shared.reduction.early), len(shared.reduction.late)
+        self.residuals = len(shared.order) * shared.tokens
+        E = self.early
+        self.L_early, self.L_inverse = self.factor[0, :E, :E], np.linalg.inv(self.factor[0, E:, E:])
+
+    def take(self, index: np.ndarray) -> Shared:
+        if self.found is not None:
+            raise TypeError("posteriors that were summed are not taken apart")
+        return Shared(self.shared, self.u[index], self.cavity.take(index))  # type: ignore[arg-type]
+
+    @property
+    def whitened(self) -> np.ndarray:
+        return np.arange(self.residuals)
+
+    def log_density(self) -> np.ndarray:
+        return log_whitening(self.factor, self.early, self.shared.tokens)
+
+    def prepared(self, rtol: float, cov: bool) -> Shared:
+        """Summed over lattices in turn, until two of them agree to ``rtol``."""
+        S, D = self.samples, self.residuals
+        second = np.full((S, D, D), np.nan) if cov else None
+        found = Found(np.full(S, -np.inf), np.full((S, D), np.nan), second, np.full(S, np.inf), np.zeros(S))
+        left, before, level = np.arange(S), None, 0
+        while len(left) and (rows := self.shared.rows(level, self.L_early)) is not None:
+            now = self._at(left, level, rows, cov)
+            if now is None:
+                break
+            found.nodes[left] += len(rows.constant)
+            error = np.full(len(left), np.inf) if before is None else _apart(before, now)
+            found.log_norm[left], found.mean[left], found.error[left] = now.log_norm, now.mean, error
+            if found.second is not None and now.second is not None:
+                found.second[left] = now.second
+            rough = ~(error <= rtol)
+            left, before, level = left[rough], _take(now, rough), level + 1
+        return Shared(self.shared, self.u, self.cavity, found)  # type: ignore[arg-type]
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
+        found = self.found
+        if found is None:
+            raise TypeError("the rows are summed over by prepared()")
+        second = None if found.second is None else np.moveaxis(found.second[index], 0, -1)[:, :, None]
+        error = found.error[index][None]
+        mean = found.mean[index].T[None, :, None]
+        summed_up = Summed(second, error, np.zeros_like(error), found.nodes[index][None])
+        return Values(mean, found.log_norm[index][None, None], summed=summed_up)
+
+    def doubt(self, seen: object) -> tuple[np.ndarray, np.ndarray]:
+        if self.found is None:
+            return np.full(self.samples, np.inf), np.ones(self.samples, dtype=bool)
+        return self.found.error, np.zeros(self.samples, dtype=bool)
+
+    # ---- columns -------------------------------------------------------------------------------
+
+    def _columns(self, index: np.ndarray, level: int, stretch: float) -> Columns | None:
+        """The points of the level set at outputs ``index``, on a lattice of that level where there are coordinates on
+        it; None where these would be too many.  stretch: the largest that C makes any vector of length one."""
+        level_set, S, T, n = self.shared.level_set, len(index), self.shared.tokens, self.late
+        step, reach = lattice_of(level)
+        latent, log_measure = _latent_nodes(level_set.latents, step, reach)
+        sheets = level_set.solve([], latent, [value[:, None] for value in self.u[index].T])
+        shape, place = (S, len(log_measure)), [row * T + t for row in level_set.solved_rows for t in range(T)]
+        kinds = list[tuple[np.ndarray, np.ndarray]]()
+        for b, solved in enumerate(sheets.solved):
+            weight = sheets.log_weight[b if len(sheets.log_weight) > 1 else 0] + log_measure
+            vectors = [self._whitened(v, place, shape) for v in (sheets.directions[b] if sheets.directions else ())]
+            along = _along(
+                self._whitened(solved, place, shape), np.broadcast_to(weight, shape), vectors, step, stretch * reach
+            )
+            if along is None:
+                return None
+            kinds.append(along)
+        t, v = np.triu_indices(T)
+        flat, weights = (np.stack(one) for one in zip(*kinds, strict=True))
+        fields = flat.reshape(*flat.shape[:3], n, T)
+        features = np.einsum("bsmpk,bsmpk->bsmk", fields[..., t], fields[..., v])
+        alike = _alike(features, weights)
+        first = [kind[0] for kind in alike]
+        # No row makes more of a column than this; what is far below the largest is left out.
+        most = weights[first] - 0.5 * (flat[first] ** 2).sum(axis=3) / stretch**2
+        most = np.where(np.isfinite(most), most, -np.inf)
+        which, owner, node = np.nonzero(most > most.max(axis=(0, 2), keepdims=True) - 0.5 * reach**2 - _BELOW)
+        means, pairs = np.zeros((len(which), n * T)), np.zeros((len(which), n * T, n * T))
+        for k, kind in enumerate(alike):
+            own = which == k
+            for b in kind:
+                U = flat[b, owner[own], node[own]]
+                means[own] += U / len(kind)
+                pairs[own] += U[:, :, None] * U[:, None, :] / len(kind)
+        many = np.log([len(kind) for kind in alike])[which]
+        chosen = np.array(first)[which], owner, node
+        return Columns(owner, features[chosen], weights[chosen] + many, means, pairs)
+
+    def _whitened(self, columns: list[np.ndarray], place: list[int], shape: tuple[int, int]) -> np.ndarray:
+        """Solved fields, entry by entry, as whitened mixed fields (S, N, n T)."""
+        T, n = self.shared.tokens, self.late
+        U = np.empty((*shape, n * T))
+        for k, value in zip(place, columns, strict=True):
+            U[..., k] = value
+        white = np.einsum("pq,smqt->smpt", self.L_inverse, U.reshape(*shape, n, T))
+        return np.asarray(white.reshape(*shape, n * T))
+
+    def _at(self, index: np.ndarray, level: int, rows: Rows, cov: bool) -> Found | None:
+        """Moments at outputs ``index`` by the lattices of one level, a few outputs at a time."""
+        parts, i = list[Found](), 0
+        size = _AT_ONCE if not self.shared.columns else 16
+        while i < len(index):
+            own = index[i : i + size]
+            columns = self._columns(own, level, rows.stretch)
+            if columns is None:
+                return None
+            parts.append(self._met(len(own), columns, rows, cov))
+            i += size
+            # As many outputs as have some ten thousand columns.
+            size = max(1, int(_AT_ONCE * len(own) / max(len(columns.owner), len(own))))
+        second = np.concatenate([part.second for part in parts if part.second is not None]) if cov else None
+        log_norm, mean = (np.concatenate([getattr(part, name) for part in parts]) for name in ("log_norm", "mean"))
+        return Found(log_norm, mean, second, np.zeros(len(index)), np.zeros(len(index)))
+
+    def _met(self, S: int, columns: Columns, rows: Rows, cov: bool) -> Found:
+        """Moments of S outputs, each column of which meets all rows."""
+        owner = columns.owner
+        log_total, means = summed(columns.features, rows, rows.second if cov else rows.first)
+        log_total = log_total + columns.log_weight
+        log_total = np.where(np.isfinite(log_total), log_total, -np.inf)
+        top = np.full(S, -np.inf)
+        np.maximum.at(top, owner, log_total)
+        share = np.exp(log_total - np.where(np.isfinite(top), top, 0.0)[owner])
+        total = np.bincount(owner, share, minlength=S)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share /= total[owner]
+            log_norm = top + np.log(total)
+        first, second = self._moments(columns, np.where(share[:, None] > 0, means, 0.0), rows, cov)
+        mean = np.zeros((S, first.shape[1]))
+        np.add.at(mean, owner, share[:, None] * first)
+        if second is None:
+            return Found(log_norm, mean, None, np.zeros(S), np.zeros(S))
+        both = np.zeros((S, *second.shape[1:]))
+        np.add.at(both, owner, share[:, None, None] * second)
+        return Found(log_norm, mean, both, np.zeros(S), np.zeros(S))
+
+    def _moments(
+        self, columns: Columns, means: np.ndarray, rows: Rows, cov: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Means (N, D), and second moments (N, D, D), of the whitened fields from those of the rows."""
+        N, T, d, n = len(means), self.shared.tokens, self.shared.dim, self.late
+        one, two = rows.carried
+        m = d + T * T
+        first = np.zeros((N, m))
+        first[:, one] = means[:, 1 : 1 + len(one)]
+        own = columns.first.reshape(N, n, T)
+        late = np.einsum("ntu,npu->npt", first[:, d:].reshape(N, T, T), own).reshape(N, n * T)
+        mean = np.concatenate([first[:, :d], late], axis=1)
+        if not cov:
+            return mean, None
+        pairs = np.zeros((N, m, m))
+        pairs[:, two[0], two[1]] = pairs[:, two[1], two[0]] = means[:, 1 + len(one) :]
+        second = np.zeros((N, d + n * T, d + n * T))
+        second[:, :d, :d] = pairs[:, :d, :d]
+        cross = pairs[:, :d, d:].reshape(N, d, T, T)
+        second[:, :d, d:] = np.einsum("nitu,npu->nipt", cross, own).reshape(N, d, n * T)
+        second[:, d:, :d] = np.swapaxes(second[:, :d, d:], 1, 2)
+        inverse = pairs[:, d:, d:].reshape(N, T, T, T, T)
+        fields = columns.second.reshape(N, n, T, n, T)
+        both = np.einsum("ntuvw,npuqw->nptqv", inverse, fields, optimize=True)
+        second[:, d:, d:] = both.reshape(N, n * T, n * T)
+        return mean, second
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Points of level sets, N in all: whose they are (N,), what the exponent is linear in (N, F), log-weights (N,), and
+    whitened mixed fields (N, n T) and their products (N, n T, n T), means over sheets that have the same exponent."""
+
+    owner: np.ndarray
+    features: np.ndarray
+    log_weight: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+
+
+def lattice_of(level: int) -> tuple[float, float]:
+    """Step and reach, in standard deviations, of a level."""
+    return _STEP * _FINER**level, _REACH + level * _FARTHER
+
+
+def _line(step: float, reach: float) -> np.ndarray:
+    half = np.arange(0.5 * step, reach + step, step)
+    return np.r_[-half[::-1], half]
+
+
+def _latent_nodes(kinds: tuple[str, ...], step: float, reach: float) -> tuple[list[np.ndarray], np.ndarray]:
+    """A lattice over latent coordinates, one array (1, N) each, and the log of its measure (N,)."""
+    line = _line(step, reach + _LATENT)
+    x = [g.reshape(1, -1) for g in np.meshgrid(*[line] * len(kinds), indexing="ij")]
+    log_measure = np.full(len(line) ** len(kinds), len(kinds) * np.log(step))
+    latent = []
+    for kind, value in zip(kinds, x, strict=True):
+        latent.append(np.sinh(value) if kind == LINE else value if kind == FLAT else np.exp(value))
+        log_measure += 0.0 if kind == FLAT else np.log(np.cosh(value[0])) if kind == LINE else value[0]
+    return latent, log_measure
+
+
+def _along(
+    white: np.ndarray, weight: np.ndarray, vectors: list[np.ndarray], step: float, reach: float
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Points (S, N, m) with their log-weights (S, N) on a lattice along some vectors (S, N, m), orthonormalised; None
+    where these would be too many."""
+    line, axes = _line(step, reach), list[np.ndarray]()
+    if weight.shape[1] * len(line) ** len(vectors) > _COLUMNS:
+        return None
+    for vector in vectors:
+        own = vector.copy()
+        for other in axes:
+            own -= other * (other * own).sum(axis=2, keepdims=True)
+        norm = np.linalg.norm(own, axis=2)
+        own /= norm[..., None]
+        axes.append(own)
+        white = white - own * (own * white).sum(axis=2, keepdims=True)
+        weight = weight - np.log(norm)
+    for k, own in enumerate(axes):
+        own = np.repeat(own, len(line) ** k, axis=1)
+        white = (white[:, :, None] + line[:, None] * own[:, :, None]).reshape(len(white), -1, white.shape[2])
+        weight = np.repeat(weight + np.log(step), len(line), axis=1)
+    return white, weight
+
+
+def _alike(features: np.ndarray, weight: np.ndarray) -> list[list[int]]:
+    """Sheets that have the same exponent at all outputs."""
+    kinds: list[list[int]] = []
+    for b in range(len(weight)):
+        for kind in kinds:
+            a = kind[0]
+            if np.array_equal(features[a], features[b]) and np.array_equal(weight[a], weight[b]):
+                kind.append(b)
+                break
+        else:
+            kinds.append([b])
+    return kinds
+
+
+def _take(found: Found, index: np.ndarray) -> Found:
+    second = None if found.second is None else found.second[index]
+    return Found(found.log_norm[index], found.mean[index], second, found.error[index], found.nodes[index])
+
+
+def _apart(one: Found, other: Found) -> np.ndarray:
+    """The largest of the changes of the integral, relative, the mean, and the second moments, beside their size."""
+    with np.errstate(invalid="ignore"):
+        norm = np.abs(np.expm1(one.log_norm - other.log_norm))
+        mean = np.linalg.norm(other.mean - one.mean, axis=1)
+        changes = [norm, mean]
+        if one.second is not None and other.second is not None:
+            size = 1 + np.linalg.norm(other.second, axis=(1, 2))
+            changes.append(np.linalg.norm(other.second - one.second, axis=(1, 2)) / size)
+        return np.nan_to_num(np.max(changes, axis=0), nan=np.inf)

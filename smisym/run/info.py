@@ -1,0 +1,58 @@
+"""What this installation runs on: versions, the backend and why, where compiled loops are kept; and their text."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+import typer
+
+from smisym.base.backends import NUMBA, backend
+from smisym.base.errors import InputError
+from smisym.base.files import check_path, write_text
+from smisym.declare.io import package_version, to_json
+from smisym.model.code import kernel_source
+from smisym.model.compiled import Model
+
+
+def installation() -> dict[str, Any]:
+    """As plain JSON types; raises InputError for a backend that is asked for and is not there."""
+    chosen = backend()
+    kept = None
+    if chosen.name == NUMBA:
+        from smisym.kernels.numba_code import folder
+
+        kept = str(folder())
+    return {
+        "package": "smisym",
+        "package_version": package_version(),
+        "python": platform.python_version(),
+        "backend": chosen.version,
+        "why": chosen.why,
+        "compiled_loops": kept,
+        "cores": os.cpu_count(),
+    }
+
+
+def print_info(as_json: bool) -> None:
+    """On stdout, as a table or as one JSON document."""
+    found = installation()
+    if as_json:
+        typer.echo(to_json(found))
+        return
+    typer.echo(f"smisym {found['package_version']}, Python {found['python']}, {found['cores']} core(s)")
+    typer.echo(f"backend: {found['backend']}: {found['why']}")
+    if found["compiled_loops"] is not None:
+        typer.echo(f"compiled loops are kept in {found['compiled_loops']} (SMISYM_CACHE chooses another folder)")
+
+
+def print_code(model: Model, code: str, output: str | None) -> None:
+    """The compiled loops of a model, to stdout or to a file; InputError for a language that there is none of."""
+    if code != NUMBA:
+        raise InputError("--code", code, NUMBA, "write --code numba")
+    text = kernel_source(model)
+    if output is None:
+        typer.echo(text)
+    else:
+        write_text(check_path(output, "file for the code"), text)
