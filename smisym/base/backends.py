@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from importlib import metadata
 
-from smisym.base.device import device
+from smisym.base.accelerators import device
 from smisym.base.errors import InputError
 
 NUMPY, NUMBA, JAX = "numpy", "numba", "jax"

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smisym.base import patience
+from smisym.base.accelerators import jax, on_processor, wide
 from smisym.base.backends import JAX, backend
-from smisym.base.device import jax, on_processor, wide
 from smisym.base.remembered import Remembered
 from smisym.integrate.accuracy import BOXES, Box
 from smisym.integrate.averages import SURE, Average
@@ -63,10 +63,10 @@ def on_boxes(integrand: Integrand, rtol: float, cov: bool, depth: float, max_nod
     found = integrand.points()
     if found is None:
         return None
-    state = _State(integrand, rtol, cov, depth)
+    state = BoxState(integrand, rtol, cov, depth)
     active = state.begin()
     for box in BOXES[integrand.dim]:
-        run = _program(found[0], box, cov)
+        run = box_program(found[0], box, cov)
         if run is None:
             return None
         cost = box.side**integrand.dim * integrand.branches
@@ -79,8 +79,8 @@ def on_boxes(integrand: Integrand, rtol: float, cov: bool, depth: float, max_nod
     return state.average()
 
 
-class _State:
-    """Running results for a batch."""
+class BoxState:
+    """Running results for a batch, of boxes that are made in turn."""
 
     def __init__(self, integrand: Integrand, rtol: float, cov: bool, depth: float) -> None:
         S, d, D = integrand.samples, integrand.dim, integrand.dim + integrand.residuals
@@ -144,7 +144,7 @@ class _State:
 # ----------------------------------------------------------------------------------------------------- on the device
 
 
-def _program(point: PointProgram, box: Box, cov: bool) -> Callable[..., Told] | None:
+def box_program(point: PointProgram, box: Box, cov: bool) -> Callable[..., Told] | None:
     """``run(numbers, low, high, best, depth)`` of any number of samples; None where JAX has not all that it calls."""
 
     def make() -> tuple[PointProgram, Callable[..., Told] | None]:
@@ -204,10 +204,11 @@ def box_function(point: PointProgram, box: Box, cov: bool) -> Callable[..., Told
         # What every node of a cell that holds all of the sum would have: broad maxima beside narrow ones count by it.
         even = _each(np_.log(w.sum(axis=(1, *(1 + a for a in axes))) / box.cell**d), d) + reference
         least = np_.minimum(best, even) - depth - FAINT
-        cells = _cells(box, low, step, r, np_.where(np_.isnan(log_weight), -np_.inf, log_weight), exponent, w, least)
+        cells = _cells(box, low, step, r, np_.where(np_.isnan(log_weight), -np_.inf, log_weight), exponent, least)
         keep = (cells.bound > best - depth) | (cells.highest > even - depth - FAINT) | cells.ends
         edged = ((keep & cells.cut) | cells.ends).any(axis=axes)
-        coarse = np_.where(cells.change > RESOLVED, cells.mass, 0.0).sum(axis=axes)
+        mass = _by_cells(w.sum(axis=1), box, d).sum(axis=_inside(d))
+        coarse = np_.where(cells.change > RESOLVED, mass, 0.0).sum(axis=axes)
         share = np_.exp(np_.minimum(cells.bound - reference, 50.0)) * box.cell**d
         unseen = np_.where(keep & (cells.change > BLIND), share, 0.0).sum(axis=axes)
         inner, outer, within = _around(keep)
@@ -257,25 +258,24 @@ def _sums(x: Any, r: Any, along: Any, w: Any, cov: bool) -> tuple[Any, Any]:
 class _Cells(NamedTuple):
     """Of each cell (N, C, ..., C), as the adaptive lattice has them.
 
-    bound: of log f, from above.  change: the largest of a residual between neighbouring nodes.  highest: log f.  mass:
-    sum of weights.  cut, ends: whether a sheet that matters ends in it, or beside it.
+    bound: of log f, from above.  change: the largest of a residual between neighbouring nodes.  highest: log f.  cut,
+    ends: whether a sheet that matters ends in it, or beside it.
     """
 
     bound: Any
     change: Any
     highest: Any
-    mass: Any
     cut: Any
     ends: Any
 
 
-def _cells(box: Box, low: Any, step: Any, r: Any, log_weight: Any, exponent: Any, w: Any, least: Any) -> _Cells:
+def _cells(box: Box, low: Any, step: Any, r: Any, log_weight: Any, exponent: Any, least: Any) -> _Cells:
     np_ = jax().numpy
     d, C = low.shape[1], box.side // box.cell
-    inside = tuple(range(-2 * d + 1, 0, 2))
+    inside = _inside(d)
 
     def cells(values: Any) -> Any:
-        return values.reshape(*values.shape[:-d], *[C, box.cell] * d)
+        return _by_cells(values, box, d)
 
     lows, highs = cells(r).min(axis=inside), cells(r).max(axis=inside)
     widest = (highs - lows).max(axis=(1, 2))
@@ -292,7 +292,17 @@ def _cells(box: Box, low: Any, step: Any, r: Any, log_weight: Any, exponent: Any
     heavy = peak > least[:, None]
     cut = (heavy & (lowest == -np_.inf)).any(axis=1)
     ends = (_beside(heavy, d) & (peak == -np_.inf)).any(axis=1)
-    return _Cells(bound, change, peak.max(axis=1), cells(w.sum(axis=1)).sum(axis=inside), cut, ends)
+    return _Cells(bound, change, peak.max(axis=1), cut, ends)
+
+
+def _by_cells(values: Any, box: Box, d: int) -> Any:
+    """(..., n, ..., n) over nodes as (..., C, n / C, ..., C, n / C)."""
+    return values.reshape(*values.shape[:-d], *[box.side // box.cell, box.cell] * d)
+
+
+def _inside(d: int) -> tuple[int, ...]:
+    """The axes of :func:`_by_cells` that are those of nodes in a cell."""
+    return tuple(range(-2 * d + 1, 0, 2))
 
 
 def _beside(marked: Any, d: int) -> Any:

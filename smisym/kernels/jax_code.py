@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from smisym.base.device import jax
+from smisym.base.accelerators import jax
 from smisym.kernels.straight_line import StraightLine
 
 

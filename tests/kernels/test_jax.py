@@ -12,24 +12,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-from charts.test_programs import DECLARED, chart_of, given
+from cases import CASES, FAMILIES
 
 # Before JAX is loaded: programs that run once are not worth optimising.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import smisym
 from smisym import SMI, Architecture, Attention, InputError, OverlapMap, gamp, generate
+from smisym.base.accelerators import jax, wide
 from smisym.base.backends import JAX, NUMPY, backend
-from smisym.base.device import jax, wide
+from smisym.base.derivation import Derivation
+from smisym.base.errors import NoChartError
 from smisym.base.solution import Result
+from smisym.charts import find_level_set
 from smisym.integrate import boxes, quadrature
-from smisym.integrate.accuracy import BOXES, LATTICES, Box
+from smisym.integrate.accuracy import BOXES, Box
 from smisym.integrate.cells import Cells
+from smisym.integrate.left_out import BLIND, FAINT
 from smisym.integrate.modes import Integrand
+from smisym.integrate.sums import CellSums
 from smisym.kernels.expanding import NotWrittenOut, expanded
 from smisym.kernels.jax_code import NotOnDevice, jax_function
 from smisym.kernels.straight_line import StraightLine
 from smisym.kernels.tracing import call, trace
+from smisym.link.linking import link_function
 from smisym.model.channel import Moments
 from smisym.model.compiled import Model
 
@@ -41,6 +47,10 @@ NETWORKS: dict[str, Architecture | SMI] = {
     "two layers, three tokens": Architecture(3, (A(), A())),
     "untied": Architecture(2, (A(tied=False),)),
     "rank two": Architecture(2, (A(rank=2),)),
+}
+DECLARED: dict[str, Any] = {
+    **{name: family.declared for name, family in FAMILIES.items()},
+    **{name: case.architecture for name, case in CASES.items()},
 }
 Use = Callable[[str], None]
 
@@ -78,11 +88,15 @@ def integrand_of(model: Model, samples: int, overlap: float = 0.5) -> Integrand:
 @pytest.mark.parametrize("name", DECLARED)
 def test_a_program_is_the_same_function(name: str) -> None:
     """Every chart in the table of cases, at random points; one that is not written out says what is missing."""
-    found = chart_of(name)
-    if found is None or found[1].program is None:
+    link = link_function(DECLARED[name], Derivation())
+    try:
+        chart = find_level_set(link, Derivation())
+    except NoChartError:
         return
-    link, chart = found
-    at = given(link, chart, 16)
+    assert chart.program is not None
+    rng = np.random.default_rng(3)
+    u = chart.coordinates(link.observe(rng.standard_normal((16, link.fields, link.tokens)))).values
+    at = [*rng.standard_normal((len(chart.free_rows) * link.tokens + len(chart.latents), 16)), *u.T]
     try:
         program = expanded(chart.program)
     except NotWrittenOut as error:
@@ -120,50 +134,49 @@ def test_special_functions_and_constants() -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_same_nodes_tell_the_same(name: str, use: Use) -> None:
-    """A box whose cells are those of a level of the adaptive lattice, all of them: its sums, errors, next box."""
+    """A box against its cells one by one, with numpy: sums, what they may hold, and the box around what matters."""
     use("numpy")
     integrand = integrand_of(model_of(name), 5)
-    # So deep that no cell is left out of the sums; then as deep as a tolerance has it, for what is kept.
-    state, lattice, *_ = both(integrand, 80.0)
-    np.testing.assert_allclose(state.log_norm, lattice.log_norm, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(state.mean, lattice.mean, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(state.cov, lattice.cov, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(state.error, lattice.error, rtol=1e-9, atol=1e-12)
-    state, lattice, told, cells, keep = both(integrand, 10.0)
-    width = LATTICES[integrand.dim].cell * lattice.first_step
-    for s in range(integrand.samples):
-        kept = cells.corner[keep & (cells.owner == s)]
-        np.testing.assert_allclose(told.low[s], kept.min(axis=0) * width, atol=1e-12)
-        np.testing.assert_allclose(told.high[s], (kept.max(axis=0) + 1) * width, atol=1e-12)
-    assert not keep.all()
-
-
-def both(integrand: Integrand, depth: float) -> tuple[boxes._State, quadrature._LatticeState, boxes.Told, Cells, Any]:
-    """One box, and the cells of the adaptive lattice that fill it, with numpy; which of these are kept."""
     S, d = integrand.samples, integrand.dim
-    box, index = BOXES[d][0], np.arange(S)
-    assert box.cell == LATTICES[d].cell
-    lattice = quadrature._LatticeState(integrand, 1e-2, True, depth, 10**9, LATTICES[d])
-    state = boxes._State(integrand, 1e-2, True, depth)
-    state.high[:] = 0.5 * box.side * lattice.first_step
-    state.low = -state.high
+    box, half, depth = BOXES[d][0], 5.0, 10.0
     found = integrand.points()
     assert found is not None
-    run = boxes._program(found[0], box, True)
+    run = boxes.box_program(found[0], box, True)
     assert run is not None
-    told = run(found[1], state.low, state.high, state.best, depth)
-    going = state.digest(index, box, told)
-    side = box.side // box.cell
+    told = run(found[1], np.full((S, d), -half), np.full((S, d), half), np.full(S, -np.inf), depth)
+    side, step = box.side // box.cell, np.full(S, 2 * half / box.side)
     corners = np.stack(np.meshgrid(*[np.arange(side) - side // 2] * d, indexing="ij"), axis=-1).reshape(-1, d)
-    cells = Cells(np.repeat(index, len(corners)), np.tile(corners, (S, 1)))
-    # The highest node is known from the probe, as a rule.
-    lattice.best[:] = told.top
-    lattice.left_out.begin(index, told.top)
-    keep, _ = lattice.digest(index, cells, lattice.evaluate(cells))
-    # The adaptive lattice counts what it drops at once, a box when it has left it out; e^-13 of the sums, in one alone.
-    assert (state.error <= lattice.error * (1 + 1e-4)).all()
-    np.testing.assert_array_equal(going, state.error > 1e-2)
-    return state, lattice, told, cells, keep
+    places = (corners - corners[0])[:, None, :]
+    for s in range(S):
+        cells = Cells(np.full(len(corners), s), corners)
+        sums = CellSums(integrand, box.cell, True).of(cells, step[cells.owner], np.full(S, -np.inf))
+        scale = np.exp(sums.top - told.top[s])
+        assert sums.top.max() == pytest.approx(told.top[s], abs=1e-12)
+        first = told.first[s].reshape(-1, 2**d)
+        signs = CellSums(integrand, 2, False).signs
+        np.testing.assert_allclose(first.sum(axis=1), scale @ sums.first, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(signs @ first.T, np.tensordot(scale, sums.alias, 1), rtol=1e-11, atol=1e-12)
+        second = np.tensordot(scale, np.asarray(sums.second), 1)[np.triu_indices(first.shape[0] - 1)]
+        np.testing.assert_allclose(told.second[s], second, rtol=1e-12, atol=1e-12)
+        assert told.coarse[s] == pytest.approx(scale @ sums.coarse, abs=1e-12)
+        # What matters, by the definitions of the adaptive lattice.
+        highest, K = sums.peak.max(axis=1), box.cell**d
+        even = told.top[s] + np.log(first[0].sum() / K)
+        matter = sums.peak > min(told.top[s], even) - depth - FAINT
+        touching = (np.abs(places - places[:, 0]) <= 1).all(axis=2)
+        ends = ((sums.peak == -np.inf) & (touching @ matter > 0)).any(axis=1)
+        keep = (sums.bound > told.top[s] - depth) | (highest > even - depth - FAINT) | ends
+        lowest = corners[keep].min(axis=0)
+        beyond = corners[keep].max(axis=0) + 1
+        np.testing.assert_allclose(told.low[s], lowest * box.cell * step[s], atol=1e-12)
+        np.testing.assert_allclose(told.high[s], beyond * box.cell * step[s], atol=1e-12)
+        blind = keep & (sums.change > BLIND)
+        assert told.unseen[s] == pytest.approx(K * np.exp(sums.bound[blind] - told.top[s]).sum(), rel=1e-9)
+        out = ((corners < lowest) | (corners >= beyond)).any(axis=1)
+        assert told.outside[s] == pytest.approx(K * np.exp(highest[out] - told.top[s]).sum(), rel=1e-9)
+        least = min(told.top[s], even) - depth - FAINT
+        cut = CellSums(integrand, box.cell, False).of(cells, step[cells.owner], np.full(S, least)).cut
+        assert told.edged[s] == ((keep & cut) | ends).any()
 
 
 def test_the_boxes_of_the_plan_are_made_of_whole_cells() -> None:
@@ -304,6 +317,6 @@ def test_programs_are_kept() -> None:
     found = integrand.points()
     assert found is not None
     box = Box(16, 8)
-    assert boxes._program(found[0], box, False) is boxes._program(found[0], box, False)
+    assert boxes.box_program(found[0], box, False) is boxes.box_program(found[0], box, False)
     empty = StraightLine(("a",), (), ("a",))
     assert jax_function(empty)(3.0) == [3.0]
