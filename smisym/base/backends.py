@@ -27,8 +27,8 @@ class Backend:
 
     @property
     def version(self) -> str:
-        """Name and version, as results record it: other ones may give other bits."""
-        return f"{self.name} {metadata.version(self.name)}"
+        """Names and versions, as results record them: other ones may give other bits."""
+        return " + ".join(f"{name} {metadata.version(name)}" for name in dict.fromkeys((self.name, self.loops)))
 
 
 def backend() -> Backend:

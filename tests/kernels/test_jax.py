@@ -48,6 +48,11 @@ NETWORKS: dict[str, Architecture | SMI] = {
     "untied": Architecture(2, (A(tied=False),)),
     "rank two": Architecture(2, (A(rank=2),)),
 }
+# Ridges that nodes pass by, and sheets that end: boxes leave these to the lattice.
+ROUGH: dict[str, Architecture | SMI] = {
+    "causal": Architecture(2, (A(mask="causal"),)),
+    "ellipse": SMI("2*z1**2 + z2**2", 2),
+}
 DECLARED: dict[str, Any] = {
     **{name: family.declared for name, family in FAMILIES.items()},
     **{name: case.architecture for name, case in CASES.items()},
@@ -62,7 +67,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
 
 @cache
 def model_of(name: str) -> Model:
-    return smisym.compile(NETWORKS[name])
+    return smisym.compile((NETWORKS | ROUGH)[name])
 
 
 def drawn(model: Model, samples: int, overlap: float = 0.5) -> tuple[smisym.Observation, np.ndarray, np.ndarray]:
@@ -132,7 +137,7 @@ def test_special_functions_and_constants() -> None:
 # ------------------------------------------------------------------------------------------------------------- boxes
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [*NETWORKS, *ROUGH])
 def test_the_same_nodes_tell_the_same(name: str, use: Use) -> None:
     """A box against its cells one by one, with numpy: sums, what they may hold, and the box around what matters."""
     use("numpy")
@@ -177,6 +182,7 @@ def test_the_same_nodes_tell_the_same(name: str, use: Use) -> None:
         least = min(told.top[s], even) - depth - FAINT
         cut = CellSums(integrand, box.cell, False).of(cells, step[cells.owner], np.full(S, least)).cut
         assert told.edged[s] == ((keep & cut) | ends).any()
+    assert told.edged.any() == (name == "ellipse") and told.unseen.any() == (name == "causal")
 
 
 def test_the_boxes_of_the_plan_are_made_of_whole_cells() -> None:
@@ -197,7 +203,7 @@ def whitened(a: Moments, b: Moments) -> np.ndarray:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_moments_are_those_of_numpy_within_their_errors(name: str, use: Use) -> None:
     model = model_of(name)
-    data = drawn(model, 40)
+    data = drawn(model, 20)
     rtol = model.channel.plan.averaged
     use("numpy")
     plain = model.channel.moments(*data, cov=True, rtol=rtol)
@@ -263,21 +269,21 @@ def test_the_same_bits_in_any_batch_and_no_compilation_for_it(use: Use) -> None:
 def test_the_overlap_map_and_gamp(use: Use) -> None:
     """One evaluation of E(Q), and three steps of GAMP, as with numpy."""
     model = model_of("untied")
-    data = generate(model, 200, 1.5, np.random.default_rng(1))
+    data = generate(model, 100, 1.5, np.random.default_rng(1))
     start = 0.5 * data.W
     found = {}
     for name in ("numpy", "jax+numpy"):
         use(name)
-        overlaps = OverlapMap(model, samples=512, scrambles=2, seed=3, rtol=1e-4)
+        overlaps = OverlapMap(model, samples=256, scrambles=2, seed=3)
         E = overlaps(np.diag([0.3, 0.6]))[0]
-        steps = gamp(model, data.X, data.y, W=data.W, initial=start, max_steps=3, rtol=1e-4)
+        steps = gamp(model, data.X, data.y, W=data.W, initial=start, max_steps=3)
         found[name] = E, steps.value.W_hat
     (E, W), (other_E, other_W) = found.values()
-    np.testing.assert_allclose(other_E, E, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(other_E, E, rtol=1e-3, atol=1e-6)
     assert np.abs(E).max() > 0.1
     np.testing.assert_allclose(other_W, W, atol=1e-3)
     assert not np.array_equal(other_E, E), "numpy did both"
-    again = OverlapMap(model, samples=512, scrambles=2, seed=3, rtol=1e-4)
+    again = OverlapMap(model, samples=256, scrambles=2, seed=3)
     np.testing.assert_array_equal(again(np.diag([0.3, 0.6]))[0], other_E)
 
 
