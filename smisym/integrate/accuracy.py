@@ -134,8 +134,8 @@ LATTICES = {
     3: Lattice(4, (0.5, 0.65), 8, 10**6),
     4: Lattice(2, (0.6, 0.7), 12, 10**6),
 }
-# One after the other, each closer around the mass, before the adaptive lattice takes over.  Measured by the share of
-# posteriors of the overlap map that it must take over (docs/guide.md), on a processor; speed was measured on none.
+# One after the other, each closer around the mass, before the adaptive lattice takes over.  Measured on a processor, by
+# the share of posteriors of the overlap map that boxes resolve (benchmarks/boxes.py); speed on an accelerator was not.
 BOXES = {
     1: (Box(64, 8), Box(256, 8)),
     2: (Box(32, 4), Box(64, 4), Box(128, 4)),
