@@ -1,4 +1,4 @@
-"""Which backend carries loops over points out: numpy, always there, or numba where it is installed."""
+"""Which backend carries loops over points out: numpy, always there, numba where installed, or JAX if asked for."""
 
 from __future__ import annotations
 
@@ -8,28 +8,35 @@ import os
 from dataclasses import dataclass
 from importlib import metadata
 
+from smisym.base.accelerators import device
 from smisym.base.errors import InputError
 
-NUMPY, NUMBA = "numpy", "numba"
+NUMPY, NUMBA, JAX = "numpy", "numba", "jax"
 
 
 @dataclass(frozen=True)
 class Backend:
-    """name: NUMPY or NUMBA.  why: one clause."""
+    """name: NUMPY, NUMBA or JAX.  why: one clause.  loops: NUMPY or NUMBA, which does what JAX has no program for."""
 
     name: str
     why: str
+    loops: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loops", self.loops or self.name)
 
     @property
     def version(self) -> str:
-        """Name and version, as results record it: other ones may give other bits."""
-        return f"{self.name} {metadata.version(self.name)}"
+        """Names and versions, as results record them: other ones may give other bits."""
+        return " + ".join(f"{name} {metadata.version(name)}" for name in dict.fromkeys((self.name, self.loops)))
 
 
 def backend() -> Backend:
-    """The backend in use: ``SMISYM_BACKEND`` (numpy or numba) where it is set, else numba where it is installed.
+    """The backend in use: ``SMISYM_BACKEND`` (numpy, numba or jax) where it is set, else numba where it is installed.
 
-    Raises InputError for another name, and for numba where it is not installed.
+    ``jax+numpy`` and ``jax+numba`` choose what does the rest as well.
+
+    Raises InputError for another name, and for numba or jax where it is not installed.
     """
     return _backend(os.environ.get("SMISYM_BACKEND", ""))
 
@@ -37,6 +44,8 @@ def backend() -> Backend:
 @functools.cache
 def _backend(asked: str) -> Backend:
     installed = importlib.util.find_spec("numba") is not None
+    if asked == JAX or asked.startswith(f"{JAX}+"):
+        return Backend(JAX, f"SMISYM_BACKEND asks for it; JAX finds {device()}", _backend(asked[len(JAX) + 1 :]).loops)
     match asked:
         case "":
             if installed:
@@ -51,4 +60,4 @@ def _backend(asked: str) -> Backend:
                 "environment variable SMISYM_BACKEND", asked, "a backend that is installed",
                 "pip install 'smisym[fast]', or unset it",
             )  # fmt: skip
-    raise InputError("environment variable SMISYM_BACKEND", asked, "numpy or numba", "choose one, or unset it")
+    raise InputError("environment variable SMISYM_BACKEND", asked, "numpy, numba or jax", "choose one, or unset it")

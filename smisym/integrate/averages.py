@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,13 @@ class Average:
     def bound(self) -> np.ndarray:
         """(S,) what 99 % of errors keep to."""
         return self.error if self.sure is None else self.sure * self.error
+
+    def take(self, index: np.ndarray) -> Average:
+        """The same for some of the batch."""
+        names = ("log_norm", "mean", "cov", "error", "nodes", "converged", "sure")
+        given: dict[str, np.ndarray | None] = {name: getattr(self, name) for name in names}
+        chosen: dict[str, Any] = {name: None if values is None else values[index] for name, values in given.items()}
+        return Average(**chosen)
 
     def replace(self, index: np.ndarray, other: Average, rtol: float) -> np.ndarray:
         """Take over the entries of ``other`` (for the samples ``index``) that err less, at 99 %; returns which.

@@ -13,6 +13,11 @@ import numpy as np
 from smisym.integrate.left_out import DISTANCE
 from smisym.integrate.modes import Summed
 
+# Radius of what may hold mass, relative to that of a standard normal, from which on no probe was near the mass.
+FAR = 1.3
+# Error of a lattice over what its sublattices miss, at kinks and where sheets end: it falls like a power of the step,
+# down to 1/2.
+_AT_EDGES = 3.0
 # Distance in standard deviations of what lies beyond the border of a sum.
 _BEYOND = 3.0
 
@@ -82,6 +87,36 @@ def add_runs(values: np.ndarray, scale: np.ndarray, owner: np.ndarray, targets: 
         values = values * scale.reshape(-1, *[1] * (values.ndim - 1))
         out[np.searchsorted(targets, owner[starts])] = np.add.reduceat(values, starts)
     return out
+
+
+def radius_of_mass(best: np.ndarray, weight: np.ndarray, depth: float) -> np.ndarray:
+    """Of the ball outside of which the density is negligible, from :func:`~smisym.integrate.modes.probe`."""
+    return np.asarray(np.sqrt(2 * np.maximum(depth + weight + 2.0 - best, depth)))
+
+
+def parity_signs(places: np.ndarray) -> np.ndarray:
+    """(A, n) signs of the A = 2^d - 1 sublattices at nodes of whole-numbered places (n, d)."""
+    halves = np.array(list(itertools.product((0, 1), repeat=places.shape[1])))[1:]
+    return np.asarray(1.0 - 2.0 * (halves @ places.T % 2))
+
+
+def means_and_gaps(first: np.ndarray, alias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means (S, D) and what each sublattice misses of them and of the mass (S, A), from sums as :class:`Sums` has
+    them."""
+    mean = first[:, 1:] / first[:, :1]
+    alias = alias / first[:, :1, None]
+    gap = np.linalg.norm(alias[:, :, 1:] - alias[:, :, :1] * mean[:, None], axis=2) + np.abs(alias[:, :, 0])
+    return mean, gap
+
+
+def edge_error(gap: np.ndarray, before: np.ndarray, finer: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Error (S,) where there are kinks or ends of sheets, and what all sublattices miss (S,); ``before``: what they
+    missed at a step of which this one is the part ``finer``.
+
+    Where an edge falls between nodes is chance: the worse of the two.
+    """
+    missed = gap.sum(axis=1)
+    return _AT_EDGES * np.maximum(missed, np.sqrt(finer) * before), missed
 
 
 def sublattice_error(gap: np.ndarray, dim: int) -> np.ndarray:

@@ -14,7 +14,7 @@ DISTANCE = 5.0
 # of equal mass in one to four dimensions: with 10 some of the narrow ones are passed by.
 BLIND = 7.0
 # Logs by which cells that are left out lie below what may be negligible: a thousand of them may be.
-_FAINT = 3.0
+FAINT = 3.0
 
 
 class LeftOut:
@@ -31,7 +31,7 @@ class LeftOut:
         self._dropped = np.full(samples, -np.inf)
 
     def begin(self, who: np.ndarray, best: np.ndarray) -> None:
-        self.least[who] = best - self.depth - _FAINT
+        self.least[who] = best - self.depth - FAINT
 
     def share(self, total: np.ndarray, log_f: np.ndarray) -> np.ndarray:
         """(C,) of all that was found, if log f is this at all nodes of a cell; where nothing was found, very much."""
@@ -41,7 +41,7 @@ class LeftOut:
 
     def matters(self, total: np.ndarray, highest: np.ndarray) -> np.ndarray:
         """(C,) whether a cell must be refined however far it lies below the maximum, as broad ones beside narrow."""
-        return self.share(total, highest) > np.exp(-self.depth - _FAINT)
+        return self.share(total, highest) > np.exp(-self.depth - FAINT)
 
     def unseen(self, who: np.ndarray, total: np.ndarray, owner: np.ndarray, bound: np.ndarray) -> np.ndarray:
         """Error of each posterior owed to cells whose nodes may pass by a ridge: what their bounds (C,) allow."""
@@ -59,4 +59,4 @@ class LeftOut:
         """The next level has 2^dim times as many nodes."""
         more = self.dim * np.log(2.0)
         self._dropped[who] += more
-        self.least[who] = np.minimum(best, total[who] + more - np.log(self.nodes)) - self.depth - _FAINT
+        self.least[who] = np.minimum(best, total[who] + more - np.log(self.nodes)) - self.depth - FAINT

@@ -32,7 +32,7 @@ def compiled_points(point: PointProgram) -> Callable[..., None] | None:
 
 
 def _function(key: Any, point: PointProgram, source: Callable[[], str], name: str) -> Callable[..., None] | None:
-    if backend().name != NUMBA:
+    if backend().loops != NUMBA:
         return None
 
     def make() -> tuple[PointProgram, Any]:

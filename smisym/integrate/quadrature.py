@@ -11,12 +11,17 @@ import numpy as np
 
 from smisym.integrate.accuracy import LATTICES, LOOSE, Lattice
 from smisym.integrate.averages import SURE, Average
+from smisym.integrate.boxes import on_boxes
 from smisym.integrate.cells import (
+    FAR,
     Cells,
     Sums,
+    edge_error,
     inner_error,
     keep_freed_memory,
+    means_and_gaps,
     neighbours,
+    radius_of_mass,
     random_error,
     sublattice_error,
 )
@@ -27,10 +32,6 @@ from smisym.integrate.sums import CellSums
 # --------------------------------------------------------------------------------------------------
 # Adaptive lattice
 # --------------------------------------------------------------------------------------------------
-
-# Error of a lattice over what its sublattices miss, at kinks and where sheets end: it falls like a power of the step,
-# down to 1/2.
-_AT_EDGES = 3.0
 
 
 def lattice(
@@ -46,18 +47,33 @@ def lattice(
     The trapezoid rule converges faster than any power of the step for smooth integrands that vanish
     at the border.  Cells that a bound on the residuals shows to hold no mass are dropped; the
     rest are halved.  The error is estimated on each level from the sublattices of half the density.
-    Every posterior stops on its own.
+    Every posterior stops on its own.  Where there is an accelerator, boxes of a fixed number of nodes come first
+    (:mod:`smisym.integrate.boxes`), and what is told here holds for the posteriors that these do not resolve.
     """
-    S, d = integrand.samples, integrand.dim
     depth = -np.log(rtol) + 6.0
+    shape = shape or LATTICES[integrand.dim]
+    most = max_nodes or shape.budget
+    found = on_boxes(integrand, rtol, cov, depth, most)
+    rest = np.arange(integrand.samples) if found is None else np.flatnonzero(~found.converged)
+    if found is not None and not rest.size:
+        return found
+    state = _LatticeState(integrand, rtol, cov, depth, most, shape)
+    if found is None:
+        return _adaptive(state, rest)
+    if max_nodes is not None:
+        # What the boxes cost is spent.
+        state.nodes[rest], found.nodes[rest] = found.nodes[rest], 0.0
+    found.replace(rest, _adaptive(state, rest).take(rest), rtol)
+    return found
+
+
+def _adaptive(state: _LatticeState, active: np.ndarray) -> Average:
+    """The averages of some of a batch; those of the others are not known."""
     keep_freed_memory()
-    shape = shape or LATTICES[d]
-    state = _LatticeState(integrand, rtol, cov, depth, max_nodes or shape.budget, shape)
-    active = np.arange(S)
     cells = state.root_cells(active)
     # Where no field that was tried has any weight, nothing is left to integrate.
     state.log_norm[~np.isfinite(state.best)] = -np.inf
-    active = active[np.isfinite(state.best)]
+    active = active[np.isfinite(state.best[active])]
     while active.size:
         sums = state.evaluate(cells)
         keep, done = state.digest(active, cells, sums)
@@ -105,12 +121,12 @@ class _LatticeState:
         """Cells that cover the ball outside of which the density is negligible."""
         d = self.integrand.dim
         best, weight = probe(self.integrand, active)
-        radius = self._radius(best, weight)
-        far = radius > 1.3 * np.sqrt(2 * self.depth)
+        radius = radius_of_mass(best, weight, self.depth)
+        far = radius > FAR * np.sqrt(2 * self.depth)
         if far.any() and not self.integrand.modeless:
             modes = find_modes(self.integrand, active[far])
             best[far] = np.maximum(best[far], modes.value.max(axis=1))
-            radius = self._radius(best, weight)
+            radius = radius_of_mass(best, weight, self.depth)
             self.modes[active[far]] = np.where((modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan)
             self.narrow[active[far]] = True
         self.best[active] = best
@@ -137,9 +153,6 @@ class _LatticeState:
         owner = np.concatenate(owners)
         order = np.argsort(owner, kind="stable")
         return Cells(owner[order], np.concatenate(corners)[order])
-
-    def _radius(self, best: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        return np.sqrt(2 * np.maximum(self.depth + weight + 2.0 - best, self.depth))
 
     def refine(self, cells: Cells, keep: np.ndarray, active: np.ndarray) -> Cells:
         going = np.zeros(self.integrand.samples, dtype=bool)
@@ -185,11 +198,9 @@ class _LatticeState:
 
     def _error(self, who: np.ndarray, gap: np.ndarray, edged: np.ndarray) -> np.ndarray:
         """Error of each posterior from what its sublattices miss, gap (len(who), A)."""
-        missed = gap.sum(axis=1)
-        # Where an edge falls between nodes is chance: the worse of two levels, and no bound.
+        # What chance has a part in is no bound.
         self.sure[who] = np.where(edged[who], SURE, 1.0)
-        rough = _AT_EDGES * np.maximum(missed, np.sqrt(0.5) * self.missed[who])
-        self.missed[who] = missed
+        rough, self.missed[who] = edge_error(gap, self.missed[who], 0.5)
         return np.where(edged[who], rough, sublattice_error(gap, self.integrand.dim))
 
     def digest(self, active: np.ndarray, cells: Cells, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
@@ -234,9 +245,7 @@ class _LatticeState:
         alias = np.add.reduceat(sums.alias * scale[:, None, None], runs)
         inner = np.add.reduceat(sums.inner * scale[:, None, None], runs)
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = first[:, 1:] / first[:, :1]
-            alias /= first[:, :1, None]
-            gap = np.linalg.norm(alias[:, :, 1:] - alias[:, :, :1] * mean[:, None], axis=2) + np.abs(alias[:, :, 0])
+            mean, gap = means_and_gaps(first, alias)
             share = np.add.reduceat(sums.coarse * scale, runs) / first[:, 0]
             self.mean[who] = mean
             self.log_norm[who] = reference[who] + np.log(first[:, 0]) + self.integrand.dim * np.log(self.step(who))

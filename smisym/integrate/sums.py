@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from smisym.base import patience
-from smisym.integrate.cells import Cells, Sums, add_runs, inner_sums
+from smisym.integrate.cells import Cells, Sums, add_runs, inner_sums, parity_signs
 from smisym.integrate.loops import compiled, number_of_sums
 from smisym.integrate.modes import CHUNK, Integrand, Values
 
 # Largest change of a residual, in standard deviations, between neighbouring nodes of a resolved cell.
 RESOLVED = 2.5
 # The same over a whole cell, beyond which the bounds of the cell are widened.
-_BLURRED = 10.0
+BLURRED = 10.0
 # Largest change of a log-weight over a cell that is resolved, where the residuals are already summed over.
 _STEEP = 20.0
 # Cells of one call of compiled loops, after which Ctrl-C and the clock are heard.
@@ -37,8 +37,7 @@ class CellSums:
         places = np.array(list(itertools.product(range(n), repeat=d)))
         self.nodes = len(places)
         self.offsets = np.ascontiguousarray((places + 0.5 - n / 2).T)
-        halves = np.array(list(itertools.product((0, 1), repeat=d)))[1:]
-        self.signs = 1.0 - 2.0 * (halves @ places.T % 2)
+        self.signs = parity_signs(places)
         self.aliased = np.concatenate([self.signs[:, None], self.signs[:, None] * self.offsets[None]], axis=1).reshape(
             -1, self.nodes
         )
@@ -73,7 +72,7 @@ class CellSums:
         bound, change, peak, cut = np.empty(C), np.empty(C), np.empty((C, B)), np.empty(C, dtype=bool)
         top, totals = np.empty(len(who)), np.empty((len(who), number_of_sums(d, D - d, self.cov), K))
         own_step, corner = step[starts[:-1]], np.ascontiguousarray(cells.corner)
-        limits = 0.5 * self.n, RESOLVED, _BLURRED, float(self.n - 1)
+        limits = 0.5 * self.n, RESOLVED, BLURRED, float(self.n - 1)
         for first, last in _shares(starts, _CELLS):
             patience.check()
             some, block = slice(first, last), totals[first:last].reshape(last - first, -1)
@@ -141,7 +140,7 @@ class CellSums:
         change = widest / (self.n - 1)
         # Nodes that are far apart in standard deviations say little about what lies between them.
         margin = (
-            0.5 / (self.n - 1) + np.where(change <= RESOLVED, 0.05, np.where(widest < _BLURRED, 0.25, 1.5))
+            0.5 / (self.n - 1) + np.where(change <= RESOLVED, 0.05, np.where(widest < BLURRED, 0.25, 1.5))
         ) * spread
         gap = np.maximum(np.maximum(low - margin, -high - margin), 0.0)
         near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)

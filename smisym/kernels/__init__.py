@@ -1,1 +1,1 @@
-"""Straight-line programs, what they call by name, and what compiles them: numpy, and numba where it is installed."""
+"""Straight-line programs, what they call by name, and what compiles them: numpy, numba, JAX."""

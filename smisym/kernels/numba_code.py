@@ -92,7 +92,7 @@ def _written(line: Line) -> str:
 def compiled_program(program: StraightLine, varying: int) -> Callable[..., None] | None:
     """``run(x, p, out)``: the program at N points, x (varying, N), at which all other arguments p are the same;
     written: out (outputs, N).  None where the backend is numpy, or has not all that the program calls."""
-    return _compiled_program(backend().name, program, varying)
+    return _compiled_program(backend().loops, program, varying)
 
 
 @functools.lru_cache(maxsize=256)

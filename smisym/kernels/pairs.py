@@ -23,7 +23,7 @@ def compiled_pairs(features: int, fields: int, products: bool) -> Callable[..., 
     Written: top (n,) largest exponents; found (sets, 2 + fields, n) sums of weights exp(exponent - top), of the last
     ``fields`` features and of border; second (n, fields, fields) sums of their products over all columns.
     """
-    return _loaded(backend().name, features, fields, products)
+    return _loaded(backend().loops, features, fields, products)
 
 
 @cache
@@ -78,7 +78,7 @@ def compiled_scouts(features: int) -> Callable[..., None] | None:
     As for :func:`compiled_pairs`; constant (n,) is added to the exponents of a row.  Written: top (n,); mass (n, sets)
     sums of weights; height (N,) the largest exponent that any row has at a column.
     """
-    return _scouts(backend().name, features)
+    return _scouts(backend().loops, features)
 
 
 @cache
@@ -128,7 +128,7 @@ def compiled_look(features: int) -> Callable[..., None] | None:
     within half a step of a node, on any sheet; mass (S, R, sets), sums of weights by parity relative to the largest
     exponent of the sample.  None for numpy.
     """
-    return _look(backend().name, features)
+    return _look(backend().loops, features)
 
 
 @cache

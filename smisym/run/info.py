@@ -20,7 +20,7 @@ def installation() -> dict[str, Any]:
     """As plain JSON types; raises InputError for a backend that is asked for and is not there."""
     chosen = backend()
     kept = None
-    if chosen.name == NUMBA:
+    if chosen.loops == NUMBA:
         from smisym.kernels.numba_code import folder
 
         kept = str(folder())

@@ -25,6 +25,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from smisym.base import patience, processes
+from smisym.base.backends import JAX, backend
 from smisym.base.edge import (
     check_count,
     check_model,
@@ -100,7 +101,8 @@ class OverlapMap:
         self.on_evaluation = on_evaluation
         self.time_limit = None if time_limit is None else _positive("time_limit", time_limit)
         self._clock: list[float] = []  # when the first evaluation began; shared
-        self.pool = processes.pool(min(self.workers, self.scrambles))
+        # An accelerator has memory for one process.
+        self.pool = processes.pool(1 if backend().name == JAX else min(self.workers, self.scrambles))
         # Threads that wait for other processes are many; those that work here are not.
         self._here = threading.Semaphore(self.workers)
         self.what = ""
