@@ -196,7 +196,7 @@ def compiled_near() -> Callable[..., int] | None:
     (c,), side nodes along each axis) is kept (side^c,).  Written, by the parities of their places: nodes (c, most), and
     how many there are of each parity, sets (2^c,).  Returns how many in all, of which only ``most`` are written.
     """
-    return _near(backend().name)
+    return _near(backend().loops)
 
 
 @cache
@@ -244,7 +244,7 @@ def near(low, step, counts, origin, looked, kept, side, nodes, sets):
 def compiled_features(rows: int, tokens: int) -> Callable[..., None] | None:
     """``gram(fields, precision, out)``: fields (rows tokens, N); written: entries on and above the diagonal of
     U^T precision U, then U, (F, N).  None for numpy."""
-    return _features(backend().name, rows, tokens)
+    return _features(backend().loops, rows, tokens)
 
 
 @cache
