@@ -31,7 +31,7 @@ CURVES = {
     "one layer": (Architecture(2, (Attention(),)), (0.18, 0.25, 0.35), 2e-3),
     "untied": (Architecture(2, (Attention(tied=False),)), (0.3, 0.5, 0.7), 4e-3),
     "z1*z2": (SMI("z1*z2", 2), (0.7, 0.9, 1.1), 4e-3),
-    "two layers": (TWO_LAYERS, (0.28, 0.4042), 2e-3),
+    "two layers": (TWO_LAYERS, (0.295, 0.4042), 2e-3),
 }
 # Declaration, exact first threshold, and accuracy asked of it, sampled.
 FIRST = {

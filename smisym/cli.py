@@ -319,8 +319,7 @@ def _source(
 def derive(
     file: File,
     output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex; of --code in .py."),
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex; of code, .py.")
     ] = None,
     code: Annotated[
         str | None, typer.Option(metavar="numba", help="Instead of a document: the loops that are compiled, as text.")

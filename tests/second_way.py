@@ -24,7 +24,7 @@ from oracles.binning import binned_rate
 from oracles.declared import described
 from oracles.exchanges import seen
 from oracles.roots import finite_rate
-from oracles.thresholds import lower_grid, lower_sobol, susceptibilities
+from oracles.thresholds import lower_grid, lower_hermite, lower_sobol, susceptibilities
 from oracles.walking import Seen, Walk, Walked, level_set_rate, likelihood_rate
 
 import smisym
@@ -62,7 +62,7 @@ SLOW_BINS = {
 # others, on a side of a grid, or (log2, as scrambled Sobol points) in four scrambles.
 QUADRATURE = {
     **{name: (40, 160) for name, case in CASES.items() if name.startswith("L2-T2") and name != "L2-T2-c0"},
-    "L2-T3": (14, 12),
+    "L2-T3": (16, 44),
     "L3-T2": (28, 14),
 }
 # Rows of docs/architectures.py that are no case of their own, by bins.
@@ -172,6 +172,10 @@ def nested(name: str) -> Second:
     if (case.depth, case.tokens) == (2, 2):
         fine = susceptibilities(case.network, lower_grid(points), outer=outer).max()
         coarse = susceptibilities(case.network, lower_grid(3 * points // 4), outer=3 * outer // 4).max()
+        return Second("nested quadrature", fine, abs(fine - coarse))
+    if case.depth == 2:
+        fine = susceptibilities(case.network, lower_hermite(points, case.tokens), outer=outer).max()
+        coarse = susceptibilities(case.network, lower_hermite(3 * points // 8 * 2, case.tokens), outer=outer - 2).max()
         return Second("nested quadrature", fine, abs(fine - coarse))
     lower = [lower_sobol(case.depth - 1, case.tokens, points, seed) for seed in range(4)]
     chi = np.array([susceptibilities(case.network, one, outer=outer) for one in lower])

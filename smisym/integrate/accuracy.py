@@ -114,7 +114,9 @@ _CHAINED = tuple(
     )
 )
 # A network that is all tables: its dimensions count by their number alone.
-_TABLED = Row(TABLES, 64, 1e-2, 1e-3, 2e-2, 1e-2, 8, 32, "benchmarks/moments.py: 20 ms a posterior of four layers")
+_TABLED = Row(
+    TABLES, 64, 1e-2, 1e-3, 2e-2, 1e-2, 8, 32, "benchmarks/moments.py: 30 to 70 ms a posterior of four layers"
+)
 # By the dimensions of rows that all samples share: what their lattices reach in seconds for a thousand outputs.
 _ROWS = "benchmarks/solvers.py first"
 _SHARED = tuple(

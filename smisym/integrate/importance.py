@@ -24,7 +24,7 @@ from smisym.integrate.modes import Doubt, Integrand, Summed, at_points, find_mod
 _COMPONENTS = 8
 _PRIOR_SHARE = 0.1
 _INFLATION = 1.25
-_REPLICATES = 8
+REPLICATES = 8
 _ADAPT = (512, 1024)
 # Numbers held at once in the largest array of a batch.
 _MEMORY = 2_000_000
@@ -89,11 +89,11 @@ def mixture(
     per_replicate = 128
     active = np.arange(S)
     while active.size:
-        group = max(1, _MEMORY // (per_replicate * _REPLICATES * D))
+        group = max(1, _MEMORY // (per_replicate * REPLICATES * D))
         for i in range(0, active.size, group):
             _estimate(integrand, proposal, active[i : i + group], per_replicate, rng, rtol, result)
         per_replicate *= 2
-        spent = result.nodes[active] + per_replicate * _REPLICATES * integrand.branches
+        spent = result.nodes[active] + per_replicate * REPLICATES * integrand.branches
         active = active[~result.converged[active] & (spent <= budget)]
     return result
 
@@ -258,12 +258,12 @@ def _estimate(
     """One estimate from eight shifts of n points; written into ``result``."""
     S, d = len(index), integrand.dim
     part = _Mixture(proposal.weight[index], proposal.mean[index], proposal.factor[index])
-    draw = _draw(integrand, part, index, n, _REPLICATES, rng)
+    draw = _draw(integrand, part, index, n, REPLICATES, rng)
     if draw.doubt is not None and result.doubt is not None:
         result.doubt.add(index, draw.doubt)
     top = draw.log_w.max(axis=(0, 1))
     top = np.where(np.isfinite(top), top, 0.0)
-    w = np.exp(draw.log_w - top).reshape(len(draw.log_w), _REPLICATES, n, S)
+    w = np.exp(draw.log_w - top).reshape(len(draw.log_w), REPLICATES, n, S)
     zeta = [np.broadcast_to(row, draw.log_w.shape).reshape(w.shape) for row in draw.x]
     zeta += [draw.r[:, j].reshape(w.shape) for j in range(integrand.residuals)]
     mass = w.sum(axis=(0, 2))  # (replicates, S)
@@ -272,11 +272,11 @@ def _estimate(
         total = mass.sum(axis=0)
         mean = first.sum(axis=1) / total
         # Linearised ratio: each shift's deviation from the pooled mean, weighted by its own mass.
-        deviation = (first - mean[:, None] * mass) / (total / _REPLICATES)
-        error = np.sqrt((deviation**2).sum(axis=(0, 1)) / (_REPLICATES * (_REPLICATES - 1)))
+        deviation = (first - mean[:, None] * mass) / (total / REPLICATES)
+        error = np.sqrt((deviation**2).sum(axis=(0, 1)) / (REPLICATES * (REPLICATES - 1)))
         # From the points themselves: the shifts may agree by luck where a few points carry all the mass.
         ess = w.sum(axis=(0, 1, 2)) ** 2 / (w**2).sum(axis=(0, 1, 2))
-        result.log_norm[index] = top + np.log(total / (_REPLICATES * n)) + 0.5 * d * np.log(2 * np.pi)
+        result.log_norm[index] = top + np.log(total / (REPLICATES * n)) + 0.5 * d * np.log(2 * np.pi)
     result.mean[index] = mean.T
     if result.cov is not None:
         for i, a in enumerate(zeta):
@@ -298,5 +298,5 @@ def _estimate(
         error = error + inner_error(inner, total, mean.T)
     error = np.where(np.isfinite(error) & (ess >= 20), error, np.inf)
     result.error[index] = error
-    result.nodes[index] += n * _REPLICATES * integrand.branches
+    result.nodes[index] += n * REPLICATES * integrand.branches
     result.converged[index] = error <= rtol

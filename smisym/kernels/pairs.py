@@ -187,3 +187,94 @@ def look_source(features: int) -> str:
         "                kept[s, k] |= reach[b * nodes + k] > 0.0",
     ]
     return HEADER + "\n\n" + "\n".join(lines) + "\n"
+
+
+def compiled_near() -> Callable[..., int] | None:
+    """``near(low, step, counts, origin, looked, kept, side, nodes, sets)``; None for numpy.
+
+    Nodes of a lattice (from low (c,), step (c,), counts (c,)) whose nearest node of another one (origin (c,), looked
+    (c,), side nodes along each axis) is kept (side^c,).  Written, by the parities of their places: nodes (c, most), and
+    how many there are of each parity, sets (2^c,).  Returns how many in all, of which only ``most`` are written.
+    """
+    return _near(backend().name)
+
+
+@cache
+def _near(name: str) -> Callable[..., int] | None:
+    if name != NUMBA:
+        return None
+    found: Callable[..., int] = load(f"{HEADER}{_NEAR}").near
+    return found
+
+
+_NEAR = """
+
+@numba.njit('int64(float64[::1], float64[::1], int64[::1], float64[::1], float64[::1], boolean[::1], int64, '
+            'float64[:,::1], int64[::1])',
+            nogil=True, cache=True, error_model='numpy')
+def near(low, step, counts, origin, looked, kept, side, nodes, sets):
+    c = low.shape[0]
+    total, most = 0, nodes.shape[1]
+    place, half = np.empty(c, np.int64), np.empty(c, np.int64)
+    for parity in range(sets.shape[0]):
+        size = 1
+        for a in range(c):
+            half[a] = (counts[a] + 1 - (parity >> a & 1)) // 2
+            size *= half[a]
+        before = total
+        for k in range(size):
+            rest, at = k, 0
+            for a in range(c - 1, -1, -1):
+                place[a] = 2 * (rest % half[a]) + (parity >> a & 1)
+                rest //= half[a]
+            for a in range(c):
+                nearest = np.rint((low[a] + place[a] * step[a] - origin[a]) / looked[a])
+                nearest = min(max(nearest, 0.0), side - 1.0)
+                at = at * side + int(nearest)
+            if kept[at]:
+                if total < most:
+                    for a in range(c):
+                        nodes[a, total] = low[a] + place[a] * step[a]
+                total += 1
+        sets[parity] = total - before
+    return total
+"""
+
+
+def compiled_features(rows: int, tokens: int) -> Callable[..., None] | None:
+    """``gram(fields, precision, out)``: fields (rows tokens, N); written: entries on and above the diagonal of
+    U^T precision U, then U, (F, N).  None for numpy."""
+    return _features(backend().name, rows, tokens)
+
+
+@cache
+def _features(name: str, rows: int, tokens: int) -> Callable[..., None] | None:
+    if name != NUMBA:
+        return None
+    found: Callable[..., None] = load(features_source(rows, tokens)).gram
+    return found
+
+
+def features_source(rows: int, tokens: int) -> str:
+    """The text of a module with ``gram``."""
+    size = rows * tokens
+    pairs = [(t, v) for t in range(tokens) for v in range(t, tokens)]
+    lines = [
+        "@numba.njit('void(float64[:,::1], float64[:,::1], float64[:,::1])',",
+        "            nogil=True, cache=True, error_model='numpy', fastmath={'contract'})",
+        "def gram(fields, precision, out):",
+        *(f"    p{a}_{b} = precision[{a}, {b}]" for a in range(rows) for b in range(rows)),
+        "    for j in range(fields.shape[1]):",
+        *(f"        u{k} = fields[{k}, j]" for k in range(size)),
+        *(
+            f"        w{a * tokens + t} = {' + '.join(f'p{a}_{b} * u{b * tokens + t}' for b in range(rows))}"
+            for a in range(rows)
+            for t in range(tokens)
+        ),
+        *(
+            f"        out[{k}, j] = {' + '.join(f'u{a * tokens + t} * w{a * tokens + v}' for a in range(rows))}"
+            for k, (t, v) in enumerate(pairs)
+        ),
+        *(f"        out[{len(pairs) + k}, j] = u{k}" for k in range(size)),
+    ]
+    return HEADER + "\n\n" + "\n".join(lines) + "\n"

@@ -23,7 +23,14 @@ from smisym.charts.base import Coordinates
 from smisym.integrate.modes import Summed, Values
 from smisym.kernels.named import kernel
 from smisym.kernels.numba_code import program_source
-from smisym.kernels.pairs import compiled_pairs, look_source, pairs_source, scouts_source
+from smisym.kernels.pairs import (
+    compiled_features,
+    compiled_pairs,
+    features_source,
+    look_source,
+    pairs_source,
+    scouts_source,
+)
 from smisym.link.linking import Observation
 from smisym.link.reduction import Reduction
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening
@@ -136,7 +143,9 @@ class Chained(Block):
         features = len(self.pairs.T) + self.residuals
         program = self.sheeted().program
         own = [] if program is None else [program_source(program, self.chain.summed)]
-        return [pairs_source(features, self.residuals, True), scouts_source(features), look_source(features), *own]
+        gram = features_source(self.late, self.chain.tokens)
+        pairs = pairs_source(features, self.residuals, True)
+        return [pairs, scouts_source(features), look_source(features), gram, *own]
 
     # ---- columns -------------------------------------------------------------------------------
 
@@ -200,8 +209,14 @@ class Chained(Block):
 
     def features(self, index: np.ndarray, fields: np.ndarray) -> np.ndarray:
         """U^T V^{-1} U, entries on and above the diagonal, and U: (S, F, N) from (S, n T, N)."""
-        S, _, N = fields.shape
+        S, m, N = fields.shape
         T = self.chain.tokens
+        run = compiled_features(self.late, T)
+        if run is not None:
+            out = np.empty((S, len(self.pairs.T) + m, N))
+            for k, sample in enumerate(index):
+                run(np.ascontiguousarray(fields[k]), np.ascontiguousarray(self.precision[sample]), out[k])
+            return out
         U = fields.reshape(S, self.late, T, N)
         weighted = np.einsum("spq,sqtn->sptn", self.precision[index], U)
         square = [(U[:, :, t] * weighted[:, :, v]).sum(axis=1) for t, v in self.pairs.T]
@@ -310,13 +325,14 @@ class Chained(Block):
         log_weight = np.full(len(owner), -np.inf)
         order = np.argsort(owner, kind="stable")
         starts = np.flatnonzero(np.r_[True, np.diff(owner[order]) != 0])
+        constant = rows.constant
         for where in np.split(order, starts[1:]):
             block = self.blocks[owner[where[0]]]
             if block is None:
                 continue
             top, found, products = block.sums(rows.coefficients[where], m, self.cov)
             total = found[:, 0].sum(axis=0)
-            log_weight[where] = top + np.log(total) + rows.constant[where]
+            log_weight[where] = top + np.log(total) + constant[where]
             out[..., where] = found / total
             if pairs is not None:
                 pairs[where] = products / total[:, None, None]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.base.sobol import Normals
-from smisym.kernels.pairs import compiled_look, compiled_scouts
+from smisym.kernels.pairs import compiled_look, compiled_near, compiled_scouts
 from smisym.posterior.sheeted import SIDE, Sheeted
 
 # How often the box is drawn closer, while that takes more than a share of it away.
@@ -97,8 +97,12 @@ def sublattices(dim: int) -> np.ndarray:
 
 def falling(half: np.ndarray) -> np.ndarray:
     """What a sum over all nodes misses, from what half of them miss, relative to the sum: see
-    :func:`smisym.integrate.cells.sublattice_error`."""
-    return np.asarray(np.minimum(2 * half**1.75, half))
+    :func:`smisym.integrate.cells.sublattice_error`.
+
+    The power is less than there, as rows that no scout stands for may be narrower than the step: three layers of skip 3
+    missed up to 2.5 times what the power 7/4 says, and at most 0.6 of what this one does (96 posteriors).
+    """
+    return np.asarray(np.minimum(2 * half**1.5, half))
 
 
 def missed_by(mass: np.ndarray) -> np.ndarray:
@@ -200,28 +204,42 @@ class _Final:
     def _at(self, step: np.ndarray) -> tuple[Columns, np.ndarray] | None:
         """The lattice with this step, and what it misses; None where it is too large."""
         seen, k, c = self.seen, self.k, self.sheeted.dim
-        side, low = SIDE[c], seen.box.low[k]
+        low = seen.box.low[k]
         counts = np.ceil((seen.box.high[k] - low) / step) + 1
         if not np.isfinite(counts).all() or np.prod(counts) > _NODES:
             return None
-        grid = np.stack(np.meshgrid(*[np.arange(int(n)) for n in counts], indexing="ij")).reshape(c, -1)
-        nodes = low[:, None] + grid * step[:, None]
-        near = np.clip(np.rint((nodes - seen.origin[k][:, None]) / seen.step[k][:, None]).astype(int), 0, side - 1)
-        mine = np.flatnonzero(seen.kept[k].reshape((side,) * c)[tuple(near)])
-        if len(mine) > MOST:
+        nodes, sets = self._nodes(low, step, counts.astype(int))
+        if nodes.shape[1] > MOST:
             return None
-        parity = 2 ** np.arange(c) @ (grid[:, mine] % 2)
-        order = np.argsort(parity, kind="stable")
-        fields, weight = self.sheeted.of_one(self.sample, nodes[:, mine[order]])
+        fields, weight = self.sheeted.of_one(self.sample, nodes)
         # By parity first, then sheet by sheet.
         B = self.sheeted.level_set.branches
-        parity = np.tile(parity[order], B)
+        parity = np.tile(np.repeat(np.arange(2**c), sets), B)
         order = np.argsort(parity, kind="stable")
-        order = order[np.isfinite(weight[order])]
+        alive = np.isfinite(weight[order])
+        if not alive.all():
+            order = order[alive]
         starts = np.r_[0, np.cumsum(np.bincount(parity[order], minlength=2**c))]
         fields = np.ascontiguousarray(fields[:, order])
         features = self.features(np.array([self.sample]), fields[None])[0]
         return self._scouted(fields, features, weight[order] + np.log(step).sum(), starts)
+
+    def _nodes(self, low: np.ndarray, step: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes (c, N) near which there may be mass, by the parities of their places, and how many of each."""
+        seen, k, c = self.seen, self.k, self.sheeted.dim
+        side = SIDE[c]
+        run = compiled_near()
+        if run is not None:
+            nodes, sets = np.empty((c, MOST + 1)), np.empty(2**c, dtype=int)
+            found = run(low, step, counts, seen.origin[k], seen.step[k], seen.kept[k], side, nodes, sets)
+            return np.ascontiguousarray(nodes[:, :found]), sets
+        grid = np.stack(np.meshgrid(*[np.arange(n) for n in counts], indexing="ij")).reshape(c, -1)
+        nodes = low[:, None] + grid * step[:, None]
+        near = np.clip(np.rint((nodes - seen.origin[k][:, None]) / seen.step[k][:, None]).astype(int), 0, side - 1)
+        mine = np.flatnonzero(seen.kept[k].reshape((side,) * c)[tuple(near)])
+        parity = 2 ** np.arange(c) @ (grid[:, mine] % 2)
+        order = np.argsort(parity, kind="stable")
+        return nodes[:, mine[order]], np.bincount(parity, minlength=2**c)
 
     def _scouted(
         self, fields: np.ndarray, features: np.ndarray, log_weight: np.ndarray, starts: np.ndarray

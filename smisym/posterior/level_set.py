@@ -8,6 +8,7 @@ x the free fields and the latent coordinates of the chart, Z the fields there, w
 from __future__ import annotations
 
 import itertools
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -218,18 +219,22 @@ class OnSheets(Whitened):
     def points(self) -> tuple[PointProgram, np.ndarray] | None:
         """The integrand as a program and the numbers (S, k) of each sample: omega, the entries of the factor that are
         used, coordinates of y; None for a chart that is no program, or calls what is not written out."""
+        return self._points
+
+    @cached_property
+    def _points(self) -> tuple[PointProgram, np.ndarray] | None:
         chart = self.level_set.program
         if chart is None:
             return None
         P = self.omega.shape[1]
         used = [(p, q) for p in range(P) for q in range(p + 1) if self._linked[p, q]]
-        entries = [self.factor[:, p, q] for p, q in used]
-        numbers = np.column_stack([self.omega.reshape(self.samples, -1), *entries, self.u])
         key = (id(chart), self._linked.tobytes(), self.u.shape[1])
         try:
-            return _PROGRAMS.get(key, lambda: (chart, self._program(chart, used)))[1], numbers
+            program = _PROGRAMS.get(key, lambda: (chart, self._program(chart, used)))[1]
         except NotWrittenOut:
             return None
+        entries = [self.factor[:, p, q] for p, q in used]
+        return program, np.column_stack([self.omega.reshape(self.samples, -1), *entries, self.u])
 
     def _program(self, chart: StraightLine, used: list[tuple[int, int]]) -> PointProgram:
         P, T = self.omega.shape[1:]

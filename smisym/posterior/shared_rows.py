@@ -22,21 +22,30 @@ import numpy as np
 
 from smisym.base.remembered import Remembered
 from smisym.charts import LevelSet
-from smisym.charts.base import FLAT, LINE, Coordinates
+from smisym.charts.base import Coordinates
 from smisym.integrate.modes import Summed, Values
 from smisym.link.linking import Observation
 from smisym.link.reduction import Reduction
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening
+from smisym.posterior.shared_lattices import (
+    LEVELS,
+    Columns,
+    Rows,
+    alike_sheets,
+    along_directions,
+    ball,
+    features_of,
+    latent_nodes,
+    lattice_of,
+    pivots,
+    summed,
+)
 
-# Lattices in turn: step of the first one and what it is multiplied by from one to the next (not one half: no lattice is
-# part of the one before, and their errors are others); how far the first one reaches, in standard deviations, and how
-# much farther each of the others; how many there are, and numbers that one of them may hold.
-_STEP, _FINER, _REACH, _FARTHER, _LEVELS, _MOST = 0.8, 0.8, 4.0, 0.5, 9, 2**24
-# How much farther latent coordinates reach; columns of one output at most, and of all that are made at once; how far
-# below the largest one columns must lie to be left out, beyond what a Gaussian falls at that reach.
-_LATENT, _COLUMNS, _AT_ONCE, _BELOW = 1.0, 60_000, 16_384, 10.0
-# Outputs and rows of one tile of the product: what stays in the cache.
-_OUTPUTS, _ROWS = 64, 1024
+# Columns of all outputs that are made at once; how far below the largest one columns must lie to be left out, beyond
+# what a Gaussian falls at the reach of a lattice.
+_AT_ONCE, _BELOW = 16_384, 10.0
+# Numbers that the rows of one lattice may hold.
+_MOST = 2**24
 # Outputs of one batch from which on rows are worth their making, by the dimensions of the first fields.
 WORTH = {1: 16, 2: 16, 3: 64, 4: 64, 5: 1024, 6: 4096}
 # Coordinates on the level set behind the cut, latent ones and directions, at most.
@@ -59,7 +68,7 @@ class OnSharedRows(Kind):
         self.order = (*reduction.early, *reduction.late)
         self.dim = self.summed = len(reduction.early) * tokens
         self.columns = len(level_set.latents) + level_set.directions
-        self._lattices = Remembered[Rows](_LEVELS)
+        self._lattices = Remembered[Rows](LEVELS)
 
     def serves(self, omega: np.ndarray, V: np.ndarray) -> bool:
         """Whether the samples of a batch, omega (S, P, T) and V (1 or S, P, P), share one cavity of that kind."""
@@ -82,18 +91,18 @@ class OnSharedRows(Kind):
 
         factor (E, E): of the covariance of the first fields.
         """
-        if level >= _LEVELS:
+        if level >= LEVELS:
             return None
         step, reach = lattice_of(level)
         flips = self.flips[[not factor[s[:, None] != s].any() for s in self.flips]]
         ball_of_one = math.pi ** (self.dim / 2) / math.gamma(self.dim / 2 + 1)
-        carried = 1 + sum(np.shape(one)[-1] for one in _features(flips, self.tokens))
+        carried = 1 + sum(np.shape(one)[-1] for one in features_of(flips, self.tokens))
         if ball_of_one * (reach / step) ** self.dim / len(flips) * carried > _MOST:
             return None
 
         def make() -> Rows:
-            points = ball(self.dim, step, reach, _pivots(flips, self.tokens))
-            return Rows.of(self, points, step, factor, flips)
+            points = ball(self.dim, step, reach, pivots(flips, self.tokens))
+            return Rows.of(self.reduction, points, step, factor, flips)
 
         return self._lattices.get((level, factor.tobytes()), make)
 
@@ -107,112 +116,6 @@ class OnSharedRows(Kind):
         moved = [self.reduction.mixing((s[:, None] * x).reshape(_TRIALS, -1)) for s in signs]
         size = _EQUAL * np.abs(C).max()
         return signs[[bool(np.abs(M - C).max() <= size) for M in moved]]
-
-
-def _features(flips: np.ndarray, tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which of x (E T,) and C^{-1} (T T,), one after the other, have means that flips (G, E) leave, (A,); which pairs,
-    (2, B)."""
-    signs = np.repeat(flips, tokens, axis=1)
-    signs = np.concatenate([signs, np.ones((len(signs), tokens**2))], axis=1)
-    first = np.flatnonzero(signs.mean(axis=0))
-    i, j = np.triu_indices(signs.shape[1])
-    second = np.flatnonzero((signs[:, i] * signs[:, j]).mean(axis=0))
-    return first, np.stack([i[second], j[second]])
-
-
-def _pivots(flips: np.ndarray, tokens: int) -> list[int]:
-    """Whitened numbers whose signs tell the flips (G, E) apart: one of them is positive for each generator."""
-    left, found = flips, list[int]()
-    for row in range(flips.shape[1]):
-        if (left[:, row] < 0).any():
-            found.append(row * tokens)
-            left = left[left[:, row] > 0]
-    return found
-
-
-def ball(dim: int, step: float, reach: float, positive: list[int]) -> np.ndarray:
-    """(N, dim): points half a step off the axes within ``reach`` of zero, on the positive side along some axes."""
-    half = np.arange(0.5 * step, reach + step, step)
-    line = np.r_[-half[::-1], half]
-    points, square = np.empty((1, 0)), np.zeros(1)
-    for a in range(dim):
-        axis = half if a in positive else line
-        square = (square[:, None] + axis**2).ravel()
-        points = np.concatenate([np.repeat(points, len(axis), axis=0), np.tile(axis, len(points))[:, None]], axis=1)
-        points, square = points[square <= reach**2], square[square <= reach**2]
-    return points
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A lattice of first fields made ready, N rows.
-
-    coefficients (N, F): of U^T V^{-1} U, entries on and above the diagonal, in the exponent.  constant (N,): the rest.
-    first, second (N, M): what is averaged for means alone, and what for covariances as well: 1, what is not odd of x
-    and C^{-1}; and products of two of them.  carried: which of them these are, (A,) and (2, B).
-    stretch: the largest singular value of C.
-    """
-
-    coefficients: np.ndarray
-    constant: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    carried: tuple[np.ndarray, np.ndarray]
-    stretch: float
-
-    @classmethod
-    def of(cls, shared: OnSharedRows, x: np.ndarray, step: float, factor: np.ndarray, flips: np.ndarray) -> Rows:
-        T, late = shared.tokens, len(shared.reduction.late)
-        fields = np.einsum("pq,nqt->npt", factor, x.reshape(len(x), -1, T)).reshape(len(x), -1)
-        inverse, log_det = _inverses(shared.reduction.mixing(fields))
-        G = np.swapaxes(inverse, 1, 2) @ inverse
-        t, v = np.triu_indices(T)
-        coefficients = G[:, t, v] * np.where(t == v, -0.5, -1.0)
-        constant = -0.5 * (x**2).sum(axis=1) - late * log_det + shared.dim * np.log(step) + np.log(len(flips))
-        seen = np.isfinite(coefficients).all(axis=1) & np.isfinite(constant)
-        features = np.concatenate([x, inverse.reshape(len(x), -1)], axis=1)
-        first, second = _features(flips, T)
-        kept = features[seen]
-        one = np.concatenate([np.ones((len(kept), 1)), kept[:, first]], axis=1)
-        two = kept[:, second[0]] * kept[:, second[1]]
-        stretch = float(np.sqrt(1 / np.linalg.eigvalsh(G[seen])[:, 0].min())) if seen.any() else 1.0
-        return cls(
-            coefficients[seen], constant[seen], one, np.concatenate([one, two], axis=1), (first, second), stretch
-        )
-
-
-def _inverses(C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Inverses of matrices (N, T, T), NaN where there is none, and log |det|."""
-    sign, log_det = np.linalg.slogdet(C)
-    seen = np.isfinite(log_det) & (sign != 0)
-    inverse = np.full_like(C, np.nan)
-    inverse[seen] = np.linalg.inv(C[seen])
-    return inverse, log_det
-
-
-def summed(features: np.ndarray, rows: Rows, carried: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log of the sum over the rows (S,), and means of what is carried (N, M), (S, M); features (S, F) of outputs.
-
-    Tile by tile, each relative to the largest exponent so far.
-    """
-    S, N = len(features), len(rows.constant)
-    log_total, means = np.full(S, -np.inf), np.zeros((S, carried.shape[1]))
-    for i in range(0, S, _OUTPUTS):
-        own = features[i : i + _OUTPUTS]
-        top, sums = np.full(len(own), -np.inf), np.zeros((len(own), carried.shape[1]))
-        for k in range(0, N, _ROWS):
-            exponent = own @ rows.coefficients[k : k + _ROWS].T
-            exponent += rows.constant[k : k + _ROWS]
-            above = np.maximum(top, exponent.max(axis=1))
-            exponent -= above[:, None]
-            np.exp(exponent, out=exponent)
-            sums *= np.exp(top - above)[:, None]
-            sums += exponent @ carried[k : k + _ROWS]
-            top = above
-        with np.errstate(divide="ignore", invalid="ignore"):
-            log_total[i : i + _OUTPUTS] = top + np.log(sums[:, 0])
-            means[i : i + _OUTPUTS] = sums / sums[:, :1]
-    return log_total, means
 
 
 @dataclass(frozen=True)
@@ -293,14 +196,14 @@ class Shared(Block):
         it; None where these would be too many.  stretch: the largest that C makes any vector of length one."""
         level_set, S, T, n = self.shared.level_set, len(index), self.shared.tokens, self.late
         step, reach = lattice_of(level)
-        latent, log_measure = _latent_nodes(level_set.latents, step, reach)
+        latent, log_measure = latent_nodes(level_set.latents, step, reach)
         sheets = level_set.solve([], latent, [value[:, None] for value in self.u[index].T])
         shape, place = (S, len(log_measure)), [row * T + t for row in level_set.solved_rows for t in range(T)]
         kinds = list[tuple[np.ndarray, np.ndarray]]()
         for b, solved in enumerate(sheets.solved):
             weight = sheets.log_weight[b if len(sheets.log_weight) > 1 else 0] + log_measure
             vectors = [self._whitened(v, place, shape) for v in (sheets.directions[b] if sheets.directions else ())]
-            along = _along(
+            along = along_directions(
                 self._whitened(solved, place, shape), np.broadcast_to(weight, shape), vectors, step, stretch * reach
             )
             if along is None:
@@ -310,7 +213,7 @@ class Shared(Block):
         flat, weights = (np.stack(one) for one in zip(*kinds, strict=True))
         fields = flat.reshape(*flat.shape[:3], n, T)
         features = np.einsum("bsmpk,bsmpk->bsmk", fields[..., t], fields[..., v])
-        alike = _alike(features, weights)
+        alike = alike_sheets(features, weights)
         first = [kind[0] for kind in alike]
         # No row makes more of a column than this; what is far below the largest is left out.
         most = weights[first] - 0.5 * (flat[first] ** 2).sum(axis=3) / stretch**2
@@ -401,78 +304,6 @@ class Shared(Block):
         both = np.einsum("ntuvw,npuqw->nptqv", inverse, fields, optimize=True)
         second[:, d:, d:] = both.reshape(N, n * T, n * T)
         return mean, second
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Points of level sets, N in all: whose they are (N,), what the exponent is linear in (N, F), log-weights (N,), and
-    whitened mixed fields (N, n T) and their products (N, n T, n T), means over sheets that have the same exponent."""
-
-    owner: np.ndarray
-    features: np.ndarray
-    log_weight: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-
-
-def lattice_of(level: int) -> tuple[float, float]:
-    """Step and reach, in standard deviations, of a level."""
-    return _STEP * _FINER**level, _REACH + level * _FARTHER
-
-
-def _line(step: float, reach: float) -> np.ndarray:
-    half = np.arange(0.5 * step, reach + step, step)
-    return np.r_[-half[::-1], half]
-
-
-def _latent_nodes(kinds: tuple[str, ...], step: float, reach: float) -> tuple[list[np.ndarray], np.ndarray]:
-    """A lattice over latent coordinates, one array (1, N) each, and the log of its measure (N,)."""
-    line = _line(step, reach + _LATENT)
-    x = [g.reshape(1, -1) for g in np.meshgrid(*[line] * len(kinds), indexing="ij")]
-    log_measure = np.full(len(line) ** len(kinds), len(kinds) * np.log(step))
-    latent = []
-    for kind, value in zip(kinds, x, strict=True):
-        latent.append(np.sinh(value) if kind == LINE else value if kind == FLAT else np.exp(value))
-        log_measure += 0.0 if kind == FLAT else np.log(np.cosh(value[0])) if kind == LINE else value[0]
-    return latent, log_measure
-
-
-def _along(
-    white: np.ndarray, weight: np.ndarray, vectors: list[np.ndarray], step: float, reach: float
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Points (S, N, m) with their log-weights (S, N) on a lattice along some vectors (S, N, m), orthonormalised; None
-    where these would be too many."""
-    line, axes = _line(step, reach), list[np.ndarray]()
-    if weight.shape[1] * len(line) ** len(vectors) > _COLUMNS:
-        return None
-    for vector in vectors:
-        own = vector.copy()
-        for other in axes:
-            own -= other * (other * own).sum(axis=2, keepdims=True)
-        norm = np.linalg.norm(own, axis=2)
-        own /= norm[..., None]
-        axes.append(own)
-        white = white - own * (own * white).sum(axis=2, keepdims=True)
-        weight = weight - np.log(norm)
-    for k, own in enumerate(axes):
-        own = np.repeat(own, len(line) ** k, axis=1)
-        white = (white[:, :, None] + line[:, None] * own[:, :, None]).reshape(len(white), -1, white.shape[2])
-        weight = np.repeat(weight + np.log(step), len(line), axis=1)
-    return white, weight
-
-
-def _alike(features: np.ndarray, weight: np.ndarray) -> list[list[int]]:
-    """Sheets that have the same exponent at all outputs."""
-    kinds: list[list[int]] = []
-    for b in range(len(weight)):
-        for kind in kinds:
-            a = kind[0]
-            if np.array_equal(features[a], features[b]) and np.array_equal(weight[a], weight[b]):
-                kind.append(b)
-                break
-        else:
-            kinds.append([b])
-    return kinds
 
 
 def _take(found: Found, index: np.ndarray) -> Found:

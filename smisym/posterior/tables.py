@@ -37,7 +37,7 @@ from smisym.posterior.base import Block, Cavity, Kind, log_whitening
 from smisym.posterior.two_numbers import ANYWHERE, TINY, Span, behind, matrices, mixed, passed_on, places, products
 
 # Steps of the rules, level by level; nodes a side of the tables at first, and how many more where these miss something.
-_STEPS, _SIDE, _MORE, _MOST_SIDE = (0.9, 0.64, 0.45, 0.32, 0.22, 0.16, 0.11), 10, 6, 28
+_STEPS, _SIDE, _MORE, _MOST_SIDE = (0.8, 0.56, 0.4, 0.28, 0.2, 0.14, 0.1), 10, 6, 28
 # Where the first fields end at first, beside what is asked for, by how much farther where there is mass, and at most.
 # _WIDER: the same for layers of two rows, whose Gaussians fall as R^2 exp(-R^2/2).
 _DEPTH, _WIDER, _FARTHER, _FARTHEST = 4.0, 2.2, 1.0, 9.5
@@ -46,7 +46,9 @@ _DEPTH, _WIDER, _FARTHER, _FARTHEST = 4.0, 2.2, 1.0, 9.5
 _RATIO, _LEAST, _LARGEST = 2.0, 0.1, 1.0
 # Shares of the tolerance: that tables may miss, that may lie at the border, that a node of a rule may have of the
 # largest one and be left out on the next level, and that may be left out of a table at each side.
-_TABLES, _BORDER, _NEGLIGIBLE, _OUTSIDE = 0.2, 0.1, 1e-2, 2e-3
+_TABLES, _BORDER, _NEGLIGIBLE, _OUTSIDE = 0.2, 0.2, 2e-3, 1e-3
+# How far from the mean, in standard deviations, what tables leave out may lie.
+_FAR = 5.0
 # Share of the error of tables that may be seen at the border without being there.
 _NOISE = 0.1
 # Error of tables above which they do not say where there is mass; how many times they are asked; levels at most.
@@ -271,7 +273,7 @@ class _One:
                 least = _OUTSIDE * rtol
                 boxed = step.spread(shares, least)
                 spans.append(tuple((s, *box) for s, box in zip(found.signs[number], boxed, strict=True)))
-                outside += 4 * least
+                outside += 4 * least * _FAR
                 # Where the floor cut something off, what lies next to it says how much.
                 if found.cuts[number] and all(low[0] == -np.inf for _, low, _ in level.spans[number]):
                     beyond += step.lowest(shares)
@@ -280,10 +282,13 @@ class _One:
             share, z, h = shares.sum(axis=0), rule.nodes, rule.step
             border = float(share[np.sqrt((z * z).sum(axis=0)) > level.radius - h].sum())
             # Beyond, a Gaussian falls by that much, and what multiplies it is bounded.
-            beyond += border * float(np.exp(-h * (level.radius - 0.5 * h)))
+            beyond += level.radius * border * float(np.exp(-h * (level.radius - 0.5 * h)))
             kept = share > _NEGLIGIBLE * rtol * share.max()
             low, high = level.boxes[number]
-            boxes.append((np.maximum(z[:, kept].min(axis=1) - h, low), np.minimum(z[:, kept].max(axis=1) + h, high)))
+            low, high = np.maximum(z[:, kept].min(axis=1) - h, low), np.minimum(z[:, kept].max(axis=1) + h, high)
+            boxes.append((low, high))
+            gone = ((z < low[:, None]) | (z > high[:, None])).any(axis=0)
+            outside += float(share[gone] @ np.sqrt((z[:, gone] ** 2).sum(axis=0)))
         # What tables miss lies anywhere; it counts as error at the border, and does not move it.
         if beyond > max(_BORDER * rtol, _NOISE * tables) and level.radius < _FARTHEST:
             return self._first(rtol, level.radius + _FARTHER, level.side), beyond, 0.0

@@ -66,7 +66,7 @@ def test_a_ridge_thinner_than_a_step_is_no_reason_to_give_up(steep: float) -> No
 
 
 def test_a_standard_error_is_compared_as_what_most_averages_keep_to() -> None:
-    assert pytest.approx(student.ppf(0.995, importance._REPLICATES - 1), rel=1e-3) == SURE
+    assert pytest.approx(student.ppf(0.995, importance.REPLICATES - 1), rel=1e-3) == SURE
 
     def average(samples: int, error: float, sure: float) -> Average:
         one = np.ones(samples)

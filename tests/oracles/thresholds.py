@@ -40,6 +40,15 @@ def lower_sobol(layers: int, tokens: int, log2_points: int, seed: int) -> Lower:
     return Lower(fields, np.full(fields.shape[2], 1.0 / fields.shape[2]))
 
 
+def lower_hermite(side: int, tokens: int) -> Lower:
+    """Gauss-Hermite nodes of one layer before the last, an even number a side, one of each pair of opposite fields."""
+    x, w = np.polynomial.hermite_e.hermegauss(side)
+    h = np.stack([g.ravel() for g in np.meshgrid(*[x] * tokens, indexing="ij")])
+    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * tokens, indexing="ij")), axis=0).ravel()
+    kept = (h[0] > 0) & (weights > 1e-13)
+    return Lower(h[None][:, :, kept], 2 * weights[kept])
+
+
 def susceptibilities(network: Network, lower: Lower, *, outer: int = 48) -> np.ndarray:
     """chi_l at Q = 0 for every layer, (P,); the first threshold is 1 / max chi.
 

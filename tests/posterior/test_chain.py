@@ -243,3 +243,20 @@ def test_both_ways_read_the_same_off_an_output() -> None:
         posterior = chain_of(model)
         y, _ = drawn(model, np.eye(3), 5, 3)
         np.testing.assert_array_equal(posterior.chain.read(y).values, posterior.otherwise.read(y).values)
+
+
+@pytest.mark.parametrize("rtol", [1e-2, 1e-3])
+def test_errors_of_steep_networks_are_stated(rtol: float) -> None:
+    """Skip 3: rows that no scout stands for see columns that are too far apart; the errors must say so."""
+    model = smisym.compile(DEEP["much skip"])
+    V = np.diag(1 - np.array(EARLY))
+    y, omega = drawn(model, V, 24, 5)
+    kind = chain_of(model).chain
+    channel = Channel(model.link, kind)
+    ours = channel.moments(y, omega, V, rtol=rtol)
+    fine = channel.moments(y, omega, V, rtol=1e-5, max_nodes=10**5)
+    gap = ours.mean - fine.mean
+    off = np.sqrt(np.einsum("spt,pq,sqt->s", gap, np.linalg.inv(V), gap))
+    known = fine.error < 0.1 * ours.error
+    assert known.sum() >= 8
+    assert (off <= ours.error + fine.error)[known].all()

@@ -9,7 +9,7 @@ import smisym
 from smisym import Architecture, Attention
 from smisym.model.channel import Channel, Moments
 from smisym.posterior.composite import BySharedRows
-from smisym.posterior.shared_rows import ball
+from smisym.posterior.shared_lattices import ball
 
 A = Attention
 SHARED: dict[str, Architecture] = {

@@ -242,7 +242,7 @@ def test_a_cavity_that_couples_layers_is_integrated_as_a_whole() -> None:
 
 
 def test_rows_within_a_layer_may_be_coupled() -> None:
-    """Queries and keys of one layer, whose coupling is turned into that of a rotated pair by hand."""
+    """Queries and keys of one layer, against the level set as a whole, which samples."""
     declared = DEEP["untied"]
     model = smisym.compile(declared)
     V = np.diag([0.8, 0.7, 0.6, 0.5])
@@ -252,11 +252,11 @@ def test_rows_within_a_layer_may_be_coupled() -> None:
     assert not posterior.tables.couples(V[None]).any()
     alone, whole = (Channel(model.link, one) for one in (posterior.tables, posterior.otherwise))
     y = model.observe(Z)
-    ours = alone.moments(y, omega, V, rtol=1e-2)
+    ours = alone.moments(y, omega, V, rtol=2e-2)
     theirs = whole.moments(y, omega, V, rtol=1e-2, max_nodes=2 * 10**5)
     gap = ours.mean - theirs.mean
     off = np.sqrt(np.einsum("spt,pq,sqt->s", gap, np.linalg.inv(V), gap))
-    assert (off <= ours.error + 4 * theirs.error).all() and (ours.error <= 1e-2).all()
+    assert (off <= ours.error + 4 * theirs.error).all() and (ours.error <= 2e-2).all()
 
 
 def test_what_tables_miss_is_integrated_as_a_whole() -> None:

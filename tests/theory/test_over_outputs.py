@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 from oracles.description import Layer, Network
-from oracles.thresholds import Lower, susceptibilities
+from oracles.thresholds import lower_hermite, susceptibilities
 
 import smisym
 from smisym import Architecture, Attention
@@ -112,15 +112,6 @@ def test_limits_of_series() -> None:
     assert limit([1.0])[1] == np.inf
 
 
-def hermite(side: int, tokens: int) -> Lower:
-    """Gauss-Hermite nodes of one first layer, one of each pair of opposite fields."""
-    x, w = np.polynomial.hermite_e.hermegauss(side)
-    h = np.stack([g.ravel() for g in np.meshgrid(*[x] * tokens, indexing="ij")])
-    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * tokens, indexing="ij")), axis=0).ravel()
-    kept = (h[0] > 0) & (weights > 1e-13)
-    return Lower(h[None][:, :, kept], 2 * weights[kept])
-
-
 @pytest.mark.parametrize(
     ("skip", "known"),
     # Of an earlier program: rows at step 0.2 to seven deviations, outputs at step 0.2 one of each orbit, nine digits.
@@ -133,7 +124,7 @@ def test_two_layers_on_three_tokens(skip: float, known: float) -> None:
     assert error < 1e-5 * alpha
     assert abs(alpha - known) < error + 1e-8
     network = Network(3, (Layer(skip=skip), Layer(skip=skip)))
-    rough, fine = (1 / susceptibilities(network, hermite(n, 3), outer=12).max() for n in (20, 30))
+    rough, fine = (1 / susceptibilities(network, lower_hermite(n, 3), outer=12).max() for n in (20, 30))
     assert abs(alpha - fine) < error + abs(fine - rough)
     assert abs(fine - rough) < 3e-4 * alpha
 
