@@ -243,6 +243,7 @@ def loop_values(
     B, m, shape = point.branches, point.residuals, x.shape[1:]
     r, log_weight = np.empty((B * m, *shape)), np.empty((point.weights, *shape))
     along = np.empty((B * point.directions * m, *shape))
-    run(np.ascontiguousarray(index), np.ascontiguousarray(x), numbers, r, log_weight, along)
+    # A broadcast of one column is contiguous as it is, and no array that compiled loops take.
+    run(np.ascontiguousarray(index), np.require(x, requirements=["C", "W"]), numbers, r, log_weight, along)
     directions = along.reshape(B, point.directions, m, *shape) if point.directions else None
     return r.reshape(B, m, *shape), log_weight, directions

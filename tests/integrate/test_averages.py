@@ -39,6 +39,9 @@ class _Mixture:
     def take(self, index: np.ndarray) -> _Mixture:
         return _Mixture(self.slopes, self.centres[index], self.weights[index], self.along)
 
+    def points(self) -> None:
+        return None
+
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
         r = np.einsum("bmd,dnc->bmnc", self.slopes, x) - np.moveaxis(self.centres[index], 0, 2)[:, :, None]
         log_weight = np.broadcast_to(self.weights[index].T[:, None], (self.branches, *x.shape[1:]))
@@ -188,6 +191,9 @@ class _Ridge:
     def __init__(self, width: float) -> None:
         self.width = width
 
+    def points(self) -> None:
+        return None
+
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
         return Values(((x**2 - 1) / self.width)[None], np.zeros((1, *x.shape[1:])))
 
@@ -215,6 +221,9 @@ class _Ring:
 
     def __init__(self, dim: int, width: float) -> None:
         self.dim, self.width = dim, width
+
+    def points(self) -> None:
+        return None
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
         radius = np.sqrt((x**2).sum(axis=0))

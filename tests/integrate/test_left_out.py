@@ -28,6 +28,9 @@ class _Pair:
         log_mass = 0.5 * ((pull * self.centres).sum(axis=2) - (self.offsets**2).sum(axis=2))
         self.weights = 0.5 * np.linalg.slogdet(precision)[1] - log_mass
 
+    def points(self) -> None:
+        return None
+
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
         r = np.einsum("bmd,dnc->bmnc", self.slopes, x) - np.moveaxis(self.offsets[index], 0, 2)[:, :, None]
         return Values(r, np.broadcast_to(self.weights[index].T[:, None], (2, *x.shape[1:])))

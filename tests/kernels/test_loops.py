@@ -179,3 +179,15 @@ def test_what_is_no_program_stays_numpy(use: Use) -> None:
     assert isinstance(posterior, OnSheets) and posterior.points() is None
     observation, omega, V = drawn(model, 2)
     assert np.isfinite(model.channel.moments(observation, omega, V, max_nodes=2000).mean).all()
+
+
+def test_one_sample_at_points_that_all_share(use: Use) -> None:
+    """What is broadcast to one column cannot be written to, and is as contiguous as any other array."""
+    use("numba")
+    one = integrand(smisym.compile(NETWORKS["two layers"]), 1)
+    x = np.broadcast_to(np.linspace(-1, 1, 2 * 5).reshape(2, 5, 1), (2, 5, 1))
+    assert not x.flags.writeable and x.flags.c_contiguous
+    fast = at_points(one, np.arange(1), x)
+    use("numpy")
+    plain = at_points(one, np.arange(1), x)
+    np.testing.assert_allclose(fast.residuals, plain.residuals, rtol=1e-12, atol=1e-12)
