@@ -24,6 +24,7 @@ from smisym.model.calibrating import check_calibration
 from smisym.model.channel import Channel
 from smisym.model.cutting import choose_shared
 from smisym.model.integration import choose_posterior, record_channel, record_statistic
+from smisym.posterior.central_limit import ThroughStatistic
 from smisym.prior import GaussianRows, Prior, SlicedRows
 
 
@@ -60,6 +61,12 @@ class Model:
     def tokens(self) -> int:
         """T, the number of columns of Z."""
         return self.link.tokens
+
+    @property
+    def charted(self) -> LinkFunction:
+        """The link that ``level_set`` is a chart of: in the fields, or in the statistic and the fields beside it."""
+        posterior = self.channel.posterior
+        return posterior.link if isinstance(posterior, ThroughStatistic) else self.link
 
     @property
     def noise(self) -> float:

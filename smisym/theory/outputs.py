@@ -53,16 +53,17 @@ class Outputs:
 
     def shown(self, v: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
         """The chart's coordinates (n, k) of what the link gives at any point of the level set, tokens in that order."""
-        chart, n, T = self.chart, len(v), self.model.tokens
+        chart, link, n = self.chart, self.model.charted, len(v)
+        T = link.tokens
         rng = np.random.default_rng(0)
         free = list(rng.standard_normal((len(chart.free_rows) * T, n)))
         latent = list(0.5 * rng.standard_normal((len(chart.latents), n)))
         solved = chart.solve(free, latent, list(self.coordinates(v).T)).solved[0]
-        Z = np.empty((n, self.model.fields, T))
+        Z = np.empty((n, link.fields, T))
         rows = [*chart.free_rows, *chart.solved_rows]
         for k, value in enumerate([*free, *solved]):
             Z[:, rows[k // T], k % T] = value
-        return self.chart.coordinates(self.model.observe(Z[:, :, list(order)])).values
+        return chart.coordinates(link.observe(Z[:, :, list(order)])).values
 
     def sample(self, fields: np.ndarray) -> np.ndarray:
         """Points (n, K) about as the law of outputs has them, of random fields (n, P, T) where their outputs tell v."""

@@ -276,7 +276,7 @@ def test_header_says_what_reproduces_a_result() -> None:
     assert header["seed"] == 7
     assert header["settings"] == {"alphas": [0.1, 0.2], "rtol": 1e-6}
     assert header["versions"]["numpy"] == np.__version__
-    assert set(header["versions"]) == {"python", "numpy", "scipy", "sympy"}
+    assert set(header["versions"]) == {"python", "numpy", "scipy", "sympy", "backend"}
 
 
 def test_header_of_an_smi() -> None:

@@ -64,7 +64,7 @@ def test_sets_up_once_and_again_when_something_changed(
     assert kinds(script) == ["smisym", "pytest"]
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'changed'\n")
     assert script.main(["demo"]) == 0
-    assert "[test]" in script.calls[0][-1]
+    assert "[fast,test]" in script.calls[0][-1]
     assert kinds(script) == ["pip", "smisym"]
     # A clone that was moved: what is installed points to its old place.
     stamp = json.loads(Path(script.STAMP).read_text())
