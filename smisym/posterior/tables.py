@@ -41,9 +41,9 @@ _STEPS, _SIDE, _MORE, _MOST_SIDE = (0.8, 0.56, 0.4, 0.28, 0.2, 0.14, 0.1), 10, 6
 # Where the first fields end at first, beside what is asked for, by how much farther where there is mass, and at most.
 # _WIDER: the same for layers of two rows, whose Gaussians fall as R^2 exp(-R^2/2).
 _DEPTH, _WIDER, _FARTHER, _FARTHEST = 4.0, 2.2, 1.0, 9.5
-# Error over the change from the level before: how much of it is left where changes fall, as many times their ratio, at
-# least and at most.  Spectral convergence is seen to be that, and none is supposed.
-_RATIO, _LEAST, _LARGEST = 2.0, 0.1, 1.0
+# Ratios of the changes from level to level: the least that is believed of two ratios and of one, and the largest, that
+# of an error which falls like the step.
+_FASTEST, _EARLY, _SLOWEST = 0.1, 0.3, 0.75
 # Shares of the tolerance: that tables may miss, that may lie at the border, that a node of a rule may have of the
 # largest one and be left out on the next level, and that may be left out of a table at each side.
 _TABLES, _BORDER, _NEGLIGIBLE, _OUTSIDE = 0.2, 0.2, 2e-3, 1e-3
@@ -200,7 +200,7 @@ class _One:
 
     def refine(self, k: int, rtol: float, cov: bool, most: int, out: Average) -> None:
         """Level by level until the error is below rtol; the best is kept as the k-th of ``out``."""
-        level, before, last = self._first(rtol), None, np.inf
+        level, before, changes = self._first(rtol), None, list[float]()
         left_out, border, crops, steps = 0.0, 0.0, 0, iter(_STEPS[1:])
         for _ in range(_ROUNDS):
             if self._cost(level) > most:
@@ -212,7 +212,7 @@ class _One:
                 tables = missed_by_tables(found.steps, found.end, found.passed)
             if found is None or not tables < _BLIND:
                 # Tables that show nothing: more nodes before smaller steps.
-                before, last = None, np.inf
+                before, changes = None, []
                 wider = replace(level, side=min(level.side + _MORE, _MOST_SIDE))
                 if wider.side == level.side:
                     wider = replace(wider, step=next(steps, 0.0))
@@ -224,15 +224,13 @@ class _One:
             if crops < _CROPPED:
                 following, border, outside = self._next(found, rtol, tables)
             if before is not None:
-                change = _change(before, found)
-                error = change * float(np.clip(_RATIO * change / last, _LEAST, _LARGEST)) if last < np.inf else change
-                _keep(k, found, error + tables + border + left_out, out)
-                last = change
+                changes.append(_change(before, found))
+                _keep(k, found, _ahead(changes) + tables + border + left_out, out)
                 if out.error[k] <= rtol:
                     break
             before, left_out, crops = found, left_out + outside, crops + 1
             if following.radius != level.radius:
-                before, last, left_out, crops = None, np.inf, 0.0, 0
+                before, changes, left_out, crops = None, [], 0.0, 0
             short = tables / (_TABLES * rtol)
             # About one digit for two nodes more.
             more = min(2 * int(np.ceil(np.log10(short))), _MORE) if short > 1 else 0
@@ -374,6 +372,23 @@ def _keep(k: int, found: _Found, error: float, out: Average) -> None:
     out.log_norm[k], out.mean[k], out.error[k] = found.log_norm, mean, error
     if out.cov is not None and found.passed.second is not None:
         out.cov[k] = found.passed.second - mean[:, None] * mean
+
+
+def _ahead(changes: list[float]) -> float:
+    """What all later levels would change, from what the ones so far did: a geometric series, by the slower of the last
+    two ratios.
+
+    Where attention is steep what a lattice misses falls like a low power of its step, and a change may be small by
+    chance: it counts for no less than the one before lets expect.
+    """
+    if len(changes) == 1:
+        return changes[0] * _SLOWEST / (1 - _SLOWEST)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.nan_to_num(np.array(changes[1:]) / np.array(changes[:-1]), posinf=1.0)
+    known = len(ratios) > 1
+    ratio = float(np.clip(ratios[-2:].max(), _FASTEST if known else _EARLY, _SLOWEST))
+    expected = changes[-2] * (min(float(ratios[-2]), ratio) if known else _EARLY)
+    return max(changes[-1], expected) * ratio / (1 - ratio)
 
 
 def _change(before: _Found, after: _Found) -> float:
