@@ -77,7 +77,7 @@ def test_the_backend_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SMISYM_BACKEND")
     assert backend().name == "numba" and "installed" in backend().why
     monkeypatch.setenv("SMISYM_BACKEND", "fortran")
-    with pytest.raises(InputError, match="'fortran'; allowed: numpy or numba"):
+    with pytest.raises(InputError, match="'fortran'; allowed: numpy, numba or jax"):
         backend()
 
 

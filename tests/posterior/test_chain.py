@@ -98,7 +98,8 @@ def test_the_level_set_as_a_whole_states_its_errors(name: str, overlap: tuple[fl
     found = Channel(model.link, posterior.otherwise).moments(y, omega, V, rtol=1e-2)
     exact = Channel(model.link, posterior.chain).moments(y, omega, V, rtol=2e-5)
     off = apart(found, exact, V)
-    known = exact.error < 1e-4
+    # A tenth of what is asked; what the chain states at a skip of 3 is several times what it errs.
+    known = exact.error < 1e-3
     assert known.mean() > 0.7
     assert (off <= found.bound + exact.error)[known].all()
     assert np.quantile(off[known & ~found.statistical], 0.9) < 1e-2

@@ -147,7 +147,7 @@ def test_info_says_which_backend_and_why(monkeypatch: pytest.MonkeyPatch) -> Non
     assert f"backend: {found['backend']}: SMISYM_BACKEND asks for it" in run("info").stdout
     monkeypatch.setenv("SMISYM_BACKEND", "fortran")
     refused_name = run("info")
-    assert refused_name.exit_code == 2 and "'fortran'; allowed: numpy or numba" in refused_name.stderr
+    assert refused_name.exit_code == 2 and "'fortran'; allowed: numpy, numba or jax" in refused_name.stderr
 
 
 def test_the_compiled_loops_can_be_printed(tmp_path: Path, network: str) -> None:
