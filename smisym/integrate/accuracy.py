@@ -103,7 +103,7 @@ _BROKEN = tuple(
 )
 # By the dimensions of the first fields alone: each node of the lattice meets all columns of its sample, so that small
 # cells, fewer nodes where there is nothing, cost less than they save.
-_CHAIN = "benchmarks/chains.py: three layers on two tokens"
+_CHAIN = "benchmarks/moments.py: three layers on two tokens"
 _CHAINED = tuple(
     Row(method, 256, 1e-3, 1e-4, 2e-2, 1e-2, 4, 256, _CHAIN, most, lattice)
     for method, most, lattice in (

@@ -11,9 +11,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from smisym.base.backends import NUMBA, backend
 from smisym.kernels.numba_code import HEADER, load
+
+
+def _loop(name: str, source: Callable[..., str], *sizes: int) -> Callable[..., Any] | None:
+    """The function of that name in the module whose text is ``source(*sizes)``; None for numpy."""
+    return _loaded(name, source, sizes) if backend().loops == NUMBA else None
+
+
+@cache
+def _loaded(name: str, source: Callable[..., str], sizes: tuple[int, ...]) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(load(source(*sizes)), name)
+    return found
 
 
 def compiled_pairs(features: int, fields: int, products: bool) -> Callable[..., None] | None:
@@ -23,15 +35,7 @@ def compiled_pairs(features: int, fields: int, products: bool) -> Callable[..., 
     Written: top (n,) largest exponents; found (sets, 2 + fields, n) sums of weights exp(exponent - top), of the last
     ``fields`` features and of border; second (n, fields, fields) sums of their products over all columns.
     """
-    return _loaded(backend().loops, features, fields, products)
-
-
-@cache
-def _loaded(name: str, features: int, fields: int, products: bool) -> Callable[..., None] | None:
-    if name != NUMBA:
-        return None
-    found: Callable[..., None] = load(pairs_source(features, fields, products)).pairs
-    return found
+    return _loop("pairs", pairs_source, features, fields, products)
 
 
 def pairs_source(features: int, fields: int, products: bool) -> str:
@@ -78,15 +82,7 @@ def compiled_scouts(features: int) -> Callable[..., None] | None:
     As for :func:`compiled_pairs`; constant (n,) is added to the exponents of a row.  Written: top (n,); mass (n, sets)
     sums of weights; height (N,) the largest exponent that any row has at a column.
     """
-    return _scouts(backend().loops, features)
-
-
-@cache
-def _scouts(name: str, features: int) -> Callable[..., None] | None:
-    if name != NUMBA:
-        return None
-    found: Callable[..., None] = load(scouts_source(features)).scouts
-    return found
+    return _loop("scouts", scouts_source, features)
 
 
 def scouts_source(features: int) -> str:
@@ -128,15 +124,7 @@ def compiled_look(features: int) -> Callable[..., None] | None:
     within half a step of a node, on any sheet; mass (S, R, sets), sums of weights by parity relative to the largest
     exponent of the sample.  None for numpy.
     """
-    return _look(backend().loops, features)
-
-
-@cache
-def _look(name: str, features: int) -> Callable[..., None] | None:
-    if name != NUMBA:
-        return None
-    found: Callable[..., None] = load(look_source(features)).look
-    return found
+    return _loop("look", look_source, features)
 
 
 def look_source(features: int) -> str:
@@ -196,15 +184,12 @@ def compiled_near() -> Callable[..., int] | None:
     (c,), side nodes along each axis) is kept (side^c,).  Written, by the parities of their places: nodes (c, most), and
     how many there are of each parity, sets (2^c,).  Returns how many in all, of which only ``most`` are written.
     """
-    return _near(backend().loops)
+    return _loop("near", near_source)
 
 
-@cache
-def _near(name: str) -> Callable[..., int] | None:
-    if name != NUMBA:
-        return None
-    found: Callable[..., int] = load(f"{HEADER}{_NEAR}").near
-    return found
+def near_source() -> str:
+    """The text of a module with ``near``."""
+    return f"{HEADER}{_NEAR}"
 
 
 _NEAR = """
@@ -244,15 +229,7 @@ def near(low, step, counts, origin, looked, kept, side, nodes, sets):
 def compiled_features(rows: int, tokens: int) -> Callable[..., None] | None:
     """``gram(fields, precision, out)``: fields (rows tokens, N); written: entries on and above the diagonal of
     U^T precision U, then U, (F, N).  None for numpy."""
-    return _features(backend().loops, rows, tokens)
-
-
-@cache
-def _features(name: str, rows: int, tokens: int) -> Callable[..., None] | None:
-    if name != NUMBA:
-        return None
-    found: Callable[..., None] = load(features_source(rows, tokens)).gram
-    return found
+    return _loop("gram", features_source, rows, tokens)
 
 
 def features_source(rows: int, tokens: int) -> str:
