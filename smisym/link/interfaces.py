@@ -87,6 +87,12 @@ def find_interfaces(program: Program, order: Sequence[int] | None = None) -> tup
     A cut at which as many numbers pass as there are earlier fields is left out, unless they lie in a compact set; so is
     one behind which fields are read as they are.  Raises InputError for an order that is no permutation.
     """
+    cuts = find_cuts(program, order)
+    return tuple(one for one in cuts if one.dimension < one.numbers or one.bounded)
+
+
+def find_cuts(program: Program, order: Sequence[int] | None = None) -> tuple[Interface, ...]:
+    """The same, with cuts at which as many numbers pass as there are earlier fields."""
     count = len(program.inputs)
     order = tuple(range(count)) if order is None else tuple(order)
     if sorted(order) != list(range(count)):
@@ -94,12 +100,7 @@ def find_interfaces(program: Program, order: Sequence[int] | None = None) -> tup
     cuts = [_Cut(program, [program.inputs[k] for k in order[:n]]) for n in range(1, count)]
     cuts = [cut for cut in cuts if cut.made]
     ranks = _ranks(program, cuts)
-    found = []
-    for cut, dimension in zip(cuts, ranks, strict=True):
-        interface = cut.interface(dimension)
-        if dimension < interface.numbers or interface.bounded:
-            found.append(interface)
-    return tuple(found)
+    return tuple(cut.interface(dimension) for cut, dimension in zip(cuts, ranks, strict=True))
 
 
 class _Cut:
@@ -293,12 +294,17 @@ def _stacked(numeric: Callable[..., list[np.ndarray]]) -> Callable[[np.ndarray],
 
 def entries_of(program: Program) -> Callable[[np.ndarray], np.ndarray]:
     """Entries of the inputs (N, n), matrix by matrix, to the entries of all outputs (N, M)."""
+    return _stacked(scalar_code(program))
+
+
+def scalar_code(program: Program) -> Callable[..., list[np.ndarray]]:
+    """The same, of one array for each entry; it can be traced (:func:`smisym.kernels.tracing.trace`)."""
     unroll = Unroller()
     arguments = [entry for symbol in program.inputs for entry in unroll.bind(symbol)]
     for assign in program.assigns:
         unroll.assign(assign.target, assign.value)
     # An input may pass as it is.
-    return _stacked(unroll.compile(arguments, [e for output in program.outputs for e in unroll.entries(output)]))
+    return unroll.compile(arguments, [e for output in program.outputs for e in unroll.entries(output)])
 
 
 def apart(program: Program, interface: Interface) -> float:

@@ -11,18 +11,24 @@ and the first fields enter through the Gaussian of h = U C^{-T} alone.  Seen fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import sympy as sp
 
 from smisym.base.derivation import Derivation, Formula, Step
-from smisym.link.interfaces import Interface, entries_of
+from smisym.kernels.expanding import NotWrittenOut, expanded
+from smisym.kernels.straight_line import StraightLine
+from smisym.kernels.tracing import Untraceable, trace
+from smisym.link.interfaces import Interface, entries_of, find_cuts, scalar_code
 from smisym.link.linking import LinkFunction, sublink
 from smisym.link.program import Assign, Program
 
 _FIELDS, _SEED = 16, 20261123
+# Angles between which exponents are looked at for a change of sign.
+_ANGLES = 720
 # How often fields are moved by some roundings.
 _MOVES = 4
 _EPS = float(np.finfo(float).eps)
@@ -49,14 +55,15 @@ class Reduction:
     interface: Interface
 
 
-def find_reductions(link: LinkFunction) -> tuple[Reduction, ...]:
-    """All cuts behind which a shallower network is left, the earliest first."""
-    return tuple(_reductions(link))
+def find_reductions(link: LinkFunction, *, every: bool = False) -> tuple[Reduction, ...]:
+    """All cuts behind which a shallower network is left, the earliest first; ``every``: those as well at which as many
+    numbers pass as there are fields before."""
+    return tuple(_reductions(link, find_cuts(link.program) if every else link.interfaces))
 
 
-def _reductions(link: LinkFunction) -> Iterator[Reduction]:
+def _reductions(link: LinkFunction, cuts: Iterable[Interface]) -> Iterator[Reduction]:
     """One after the other, as each costs time."""
-    for interface in link.interfaces:
+    for interface in cuts:
         one = _reduction(link, interface)
         if one is not None:
             yield one
@@ -67,12 +74,56 @@ class Layer:
     """One part of the first fields: its rows, and what one more mixing by it does to the product C so far.
 
     mixing: entries of its mixed fields U = h C^T (N, n), row by row, to A (N, T, T); then C becomes A C.
+    program: the same, as a straight-line program of the entries; None where it is more than arithmetic.
     row_sum: what the rows of A sum to, where that is a constant and no entry is negative; else None.
     """
 
     rows: tuple[int, ...]
     mixing: Callable[[np.ndarray], np.ndarray]
+    program: StraightLine | None
     row_sum: float | None
+
+    def flips(self, tokens: int) -> np.ndarray:
+        """(G, rows): signs of its rows that its mixing does not see, the first of them all one; random fields are
+        asked."""
+        signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(self.rows))))
+        U = np.random.default_rng(_SEED).standard_normal((_FIELDS, len(self.rows) * tokens))
+        A = self.mixing(U)
+        seen = [np.abs(self.mixing(U * np.repeat(own, tokens)) - A).max() for own in signs]
+        return signs[np.array(seen) <= 1e-12 * np.abs(A).max()]
+
+
+def creases(program: StraightLine) -> np.ndarray:
+    """(n,) angles in the plane of two mixed fields, below pi, of the lines along which an exponential is one.
+
+    Where exponents are homogeneous of the second degree, as scores of one row are: there attention is steep, the more
+    so the farther out, and smooth between them.  None where an exponent is anything else.
+    """
+    if len(program.arguments) != 2:
+        return np.empty(0)
+    exponents = tuple(line.operands[0] for line in program.lines if line.operation in ("exp", "tanh"))
+    run = StraightLine(program.arguments, program.lines, exponents).compile()
+
+    def at(angle: np.ndarray, radius: float = 1.0) -> np.ndarray:
+        values = run(radius * np.cos(angle), radius * np.sin(angle))
+        return np.stack([np.broadcast_to(value, angle.shape) for value in values])
+
+    grid = (np.arange(_ANGLES) + 0.5) * np.pi / _ANGLES
+    with np.errstate(all="ignore"):
+        values = at(grid) if exponents else np.empty((0, _ANGLES))
+        if not exponents or np.abs(at(grid, 2.0) - 4.0 * values).max() > 1e-9 * np.abs(values).max():
+            return np.empty(0)
+        found: list[float] = []
+        for row, own in enumerate(np.concatenate([values, values[:, :1]], axis=1)):
+            for k in np.flatnonzero(own[1:] * own[:-1] < 0):
+                low, high, left = grid[k], grid[k] + np.pi / _ANGLES, own[k]
+                for _ in range(60):
+                    middle = 0.5 * (low + high)
+                    low, high = (middle, high) if at(np.array([middle]))[row, 0] * left > 0 else (low, middle)
+                found.append(0.5 * (low + high) % np.pi)
+    ordered = np.sort(found)
+    apart = np.diff(ordered, prepend=ordered[-1] - np.pi) if len(ordered) else ordered
+    return np.asarray(ordered[apart > 1e-9])
 
 
 def layers_before(link: LinkFunction, reduction: Reduction) -> tuple[Layer, ...]:
@@ -83,13 +134,23 @@ def layers_before(link: LinkFunction, reduction: Reduction) -> tuple[Layer, ...]
     found: list[Layer] = []
     rows = np.arange(link.fields)
     while len(rows) > len(reduction.late):
-        first = next((one for one in _reductions(link) if len(one.late) >= len(reduction.late)), None)
+        cuts = _reductions(link, find_cuts(link.program))
+        first = next((one for one in cuts if len(one.late) >= len(reduction.late)), None)
         if first is None:
             break
         mine = tuple(int(r) for r in rows[list(first.early)])
-        found.append(Layer(mine, first.mixing, _row_sum(first, link.tokens)))
+        found.append(Layer(mine, first.mixing, _program(first.interface.before), _row_sum(first, link.tokens)))
         rows, link = rows[list(first.late)], first.link
     return tuple(found)
+
+
+def _program(before: Program) -> StraightLine | None:
+    """Entries of the inputs, matrix by matrix, to the entries of all outputs."""
+    count = sum(int(symbol.shape[0]) * int(symbol.shape[1]) for symbol in before.inputs)
+    try:
+        return expanded(trace(scalar_code(before), [f"u{k}" for k in range(count)]))
+    except (Untraceable, NotWrittenOut):
+        return None
 
 
 def _row_sum(first: Reduction, tokens: int) -> float | None:

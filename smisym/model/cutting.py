@@ -18,6 +18,8 @@ from smisym.posterior.shared_rows import MOST_COORDINATES, WORTH, OnSharedRows
 from smisym.posterior.sheeted import SIDE
 from smisym.posterior.tables import WIDEST, OnTables
 
+# Tokens of which two numbers pass from layer to layer.
+_TABLED = 2
 # Free dimensions from which on a chain is worth its columns.
 _DEEP = 3
 
@@ -27,20 +29,27 @@ def on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation
     whole = OnLevelSet(level_set, link.tokens)
     if whole.dim < _DEEP or level_set.registered:
         return whole
+    # Tables need not be over fewer numbers than there are fields: what they need is that few pass between layers.
+    for cut in reversed(find_reductions(link, every=True) if link.tokens == _TABLED else ()):
+        chart = _behind(level_set, rules, cut)
+        tables = None if chart is None or _moves(chart) else _tables(link, cut, chart)
+        if tables is not None:
+            record_layers(link, tables.layers, cut, derivation)
+            return ByTables(tables, whole)
     found = ((cut, _behind(level_set, rules, cut)) for cut in find_reductions(link))
-    cuts = [(cut, chart) for cut, chart in found if chart is not None and not chart.latents and not chart.directions]
+    cuts = [(cut, chart) for cut, chart in found if chart is not None and not _moves(chart)]
     chains = [OnChain(cut, chart, link.tokens) for cut, chart in cuts if _columns(link, cut, chart)]
     if chains:
         # Both sides as large as each other: what one of them costs grows with every dimension.
         chain = min(chains, key=lambda one: abs(2 * one.summed - one.dim))
         record_reduction(chain.reduction, derivation)
         return ByChain(chain, whole)
-    for cut, chart in reversed(cuts):
-        tables = _tables(link, cut, chart)
-        if tables is not None:
-            record_layers(link, tables.layers, cut, derivation)
-            return ByTables(tables, whole)
     return whole
+
+
+def _moves(chart: LevelSet) -> bool:
+    """Whether points of a level set move with more than free fields."""
+    return bool(chart.latents or chart.directions)
 
 
 def choose_shared(link: LinkFunction, level_set: LevelSet, rules: Rules | None) -> BySharedRows | None:
@@ -76,12 +85,12 @@ def _columns(link: LinkFunction, reduction: Reduction, level_set: LevelSet) -> b
 def _tables(link: LinkFunction, reduction: Reduction, level_set: LevelSet) -> OnTables | None:
     """The first layers one by one; None where more than two numbers in a compact set pass between them, where layers
     are too wide, or where the network behind them is not a finite set of points."""
-    if link.tokens != 2 or level_set.free_rows:
+    if level_set.free_rows:
         return None
     layers = layers_before(link, reduction)
     rows = tuple(row for layer in layers for row in layer.rows)
     if rows != reduction.early or any(len(layer.rows) > WIDEST for layer in layers):
         return None
-    if any(layer.row_sum is None for layer in layers[:-1]):
+    if any(layer.row_sum is None for layer in layers[:-1]) or any(layer.program is None for layer in layers):
         return None
     return OnTables(layers, reduction, level_set, link.tokens)

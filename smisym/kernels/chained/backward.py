@@ -1,0 +1,250 @@
+"""Sums over nodes, from the last layer to the first.
+
+A part of the text of the module that :mod:`smisym.kernels.chains` generates; never imported.
+"""
+
+
+@numba.njit(**options)
+def scaled(sums, factor):
+    for f in range(len(sums)):
+        sums[f] *= factor
+
+
+@numba.njit(**options)
+def conclude(sums, d, top, means, logs, lost, m):
+    """What the sums at one state say: log of the integral, means of its features, and what the nodes miss of it."""
+    total = sums[0]
+    logs[m] = top + math.log(total) if total > 0.0 else -inf
+    for f in range(len(sums)):
+        means[m, f] = sums[f] / total
+    missed = 0.0
+    for f in range(2 + d, 2 + d + indicators(d)):
+        half = abs(means[m, f])
+        missed += min(FACTOR * half**POWER, half)
+    lost[m] = missed if total > 0.0 else inf
+
+
+@numba.njit(**options)
+def matrix_of(x, y, scale, state):
+    """C of one state, row by row."""
+    delta = 1.0 / (1.0 + x + y)
+    p, q = x * delta, y * delta
+    state[0], state[1], state[2], state[3] = scale * (1.0 - q), scale * q, scale * p, scale * (1.0 - p)
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def moved(A, count, x, y, share, next_x, next_y, at):
+    """The states behind mixings A (4, count) of one state."""
+    for k in range(np.uint64(count)):
+        first, other = A[2, k] * share, A[1, k] * share
+        delta = 1.0 / (1.0 - first - other)
+        next_x[np.uint64(at) + k] = (x + first) * delta
+        next_y[np.uint64(at) + k] = (y + other) * delta
+
+
+@numba.njit(**options)
+def placed(mixed, k, s, given, work, x, y):
+    """States of the next table, at the nodes of grids around where this layer leads; False where there are none."""
+    M = work.states[k]
+    for g in range(2):
+        work.wide[k + 1, g] = 0
+        for a in range(2):
+            work.box[k + 1, g, a, 0], work.box[k + 1, g, a, 1] = inf, -inf
+    for m in range(M):
+        K, at = at_state(k, s, m, given, work, FIELDS), work.offsets[k] + m * work.rooms[k]
+        for first in range(0, K, CHUNK):
+            count = min(CHUNK, K - first)
+            mixed(given.kinds[k], work.state, work.h[k], first, count, work.A)
+            moved(work.A, count, work.x[k, m], work.y[k, m], given.shares[k], x, y, at + first)
+        widened(x[at:], y[at:], K, given.floor[s], given.spans[s, k], work.box[k + 1], work.wide[k + 1])
+    found, n = 0, given.sides[s, k]
+    for g in range(2):
+        if work.wide[k + 1, g]:
+            b = work.box[k + 1, g]
+            grid(b[0], b[1], n, work.x[k + 1, found:], work.y[k + 1, found:])
+            found += n * n
+    work.states[k + 1] = found
+    return found > 0
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**reordered)
+def summed_ends(count, n, top, features, start, d, cov, r, e, w, late):
+    """Weights w (count,) of what stands behind, relative to exp(top), and sums of the late fields with them: late
+    fields, products of two, and products with whitened numbers of the last layer."""
+    B = r.shape[0]
+    for k in range(np.uint64(count)):
+        w[k] = 0.0
+    for b in range(B):
+        for k in range(np.uint64(count)):
+            found = weight(e[b, k] - top)
+            found = found * e[B, k] if found > 0.0 else 0.0
+            w[k] += found
+            e[b, k] = found * features[0, np.uint64(start) + k]
+    for b in range(B):
+        for i in range(2 * n):
+            total = 0.0
+            for k in range(np.uint64(count)):
+                # Where there is no weight, fields may be infinite.
+                total += e[b, k] * r[b, i, k] if e[b, k] != 0.0 else 0.0
+            late[i] += total
+    if not cov:
+        return
+    for b in range(B):
+        at = 2 * n
+        for i in range(2 * n):
+            for j in range(i, 2 * n):
+                total = 0.0
+                for k in range(np.uint64(count)):
+                    total += e[b, k] * r[b, i, k] * r[b, j, k] if e[b, k] != 0.0 else 0.0
+                late[at] += total
+                at += 1
+        for a in range(d):
+            for i in range(2 * n):
+                total = 0.0
+                for k in range(np.uint64(count)):
+                    # Features are sums over signs of z, which leave what is behind as it is.
+                    own = e[b, k] / features[0, np.uint64(start) + k] * features[1 + a, np.uint64(start) + k]
+                    total += own * r[b, i, k] if own != 0.0 else 0.0
+                late[at] += total
+                at += 1
+
+
+@numba.njit(**options)
+def last(mixed, s, given, work, value, look):
+    """The last of the layers, and what stands behind it, at all states."""
+    k = len(work.counts) - 1
+    M, d, cov = work.states[k], work.dims[k], work.cov
+    rows = rows_of(d, cov)
+    n, sums, late = given.points.shape[2], work.sums[:rows], work.late
+    for m in range(M):
+        K, top = at_state(k, s, m, given, work, ALL), -inf
+        sums.fill(0.0)
+        late.fill(0.0)
+        for first in range(0, K, CHUNK):
+            count = min(CHUNK, K - first)
+            mixed(given.kinds[k], work.state, work.h[k], first, count, work.A)
+            highest = ends(
+                work.state,
+                work.A,
+                count,
+                given.points[s],
+                given.weight[s],
+                given.late[s],
+                given.whitening[s],
+                work.r,
+                work.e,
+            )
+            if highest > top:
+                down = math.exp(top - highest)
+                scaled(sums, down)
+                scaled(late, down)
+                top = highest
+            if top == -inf:
+                continue
+            summed_ends(count, n, top, work.features[k], first, d, cov, work.r, work.e, work.w, late)
+            added(work.w, count, work.features[k], first, rows, sums)
+            if look:
+                at = work.offsets[k] + m * work.rooms[k] + first
+                for j in range(count):
+                    value[at + j] = top + math.log(work.w[j]) if work.w[j] > 0.0 else -inf
+        conclude(sums, d, top, work.means[k], work.logs[k], work.lost[k], m)
+        for f in range(len(late)):
+            work.behind[m, f] = late[f] / sums[0]
+
+
+@numba.njit(**options)
+def rows_of(d, cov):
+    return 2 + d + indicators(d) + (d * (d + 1) // 2 if cov else 0)
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def looked_up(k, g, n, x, y, at, count, work, value):
+    """Logs of the next table at points of sign g, into value from ``at`` on; what the highest degrees say there, into
+    rest, infinite beyond the box."""
+    b = work.box[k + 1, g]
+    polynomials(x, at, count, b[0, 0], b[0, 1], n, work.px)
+    polynomials(y, at, count, b[1, 0], b[1, 1], n, work.py)
+    interpolated(work.c[k + 1, g], n, work.px, work.py, count, work.row, work.fine, work.found, work.high)
+    if selected(x, y, at, count, 1.0 if g == 0 else -1.0, work.px, work.py, work.found, work.high, value, work.rest):
+        for j in range(count):
+            total = 1.0 + x[at + j] + y[at + j]
+            if work.rest[j] == inf and (total > 0.0) == (g == 0):
+                value[at + j] = beyond(work.c[k + 1, g], n, work.px[1, j], work.py[1, j], work.slopes)
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def selected(x, y, at, count, sign, px, py, found, high, value, rest):
+    """Take over what belongs to one sign; rest is infinite beyond the box, where how many points are is returned."""
+    outer = 0
+    for j in range(np.uint64(count)):
+        k = np.uint64(at) + j
+        mine = sign * (1.0 + x[k] + y[k]) > 0.0
+        within = abs(px[1, j]) <= EDGE and abs(py[1, j]) <= EDGE
+        value[k] = found[j] if mine else value[k]
+        rest[j] = (high[j] if within else inf) if mine else rest[j]
+        outer += 1 if mine and not within else 0
+    return outer
+
+
+@numba.njit(**reordered)
+def untold(w, count, features, start, rest):
+    """Sums of what the highest degrees say, squared, and of what lies beyond a box."""
+    error, out = 0.0, 0.0
+    for j in range(np.uint64(count)):
+        mass = w[j] * features[0, np.uint64(start) + j]
+        told = rest[j] < inf
+        size = rest[j] if told else 0.0
+        error += mass * size * size
+        out += 0.0 if told else mass
+    return error, out
+
+
+@numba.njit(**options)
+def tabled(k, s, given, work, x, y, value):
+    """One layer before the last, at all states, by the table of the next; False where that is not finite."""
+    M, d, n = work.states[k], work.dims[k], given.sides[s, k]
+    start = 0
+    for m in range(work.states[k + 1]):
+        if not work.logs[k + 1, m] - work.logs[k + 1, m] == 0.0:
+            return False
+    for g in range(2):
+        if work.wide[k + 1, g]:
+            coefficients(work.logs[k + 1, start:], n, given.cosines[n], work.half, work.c[k + 1, g])
+            start += n * n
+    rows = rows_of(d, work.cov)
+    sums = work.sums[:rows]
+    for m in range(M):
+        K, top, error, out = at_state(k, s, m, given, work, ALL), -inf, 0.0, 0.0
+        sums.fill(0.0)
+        for first in range(0, K, CHUNK):
+            count = min(CHUNK, K - first)
+            at = work.offsets[k] + m * work.rooms[k] + first
+            for j in range(count):
+                value[at + j] = -inf
+            for g in range(2):
+                if work.wide[k + 1, g]:
+                    looked_up(k, g, n, x, y, at, count, work, value)
+            for j in range(np.uint64(count)):
+                found = value[np.uint64(at) + j]
+                work.row[j] = found if found - found == 0.0 else -inf
+            highest = largest(work.row, 0, count)
+            if highest > top:
+                down = math.exp(top - highest)
+                scaled(sums, down)
+                error *= down
+                out *= down
+                top = highest
+            if top == -inf:
+                continue
+            for j in range(np.uint64(count)):
+                work.w[j] = weight(work.row[j] - top)
+            added(work.w, count, work.features[k], first, rows, sums)
+            more = untold(work.w, count, work.features[k], first, work.rest)
+            error, out = error + more[0], out + more[1]
+        conclude(sums, d, top, work.means[k], work.logs[k], work.lost[k], m)
+        work.off[k, m], work.far[k, m] = error / sums[0], out / sums[0]
+    return True

@@ -1,0 +1,283 @@
+"""Messages, moments and errors, and the whole.
+
+A part of the text of the module that :mod:`smisym.kernels.chains` generates; never imported.
+"""
+
+
+@numba.njit(**options)
+def carried(k, s, given, work, x, y, value):
+    """Messages of the next table from those of this one; with covariances, the steps between both as matrices."""
+    M, d, n = work.states[k], work.dims[k], given.sides[s, k]
+    kinds = 1 + d if work.cov else 1
+    for m in range(M):
+        for f in range(kinds):
+            for g in range(2):
+                if work.wide[k + 1, g] and (work.cov or m == 0):
+                    work.sums_of[f, g].fill(0.0)
+        K = at_state(k, s, m, given, work, MASSES)
+        for first in range(0, K, CHUNK):
+            count = min(CHUNK, K - first)
+            at = work.offsets[k] + m * work.rooms[k] + first
+            scale = 1.0 if work.cov else work.message[k, m]
+            for g in range(2):
+                if not work.wide[k + 1, g]:
+                    continue
+                b = work.box[k + 1, g]
+                polynomials(x, at, count, b[0, 0], b[0, 1], n, work.px)
+                polynomials(y, at, count, b[1, 0], b[1, 1], n, work.py)
+                clipped(work.px, work.py, n, count)
+                for f in range(kinds):
+                    shares(
+                        x,
+                        y,
+                        value,
+                        at,
+                        count,
+                        work.logs[k, m],
+                        1.0 if g == 0 else -1.0,
+                        scale,
+                        work.features[k, f],
+                        first,
+                        work.w,
+                    )
+                    spread(work.w, count, work.px, work.py, n, work.row, work.sums_of[f, g])
+        if work.cov or m == M - 1:
+            start = 0
+            for g in range(2):
+                if work.wide[k + 1, g]:
+                    for f in range(kinds):
+                        out = work.steps[k, f, m, start:] if work.cov else work.message[k + 1, start:]
+                        weights_of_nodes(work.sums_of[f, g], n, given.cosines[n], work.half, out)
+                    start += n * n
+    if work.cov:
+        for j in range(work.states[k + 1]):
+            work.message[k + 1, j] = 0.0
+        for m in range(M):
+            for j in range(work.states[k + 1]):
+                work.message[k + 1, j] += work.message[k, m] * work.steps[k, 0, m, j]
+
+
+@numba.njit(**options)
+def clipped(px, py, n, count):
+    """Polynomials at the border for points beyond it."""
+    for j in range(count):
+        if not (abs(px[1, j]) <= 1.0 and abs(py[1, j]) <= 1.0):
+            px[1, j] = min(max(px[1, j], -1.0), 1.0) if px[1, j] == px[1, j] else 1.0
+            py[1, j] = min(max(py[1, j], -1.0), 1.0) if py[1, j] == py[1, j] else 1.0
+            for i in range(2, n):
+                px[i, j] = 2.0 * px[1, j] * px[i - 1, j] - px[i - 2, j]
+                py[i, j] = 2.0 * py[1, j] * py[i - 1, j] - py[i - 2, j]
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def shares(x, y, value, at, count, log, sign, scale, features, start, w):
+    """Of points of one sign: what each holds of the integral at its state, times scale and a feature over mass."""
+    for j in range(np.uint64(count)):
+        k = np.uint64(at) + j
+        mine = sign * (1.0 + x[k] + y[k]) > 0.0 and value[k] - value[k] == 0.0
+        gap = value[k] - log if mine else -inf
+        w[j] = scale * exp(gap) * features[np.uint64(start) + j]
+
+
+@numba.njit(**options)
+def told(s, given, work, found):
+    """Moments and errors from what is known at all states."""
+    layers = len(work.counts)
+    n = given.points.shape[2]
+    found.log_norm[s] = work.logs[0, 0]
+    at = 0
+    for k in range(layers):
+        d, off, out = work.dims[k], 0.0, 0.0
+        found.missed[s, k], found.border[s, k] = 0.0, 0.0
+        for a in range(d):
+            found.mean[s, at + a] = 0.0
+        for m in range(work.states[k]):
+            f = work.message[k, m]
+            for a in range(d):
+                found.mean[s, at + a] += f * work.means[k, m, 1 + a]
+            found.missed[s, k] += abs(f) * work.lost[k, m]
+            found.border[s, k] += f * work.means[k, m, 1 + d]
+            if k + 1 < layers:
+                off += abs(f) * work.off[k, m]
+                out += abs(f) * work.far[k, m]
+        if k + 1 < layers:
+            found.tables[s, k], found.far[s, k] = math.sqrt(off), out
+        at += d
+    for i in range(2 * n):
+        total = 0.0
+        for m in range(work.states[layers - 1]):
+            total += work.message[layers - 1, m] * work.behind[m, i]
+        found.mean[s, at + i] = total
+
+
+@numba.njit(**options)
+def products(s, given, work, found):
+    """Second moments: of one block by its numbers, of two by what the first carries on to the mean of the other."""
+    layers, n = len(work.counts), given.points.shape[2]
+    D = found.mean.shape[1]
+    second, later = found.second[s], work.later
+    at = D - 2 * n
+    k = layers - 1
+    d = work.dims[k]
+    for m in range(work.states[k]):
+        for a in range(d):
+            later[k, m, at - d + a] = work.means[k, m, 1 + a]
+        for i in range(2 * n):
+            later[k, m, at + i] = work.behind[m, i]
+    for k in range(layers - 2, -1, -1):
+        start = 2 * given.starts[k]
+        d = work.dims[k]
+        for m in range(work.states[k]):
+            for a in range(d):
+                later[k, m, start + a] = work.means[k, m, 1 + a]
+            for i in range(start + d, D):
+                total = 0.0
+                for j in range(work.states[k + 1]):
+                    total += work.steps[k, 0, m, j] * later[k + 1, j, i]
+                later[k, m, i] = total
+    for i in range(D):
+        for j in range(D):
+            second[i, j] = 0.0
+    for k in range(layers):
+        start, d = 2 * given.starts[k], work.dims[k]
+        for m in range(work.states[k]):
+            f = work.message[k, m]
+            row = 2 + d + indicators(d)
+            for a in range(d):
+                for b in range(a, d):
+                    second[start + a, start + b] += f * work.means[k, m, row]
+                    row += 1
+            if k + 1 == layers:
+                own = 2 * n
+                for i in range(2 * n):
+                    for j in range(i, 2 * n):
+                        second[at + i, at + j] += f * work.behind[m, own]
+                        own += 1
+                for a in range(d):
+                    for i in range(2 * n):
+                        second[start + a, at + i] += f * work.behind[m, own]
+                        own += 1
+                continue
+            for a in range(d):
+                for i in range(start + d, D):
+                    total = 0.0
+                    for j in range(work.states[k + 1]):
+                        total += work.steps[k, 1 + a, m, j] * later[k + 1, j, i]
+                    second[start + a, i] += f * total
+    for i in range(D):
+        for j in range(i):
+            second[i, j] = second[j, i]
+
+
+@numba.njit(**options)
+def grown(x, kept, size):
+    """An array with room for so many numbers that begins as x does."""
+    if len(x) >= size:
+        return x
+    found = np.empty(2 * size)
+    for k in range(kept):
+        found[k] = x[k]
+    return found
+
+
+@numba.njit(**options)
+def laid_out(s, given, work):
+    """The nodes of all layers; False where there are none or too many."""
+    for k in range(len(work.counts)):
+        a, b = given.starts[k], given.starts[k + 1]
+        n = b - a
+        work.dims[k] = 2 * n
+        if given.rules[s, k, 0] > 0:
+            work.rooms[k] = (given.lines[k] + 1) * given.rules[s, k, 0] * given.rules[s, k, 1]
+            if work.rooms[k] > work.h.shape[2]:
+                return False
+            continue
+        low, high = given.boxes[s, 0, 2 * a : 2 * b], given.boxes[s, 1, 2 * a : 2 * b]
+        flips = given.flips[k, : given.signs[k], :n]
+        work.counts[k] = prepared(
+            n,
+            given.omega[s, a:b],
+            given.factor[s, a:b, a:b],
+            given.inverse[s, a:b, a:b],
+            flips,
+            given.steps[s, k],
+            given.radius[s],
+            low,
+            high,
+            work.cov,
+            work.h[k],
+            work.features[k],
+        )
+        work.rooms[k] = work.counts[k]
+        if work.counts[k] <= 0:
+            return False
+    return True
+
+
+@numba.njit(**options)
+def workspace(given, room, cov):
+    layers, B, n = given.steps.shape[1], given.points.shape[1], given.points.shape[2]
+    side = max(given.sides.max(), 2) if layers > 1 else 2
+    widest = 0
+    for k in range(layers):
+        widest = max(widest, given.starts[k + 1] - given.starts[k])
+    d = 2 * widest
+    rows, most, kinds = rows_of(d, cov), 2 * side * side if layers > 1 else 1, 1 + d if cov else 1
+    late = 2 * n + (n * (2 * n + 1) + 2 * n * d if cov else 0)
+    D = 2 * (given.starts[layers] + n)
+    many = layers if cov else 0
+    return Work(
+        np.empty((layers, d, room)), np.empty((layers, rows, room)), np.empty(layers, np.int64),
+        np.empty(layers, np.int64), np.zeros(layers + 1, np.int64), np.empty((layers, 2, 2, 2)),
+        np.zeros((layers, 2), np.int64), np.empty((layers, 2, side, side)), np.empty((layers, most)),
+        np.empty((layers, most)), np.ones(layers, np.int64), np.empty((layers, most)), np.empty((layers, most)),
+        np.empty((layers, most, rows)), np.empty((most, late)), np.empty((layers, most)), np.empty((layers, most)),
+        np.empty((layers, most)), np.empty((4, CHUNK)), np.empty((side, CHUNK)), np.empty((side, CHUNK)),
+        np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK),
+        np.empty((B, 2 * n, CHUNK)), np.empty((B + 2, CHUNK)), np.empty(rows), np.empty(late), np.empty(4),
+        np.empty((side, side)), np.empty((4, side)), np.empty((kinds, 2, side, side)),
+        np.empty((many, kinds, most, most)), np.empty((many, most, D)), np.empty(room), np.empty((2, 2, BINS)),
+        np.empty(d), np.empty(layers, np.int64), np.empty(given.creases.shape[1] + 1),
+        np.empty((given.creases.shape[1] + 2, 2)), np.empty(2), np.empty((2, 2), np.int64),
+        np.empty((7, (given.creases.shape[1] + 1) * max(given.rules[:, :, 0].max(), 1))), cov,
+    )  # fmt: skip
+
+
+@numba.njit(t.void(mixing, given_type, found_type, t.int64, t.boolean, t.boolean), **options)
+def chains(mixed, given, found, room, look, cov):
+    """All posteriors of a block at their levels."""
+    S, layers = given.steps.shape
+    work = workspace(given, room, cov)
+    x, y, value = np.empty(0), np.empty(0), np.empty(0)
+    for s in range(S):
+        found.log_norm[s], found.outside[s], found.nodes[s] = nan, 0.0, 0.0
+        if not laid_out(s, given, work):
+            continue
+        work.states[0], work.x[0, 0], work.y[0, 0], work.offsets[0] = 1, 0.0, 0.0, 0
+        good = True
+        for k in range(layers):
+            size = work.offsets[k] + work.states[k] * work.rooms[k]
+            work.offsets[k + 1] = size
+            found.nodes[s] += work.states[k] * work.rooms[k]
+            x, y = grown(x, work.offsets[k], size), grown(y, work.offsets[k], size)
+            if k + 1 < layers and not placed(mixed, k, s, given, work, x, y):
+                good = False
+                break
+        if not good:
+            continue
+        value = grown(value, 0, work.offsets[layers])
+        last(mixed, s, given, work, value, look)
+        for k in range(layers - 2, -1, -1):
+            good = good and tabled(k, s, given, work, x, y, value)
+        if not good or not work.logs[0, 0] - work.logs[0, 0] == 0.0:
+            continue
+        work.message[0, 0] = 1.0
+        for k in range(layers - 1):
+            carried(k, s, given, work, x, y, value)
+        told(s, given, work, found)
+        if cov:
+            products(s, given, work, found)
+        if look:
+            for k in range(layers):
+                seen(k, s, given, work, x, y, value, found)

@@ -1,0 +1,139 @@
+"""Where the next level has to be.
+
+A part of the text of the module that :mod:`smisym.kernels.chains` generates; never imported.
+"""
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def seen(k, s, given, work, x, y, value, found):
+    """What the next level is restricted to: a box of whitened numbers, outside of which there is next to nothing, how
+    much that is by its distance, and ends of the states of the next table."""
+    M = work.states[k]
+    work.total.fill(0.0)
+    work.bins.fill(0.0)
+    tabled_next = k + 1 < len(work.counts)
+    for m in range(M):
+        f = work.message[k, m]
+        for j in range(at_state(k, s, m, given, work, MASSES)):
+            at = work.offsets[k] + m * work.rooms[k] + j
+            if not value[at] - value[at] == 0.0:
+                continue
+            share = f * math.exp(value[at] - work.logs[k, m]) * work.features[k, 0, j]
+            work.total[j] += share
+            if tabled_next:
+                g = 0 if 1.0 + x[at] + y[at] > 0.0 else 1
+                for a in range(2):
+                    b = work.box[k + 1, g, a]
+                    width = (b[1] - b[0]) / BINS
+                    own = x[at] if a == 0 else y[at]
+                    place = (own - b[0]) / width if width > 0.0 and own > b[0] else 0.0
+                    work.bins[g, a, int(min(place, BINS - 1.0))] += share
+    if tabled_next:
+        peaked(k, s, given, work, found)
+        for g in range(2):
+            for a in range(2 if work.wide[k + 1, g] else 0):
+                cropped(work.bins[g, a], work.box[k + 1, g, a], found.spans[s, k, g, a], given.least[s])
+    # Nodes that are others at every state have no box.
+    if given.rules[s, k, 0] == 0:
+        boxed(k, s, given, work, found)
+
+
+@numba.njit(**options)
+def peaked(k, s, given, work, found):
+    """Ends of the states of the next table between whose nodes its log comes within a depth of the largest."""
+    n, start, top = given.sides[s, k], 0, -inf
+    for m in range(work.states[k + 1]):
+        top = max(top, work.logs[k + 1, m])
+    for g in range(2):
+        if not work.wide[k + 1, g]:
+            continue
+        first, last = work.ends[0], work.ends[1]
+        for a in range(2):
+            first[a], last[a] = n, -1
+        for m in range(n * n):
+            if work.logs[k + 1, start + m] >= top - given.depth[s]:
+                first[0], last[0] = min(first[0], m // n), max(last[0], m // n)
+                first[1], last[1] = min(first[1], m % n), max(last[1], m % n)
+        start += n * n
+        for a in range(2):
+            b, ends = work.box[k + 1, g, a], found.peaks[s, k, g, a]
+            # Nodes fall from the upper end on; one node beyond those that are kept.
+            ends[0], ends[1] = b[0] - REACH * (b[1] - b[0]), b[1] + REACH * (b[1] - b[0])
+            if last[a] < n - 1 and last[a] >= 0:
+                ends[0] = 0.5 * (b[0] + b[1]) + 0.5 * (b[1] - b[0]) * math.cos(math.pi * (last[a] + 1.5) / n)
+            if first[a] > 0 and last[a] >= 0:
+                ends[1] = 0.5 * (b[0] + b[1]) + 0.5 * (b[1] - b[0]) * math.cos(math.pi * (first[a] - 0.5) / n)
+
+
+@numba.njit(**options)
+def boxed(k, s, given, work, found):
+    """The box of whitened numbers around what holds anything, and how much is outside of it, by its distance."""
+    K, d, most = work.counts[k], work.dims[k], 0.0
+    first = given.starts[k]
+    low, high = found.boxes[s, 0, 2 * first : 2 * first + d], found.boxes[s, 1, 2 * first : 2 * first + d]
+    for j in range(K):
+        most = max(most, abs(work.total[j]))
+    step = given.steps[s, k]
+    for a in range(d):
+        low[a], high[a] = inf, -inf
+    for keep in range(2):
+        for j in range(K):
+            everyone = 0.0
+            for g in range(given.signs[k]):
+                everyone += math.exp(-0.5 * unfolded(k, s, g, j, given, work))
+            for g in range(given.signs[k]):
+                square = unfolded(k, s, g, j, given, work)
+                if square == inf:
+                    continue
+                part = work.total[j] * math.exp(-0.5 * square) / everyone
+                if keep == 0 and part > given.negligible[s] * most:
+                    for a in range(d):
+                        low[a], high[a] = min(low[a], work.z[a] - step), max(high[a], work.z[a] + step)
+                if keep == 1:
+                    gone = False
+                    for a in range(d):
+                        gone = gone or work.z[a] < low[a] or work.z[a] > high[a]
+                    if gone:
+                        found.outside[s] += part * math.sqrt(square)
+
+
+@numba.njit(**options)
+def unfolded(k, s, g, j, given, work):
+    """Whitened numbers of the g-th image of a node, into work.z; returns their square, infinite where the image was
+    not summed over."""
+    first = given.starts[k]
+    n = given.starts[k + 1] - first
+    square = 0.0
+    for p in range(n):
+        for t in range(2):
+            total = 0.0
+            for q in range(p + 1):
+                signed = given.flips[k, g, q] * work.h[k, 2 * q + t, j] - given.omega[s, first + q, t]
+                total += given.inverse[s, first + p, first + q] * signed
+            work.z[2 * p + t] = total
+            square += total * total
+            if total < given.boxes[s, 0, 2 * (first + p) + t] or total > given.boxes[s, 1, 2 * (first + p) + t]:
+                return inf
+    return square if square <= given.radius[s] ** 2 else inf
+
+
+@numba.njit(**options)
+def cropped(held, box, span, least):
+    """Ends beyond which there is less than ``least``; a share of the box beyond it where there is more at its end."""
+    width = (box[1] - box[0]) / BINS
+    span[0], span[1] = box[0] - REACH * (box[1] - box[0]), box[1] + REACH * (box[1] - box[0])
+    total = 0.0
+    for b in range(BINS):
+        total += abs(held[b])
+        if total > least:
+            if b > 1:
+                span[0] = box[0] + width * (b - 1)
+            break
+    total = 0.0
+    for b in range(BINS - 1, -1, -1):
+        total += abs(held[b])
+        if total > least:
+            if b < BINS - 2:
+                span[1] = box[0] + width * (b + 2)
+            break

@@ -1,0 +1,134 @@
+"""Nodes of the layers: a lattice.
+
+A part of the text of the module that :mod:`smisym.kernels.chains` generates; never imported.
+"""
+
+
+@numba.njit(**options)
+def indicators(d):
+    """How many features say what a rule misses."""
+    return 4 if d == 2 else (1 << d) - 1
+
+
+# Long: one pass over nodes; what it fills is read nowhere else.
+@numba.njit(**options)
+def prepared(n, omega, factor, inverse, flips, step, radius, low, high, cov, h, features):
+    """Nodes of one layer of n rows into h (2 n, K) and features (F, K); returns how many, -1 where there is no room.
+
+    A lattice through zero in L^{-1} h, turned in the plane of each row, about the mean; of the nodes that signs of rows
+    make equal one stands for all.  Features: mass, mass times each whitened number, mass near the border, signs of the
+    sublattices, products of two whitened numbers.
+    """
+    d = 2 * n
+    size, most = h.shape[1], features.shape[0]
+    c, s = math.cos(TURN), math.sin(TURN)
+    lower, count, place = np.empty(d, np.int64), np.empty(d, np.int64), np.empty(d, np.int64)
+    centre, x, z = np.empty(d), np.empty(d), np.empty(d)
+    G = flips.shape[0]
+    volume = step**d
+    for t in range(2):
+        for p in range(n):
+            total = 0.0
+            for q in range(n):
+                total += inverse[p, q] * omega[q, t]
+            centre[2 * p + t] = total
+    total = 1
+    for p in range(n):
+        a, b = 2 * p, 2 * p + 1
+        # The box along the axes of the lattice, and the ball.
+        m0, m1 = 0.5 * (low[a] + high[a]), 0.5 * (low[b] + high[b])
+        r0, r1 = 0.5 * (high[a] - low[a]), 0.5 * (high[b] - low[b])
+        y0, y1 = c * m0 + s * m1, c * m1 - s * m0
+        w0, w1 = c * r0 + s * r1, c * r1 + s * r0
+        z0, z1 = c * centre[a] + s * centre[b], c * centre[b] - s * centre[a]
+        first = math.ceil((z0 + max(y0 - w0, -radius)) / step)
+        last = math.floor((z0 + min(y0 + w0, radius)) / step)
+        lower[a], count[a] = first, max(last - first + 1, 0)
+        first = math.ceil((z1 + max(y1 - w1, -radius)) / step)
+        last = math.floor((z1 + min(y1 + w1, radius)) / step)
+        lower[b], count[b] = first, max(last - first + 1, 0)
+        total *= count[a] * count[b]
+    found = 0
+    for k in range(total):
+        rest = k
+        for a in range(d - 1, -1, -1):
+            place[a] = lower[a] + rest % count[a]
+            rest //= count[a]
+        for p in range(n):
+            y0, y1 = place[2 * p] * step, place[2 * p + 1] * step
+            x[2 * p], x[2 * p + 1] = c * y0 - s * y1, s * y0 + c * y1
+        if not inside(x, centre, radius, low, high, flips[0], n):
+            continue
+        # One of all that signs make of it, among those that are inside.
+        mine, same = True, 0
+        for g in range(G):
+            ahead = compared(place, flips[g], n)
+            if ahead == 0:
+                same += 1
+            elif ahead > 0 and inside(x, centre, radius, low, high, flips[g], n):
+                mine = False
+                break
+        if not mine:
+            continue
+        if found == size:
+            return -1
+        for f in range(most):
+            features[f, found] = 0.0
+        for g in range(G):
+            if not inside(x, centre, radius, low, high, flips[g], n):
+                continue
+            square = 0.0
+            for p in range(n):
+                for t in range(2):
+                    z[2 * p + t] = flips[g, p] * x[2 * p + t] - centre[2 * p + t]
+                    square += z[2 * p + t] * z[2 * p + t]
+            mass = math.exp(-0.5 * square) * volume / same
+            features[0, found] += mass
+            for a in range(d):
+                features[1 + a, found] += mass * z[a]
+            if square > (radius - step) ** 2:
+                features[1 + d, found] += mass
+            if cov:
+                row = 2 + d + indicators(d)
+                for a in range(d):
+                    for b in range(a, d):
+                        features[row, found] += mass * z[a] * z[b]
+                        row += 1
+        for bits in range(1, 1 << d):
+            odd = 0
+            for a in range(d):
+                if bits >> a & 1:
+                    odd += place[a] & 1
+            features[1 + d + bits, found] = -features[0, found] if odd & 1 else features[0, found]
+        for t in range(2):
+            for p in range(n):
+                value = 0.0
+                for q in range(n):
+                    value += factor[p, q] * x[2 * q + t]
+                h[2 * p + t, found] = value
+        found += 1
+    return found
+
+
+@numba.njit(**options)
+def inside(x, centre, radius, low, high, signs, n):
+    """Whether a node, or what signs make of it, is in the ball and the box."""
+    square = 0.0
+    for p in range(n):
+        for t in range(2):
+            z = signs[p] * x[2 * p + t] - centre[2 * p + t]
+            if z < low[2 * p + t] or z > high[2 * p + t]:
+                return False
+            square += z * z
+    return square <= radius * radius
+
+
+@numba.njit(**options)
+def compared(place, signs, n):
+    """1, 0 or -1: whether what signs make of a place comes after it, is it, or comes before it."""
+    for p in range(n):
+        for t in range(2):
+            other = place[2 * p + t] if signs[p] > 0.0 else -place[2 * p + t]
+            if other != place[2 * p + t]:
+                return 1 if other > place[2 * p + t] else -1
+    return 0

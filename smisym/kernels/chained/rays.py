@@ -1,0 +1,129 @@
+"""Nodes between creases.
+
+A part of the text of the module that :mod:`smisym.kernels.chains` generates; never imported.
+"""
+
+
+@numba.njit(**options)
+def pieces_of(k, c, around, radius, given, work):
+    """Angles between neighbouring creases of a layer at the state C, within those at which a disc is seen; returns how
+    many pieces, ends of each in work.pieces."""
+    n, det = given.lines[k], c[0] * c[3] - c[1] * c[2]
+    angles = work.angles
+    for i in range(n):
+        u, v = math.cos(given.creases[k, i]), math.sin(given.creases[k, i])
+        x, y = (c[3] * u - c[1] * v) / det, (c[0] * v - c[2] * u) / det
+        angles[i] = math.atan2(y, x) % math.pi
+    for i in range(1, n):
+        for j in range(i, 0, -1):
+            if angles[j] < angles[j - 1]:
+                angles[j], angles[j - 1] = angles[j - 1], angles[j]
+    distance = math.sqrt(around[0] * around[0] + around[1] * around[1])
+    low, high = 0.0, math.pi
+    if distance > radius:
+        middle, half = math.atan2(around[1], around[0]) % math.pi, math.asin(radius / distance)
+        low, high = middle - half, middle + half
+    elif n > 0:
+        low, high = angles[0], angles[0] + math.pi
+    found, start = 0, low
+    for turn in range(-1, 2):
+        for i in range(n):
+            angle = angles[i] + turn * math.pi
+            if angle > start + 1e-12 and angle < high - 1e-12:
+                work.pieces[found, 0], work.pieces[found, 1] = start, angle
+                found, start = found + 1, angle
+    work.pieces[found, 0], work.pieces[found, 1] = start, high
+    return found + 1
+
+
+@numba.njit(**options)
+def sectors(k, s, c, given, work, detail):
+    """Nodes of one layer of one row at the state C, between its creases; returns how many.
+
+    Gauss's rule in the angle, piece by piece, and along each ray, for a node and its opposite at once.  In the place of
+    sublattices: the highest Legendre polynomials, two of the angle and two of the ray.  detail: FIELDS alone, MASSES
+    as well, or ALL features.
+    """
+    row = given.starts[k]
+    radius, rays, around = given.radius[s], work.rays, work.around
+    across, along = given.rules[s, k, 0], given.rules[s, k, 1]
+    for t in range(2):
+        around[t] = given.omega[s, row, t] * given.inverse[s, row, row]
+    R = 0
+    for piece in range(pieces_of(k, c, around, radius, given, work)):
+        low, high = work.pieces[piece, 0], work.pieces[piece, 1]
+        for i in range(across):
+            angle = 0.5 * (low + high) + 0.5 * (high - low) * given.legendre[across, 0, i]
+            e0, e1 = math.cos(angle), math.sin(angle)
+            middle, aside = e0 * around[0] + e1 * around[1], e0 * around[1] - e1 * around[0]
+            half = math.sqrt(max(radius * radius - aside * aside, 0.0))
+            inner, outer = max(abs(middle) - half, 0.0), abs(middle) + half
+            rays[0, R], rays[1, R] = e0, e1
+            rays[2, R], rays[3, R] = 0.5 * (inner + outer), 0.5 * (outer - inner)
+            rays[4, R] = 0.5 * (high - low) * rays[3, R] * given.legendre[across, 1, i]
+            rays[5, R], rays[6, R] = given.legendre[across, 2, i], given.legendre[across, 3, i]
+            R += 1
+    scale, table = given.factor[s, row, row], given.legendre[along]
+    cast(R, along, rays, table, scale, work.h[k], work.features[k], detail)
+    if detail != FIELDS:
+        weighed(R * along, around, radius, 1.0 / scale, work.cov, detail, work.h[k], work.features[k])
+    return R * along
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def cast(R, along, rays, table, scale, h, features, detail):
+    """Nodes along rays, all rays of one place after the other: fields, weights, and the polynomials there."""
+    for j in range(along):
+        x, w, first, second = table[0, j], table[1, j], table[2, j], table[3, j]
+        for ray in range(np.uint64(R)):
+            k = np.uint64(j * R) + ray
+            rho = rays[2, ray] + rays[3, ray] * x
+            h[0, k], h[1, k] = scale * rays[0, ray] * rho, scale * rays[1, ray] * rho
+            features[0, k] = rays[4, ray] * rho * w
+        if detail == ALL:
+            for ray in range(np.uint64(R)):
+                k = np.uint64(j * R) + ray
+                features[4, k], features[5, k] = rays[5, ray], rays[6, ray]
+                features[6, k], features[7, k] = first, second
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def weighed(count, around, radius, whitening, cov, detail, h, features):
+    """From weights to features of nodes, of both images of each."""
+    edge, reach, o0, o1 = (radius - 0.5) ** 2, radius * radius * (1.0 + 1e-12), around[0], around[1]
+    if cov and detail == ALL:
+        for k in range(np.uint64(count)):
+            x, y = h[0, k] * whitening, h[1, k] * whitening
+            a0, a1, b0, b1 = x - o0, y - o1, -x - o0, -y - o1
+            first, second = a0 * a0 + a1 * a1, b0 * b0 + b1 * b1
+            w, v = features[0, k] * weight(-0.5 * first), features[0, k] * weight(-0.5 * second)
+            w, v = w if first <= reach else 0.0, v if second <= reach else 0.0
+            features[8, k] = w * a0 * a0 + v * b0 * b0
+            features[9, k] = w * a0 * a1 + v * b0 * b1
+            features[10, k] = w * a1 * a1 + v * b1 * b1
+    for k in range(np.uint64(count)):
+        x, y = h[0, k] * whitening, h[1, k] * whitening
+        a0, a1, b0, b1 = x - o0, y - o1, -x - o0, -y - o1
+        first, second = a0 * a0 + a1 * a1, b0 * b0 + b1 * b1
+        w, v = features[0, k] * weight(-0.5 * first), features[0, k] * weight(-0.5 * second)
+        w, v = w if first <= reach else 0.0, v if second <= reach else 0.0
+        features[0, k] = w + v
+        features[1, k] = w * a0 + v * b0
+        features[2, k] = w * a1 + v * b1
+        features[3, k] = (w if first > edge else 0.0) + (v if second > edge else 0.0)
+    if detail != ALL:
+        return
+    for f in range(4, 8):
+        for k in range(np.uint64(count)):
+            features[f, k] *= features[0, k]
+
+
+@numba.njit(**options)
+def at_state(k, s, m, given, work, detail):
+    """The nodes of a layer at one state, which is written to work.state; returns how many."""
+    matrix_of(work.x[k, m], work.y[k, m], given.scales[k], work.state)
+    if given.rules[s, k, 0] > 0:
+        work.counts[k] = sectors(k, s, work.state, given, work, detail)
+    return work.counts[k]

@@ -1,0 +1,246 @@
+"""Posteriors of deep networks on two tokens, layer by layer, in compiled loops: all of a level, sample by sample.
+
+What passes from layer to layer are two numbers of a matrix whose rows sum to a constant s,
+
+    C = s [[1 - q, q], [p, 1 - p]],   x = p / delta,  y = q / delta,  delta = 1 - p - q = 1 / (1 + x + y):
+
+entries of the inverse of C, in which the exponent of what stands behind the last layer is quadratic.  The log of the
+integral over all later layers is a function of (x, y), known as a polynomial on a grid for each sign of delta.  The
+text is written for the mixings of a network, from their programs; the rest of it stands in ``chained/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from smisym.base.backends import NUMBA, backend
+from smisym.kernels.numba_code import HEADER, NotCompiled, load, scalar_function
+from smisym.kernels.straight_line import StraightLine
+
+# Angle between the axes of a lattice and those of its fields: where functions are steep along lines on which fields
+# vanish or agree, as those of attention are, a lattice along the axes has whole rows of nodes on the same side.
+TURN = 0.36
+# Points whose numbers stay in the cache.
+CHUNK = 128
+# What sums over all nodes miss, from what those over half of them do: FACTOR half^POWER, at most that half.
+FACTOR, POWER = 1.25, 1.5
+# Beyond this, in half widths of its box, a point is outside of it; bins in which shares are counted along one axis; by
+# which share of its width a box is drawn wider where there is mass at its end.
+EDGE, BINS, REACH = 1.0 + 1e-9, 64, 0.5
+
+
+class Given(NamedTuple):
+    """S posteriors of K layers of two tokens, B points behind them, n late rows, and the level of each.
+
+    kinds (K,): which mixing each layer has.  starts (K + 1,): of the rows of each.  shares (K,): 1 over what rows of
+    its mixing sum to.  scales (K,): what rows of C sum to before it.  flips (K, G, rows): signs of rows that its mixing
+    does not see, the first of them all one; signs (K,): how many.  creases (K, C): angles in the plane of its mixed
+    fields along which its mixing is steep; lines (K,): how many.
+    omega (S, E, 2), factor and inverse (S, E, E): mean and Cholesky factor of the early rows.
+    points (S, B, n, 2), weight (S, B): late fields mixed, and log-weights.  late (S, n, 2), whitening (S, n, n): their
+    mean and the inverse of their factor.
+    rules (S, K, 2): nodes in each piece between creases, in the angle and along rays; zeros for a lattice.  legendre
+    (N, 4, N): nodes, weights and the two highest polynomials, orthonormal, of Gauss's rule of so many nodes.
+    sides (S, K - 1 or 1): nodes along each axis of the table before each layer but the first.  steps (S, K), radius
+    (S,): of the lattices, whitened.  floor (S,): least |delta| that a grid reaches to.  least, negligible (S,): share
+    beyond the ends that are found for states, and of the largest node that counts for nothing.
+    depth (S,): below the largest log of a table, what peaks are drawn around.
+    boxes (S, 2, 2 E): ends of whitened fields.  spans (S, K - 1 or 1, 2, 2, 2): ends of states, by sign and coordinate.
+    cosines (N, N, N): from values at n nodes to coefficients, in the n-th.
+    """
+
+    kinds: np.ndarray
+    starts: np.ndarray
+    shares: np.ndarray
+    scales: np.ndarray
+    flips: np.ndarray
+    signs: np.ndarray
+    creases: np.ndarray
+    lines: np.ndarray
+    omega: np.ndarray
+    factor: np.ndarray
+    inverse: np.ndarray
+    points: np.ndarray
+    weight: np.ndarray
+    late: np.ndarray
+    whitening: np.ndarray
+    rules: np.ndarray
+    legendre: np.ndarray
+    sides: np.ndarray
+    steps: np.ndarray
+    radius: np.ndarray
+    floor: np.ndarray
+    least: np.ndarray
+    negligible: np.ndarray
+    depth: np.ndarray
+    boxes: np.ndarray
+    spans: np.ndarray
+    cosines: np.ndarray
+
+
+class Found(NamedTuple):
+    """What a level says of S posteriors; log_norm is NaN where it says nothing.
+
+    log_norm (S,).  mean (S, D), second (S, D, D) or (0, D, D): of whitened early fields and whitened late ones.
+    missed (S, K): what the nodes of each layer miss of the integral.  tables (S, K - 1 or 1): root mean square of what
+    the highest degrees of each table say.  far (S, K - 1 or 1): share beyond the box of each table.  border (S, K):
+    share within a step of the radius.  outside (S,): share of what the boxes below leave out, by its distance.  nodes
+    (S,): evaluations.  boxes, spans: as given, for the next level; peaks, as spans: around the largest values of each
+    table; written where it is looked for them.
+    """
+
+    log_norm: np.ndarray
+    mean: np.ndarray
+    second: np.ndarray
+    missed: np.ndarray
+    tables: np.ndarray
+    far: np.ndarray
+    border: np.ndarray
+    outside: np.ndarray
+    nodes: np.ndarray
+    boxes: np.ndarray
+    spans: np.ndarray
+    peaks: np.ndarray
+
+
+class Work(NamedTuple):
+    """Scratch arrays of compiled loops, for one posterior after the other."""
+
+    h: np.ndarray
+    features: np.ndarray
+    counts: np.ndarray
+    dims: np.ndarray
+    offsets: np.ndarray
+    box: np.ndarray
+    wide: np.ndarray
+    c: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    states: np.ndarray
+    logs: np.ndarray
+    message: np.ndarray
+    means: np.ndarray
+    behind: np.ndarray
+    lost: np.ndarray
+    off: np.ndarray
+    far: np.ndarray
+    A: np.ndarray
+    px: np.ndarray
+    py: np.ndarray
+    row: np.ndarray
+    fine: np.ndarray
+    rest: np.ndarray
+    w: np.ndarray
+    found: np.ndarray
+    high: np.ndarray
+    r: np.ndarray
+    e: np.ndarray
+    sums: np.ndarray
+    late: np.ndarray
+    state: np.ndarray
+    half: np.ndarray
+    slopes: np.ndarray
+    sums_of: np.ndarray
+    steps: np.ndarray
+    later: np.ndarray
+    total: np.ndarray
+    bins: np.ndarray
+    z: np.ndarray
+    rooms: np.ndarray
+    angles: np.ndarray
+    pieces: np.ndarray
+    around: np.ndarray
+    ends: np.ndarray
+    rays: np.ndarray
+    cov: bool
+
+
+Levels = Callable[[Given, Found, int, bool, bool], None]
+
+
+def compiled_levels(programs: Sequence[StraightLine]) -> Levels | None:
+    """``run(given, found, room, look, cov)`` for networks of these mixings, each a program from the entries of mixed
+    fields, row by row, to four entries of A; ``room`` nodes of one layer at most.
+
+    ``look``: whether the next level's boxes and spans are written; ``cov``: whether second moments are.  None for
+    numpy, or where a program calls what compiled code does not have.
+    """
+    if backend().loops != NUMBA:
+        return None
+    try:
+        mixed = _loaded(mixed_source(programs)).mixed
+    except NotCompiled:
+        return None
+    chains = _loaded(levels_source()).chains
+
+    def run(given: Given, found: Found, room: int, look: bool, cov: bool) -> None:
+        chains(mixed, given, found, room, look, cov)
+
+    return run
+
+
+_loaded = cache(load)
+
+
+def mixed_source(programs: Sequence[StraightLine]) -> str:
+    """The text of a module with ``mixed``: entries of a mixing at some nodes of one state."""
+    lines = [
+        f"@numba.njit({_MIXED!r}, nogil=True, cache=True, error_model='numpy', fastmath={{'contract'}})",
+        "def mixed(kind, c, h, start, count, A):",
+        "    c00, c01, c10, c11 = c[0], c[1], c[2], c[3]",
+    ]
+    for kind, program in enumerate(programs):
+        rows = range(len(program.arguments) // 2)
+        fields = [
+            f"{a} * h[{2 * p}, j] + {b} * h[{2 * p + 1}, j]" for p in rows for a, b in (("c00", "c01"), ("c10", "c11"))
+        ]
+        lines += [
+            f"    if kind == {kind}:",
+            "        for k in range(np.uint64(count)):",
+            "            j = np.uint64(start) + k",
+            f"            a, b, d, e = point{kind}({', '.join(fields)})",
+            "            A[0, k], A[1, k], A[2, k], A[3, k] = a, b, d, e",
+        ]
+    points = [scalar_function(program, f"point{kind}") for kind, program in enumerate(programs)]
+    return "\n\n\n".join([HEADER, *points, "\n".join(lines)]) + "\n"
+
+
+_MIXED = "void(int64, float64[::1], float64[:,::1], int64, int64, float64[:,::1])"
+
+
+def levels_source() -> str:
+    """The text of a module with ``chains``, the same for all networks."""
+    parts = [_without_docstring(Path(__file__).with_name("chained") / f"{name}.py") for name in _PARTS]
+    return "\n\n".join([HEADER, _CONSTANTS, *parts])
+
+
+_PARTS = ("nodes", "grids", "endings", "rays", "backward", "looks", "forward")
+_CONSTANTS = f"""from smisym.kernels.chains import Found, Given, Work
+
+TURN, CHUNK, FACTOR, POWER, EDGE, BINS, REACH = {TURN}, {CHUNK}, {FACTOR}, {POWER}, {EDGE!r}, {BINS}, {REACH}
+# Numbers of one type: functions are compiled for constants apart.
+FIELDS, MASSES, ALL = np.arange(3)
+options = dict(nogil=True, cache=True, error_model="numpy", fastmath={{"contract"}})
+reordered = dict(nogil=True, cache=True, error_model="numpy", fastmath={{"contract", "reassoc", "nsz"}})
+t = numba.types
+mixing = t.FunctionType(t.void(t.int64, t.float64[::1], t.float64[:, ::1], t.int64, t.int64, t.float64[:, ::1]))
+numbers = {{n: numba.types.Array(numba.types.float64, n, "C") for n in range(1, 6)}}
+whole = numba.types.Array(numba.types.int64, 1, "C")
+wholes = numba.types.Array(numba.types.int64, 2, "C")
+given_type = numba.types.NamedTuple(
+    [whole, whole, numbers[1], numbers[1], numbers[3], whole, numbers[2], whole, numbers[3], numbers[3], numbers[3],
+     numbers[4], numbers[2], numbers[3], numbers[3], t.Array(t.int64, 3, "C"), numbers[3], wholes, numbers[2],
+     *[numbers[1]] * 5, numbers[3], numbers[5], numbers[3]], Given)
+found_type = numba.types.NamedTuple(
+    [numbers[1], numbers[2], numbers[3], numbers[2], numbers[2], numbers[2], numbers[2], numbers[1], numbers[1],
+     numbers[3], numbers[5], numbers[5]], Found)
+"""
+
+
+def _without_docstring(path: Path) -> str:
+    return path.read_text(encoding="utf-8").split('"""\n', 1)[1].strip() + "\n"

@@ -1,0 +1,373 @@
+"""Posteriors of deep networks on two tokens at one level each, by numpy: what :mod:`smisym.kernels.chains` has as
+compiled loops, to the same numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.kernels.chains import BINS, EDGE, FACTOR, POWER, REACH, Found, Given
+from smisym.posterior.level_nodes import indicators, nodes_of, sectors_of
+
+Mixing = Callable[..., list[np.ndarray]]
+"""Entries of the mixed fields of a layer, arrays, to those of its mixing, row by row."""
+
+
+def levels_in_numpy(mixings: Sequence[Mixing], given: Given, found: Found, *, look: bool, cov: bool) -> None:
+    """All posteriors of a block at their levels; written as :class:`smisym.kernels.chains.Found` says."""
+    with np.errstate(all="ignore"):
+        for s in range(len(given.steps)):
+            found.log_norm[s], found.outside[s], found.nodes[s] = np.nan, 0.0, 0.0
+            _One(mixings, given, found, s, cov).run(look)
+
+
+@dataclass
+class _Step:
+    """One layer at all states: where it leads, x and y (M, K), the logs of what follows (M, K), and what the sums over
+    nodes say: log of the integral (M,), means of features (M, F), what the nodes miss (M,), what the highest degrees of
+    the next table say and what lies beyond it, (M,) each."""
+
+    x: np.ndarray
+    y: np.ndarray
+    value: np.ndarray
+    log: np.ndarray
+    means: np.ndarray
+    lost: np.ndarray
+    off: np.ndarray
+    far: np.ndarray
+    message: np.ndarray
+
+
+@dataclass
+class _Table:
+    """Grids of one table: which signs have one, the box (2, 2) of each, coefficients (n, n) of each."""
+
+    signs: list[int]
+    boxes: list[np.ndarray]
+    coefficients: list[np.ndarray]
+    x: np.ndarray
+    y: np.ndarray
+
+
+def polynomials(unit: np.ndarray, n: int) -> np.ndarray:
+    """Chebyshev polynomials (n, ...)."""
+    out = np.empty((n, *unit.shape))
+    out[0], out[1] = 1.0, unit
+    for i in range(2, n):
+        out[i] = 2 * unit * out[i - 1] - out[i - 2]
+    return out
+
+
+def in_units(x: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    width = 0.5 * (ends[1] - ends[0])
+    return (x - 0.5 * (ends[0] + ends[1])) * (1 / width if width > 0 else 0.0)
+
+
+class _One:
+    """One posterior of a block."""
+
+    def __init__(self, mixings: Sequence[Mixing], given: Given, found: Found, s: int, cov: bool) -> None:
+        self.mixings, self.given, self.found, self.s, self.cov = mixings, given, found, s, cov
+        self.layers = given.steps.shape[1]
+        self.tables: list[_Table] = []
+        self.steps: list[_Step] = []
+        self.carried: list[np.ndarray] = []
+
+    def run(self, look: bool) -> None:
+        given, s = self.given, self.s
+        self.nodes = []
+        x = y = np.zeros(1)
+        places: list[tuple[np.ndarray, np.ndarray]] = []
+        for k in range(self.layers):
+            C = self._matrices(k, x, y)
+            across, along = given.rules[s, k]
+            self.nodes.append(sectors_of(given, s, k, C, self.cov) if across else nodes_of(given, s, k, self.cov))
+            room = (given.lines[k] + 1) * across * along if across else self.nodes[k].h.shape[2]
+            if room == 0:
+                return
+            self.found.nodes[s] += len(x) * room
+            self.tables.append(_Table([], [], [], x, y))
+            if k == self.layers - 1:
+                break
+            A = self._mixed(k, C)
+            first, other = A[2] * given.shares[k], A[1] * given.shares[k]
+            delta = 1 / (1 - first - other)
+            places.append(((x[:, None] + first) * delta, (y[:, None] + other) * delta))
+            signs, boxes = self._boxes(k, *places[-1])
+            if not signs:
+                return
+            grids = [self._grid(box, int(given.sides[s, k])) for box in boxes]
+            self.tables[k].signs, self.tables[k].boxes = signs, boxes
+            x, y = (np.concatenate([grid[a] for grid in grids]) for a in range(2))
+        self.steps = [self._last()]
+        for k in range(self.layers - 2, -1, -1):
+            if not np.isfinite(self.steps[0].log).all():
+                return
+            self.steps.insert(0, self._tabled(k, *places[k]))
+        if not np.isfinite(self.steps[0].log[0]):
+            return
+        self.steps[0].message = np.ones(1)
+        for k in range(self.layers - 1):
+            self._carry(k)
+        self._tell()
+        if self.cov:
+            self._tell_products()
+        if look:
+            for k in range(self.layers):
+                self._look(k)
+
+    # ---- where states are ------------------------------------------------------------------------------
+
+    def _matrices(self, k: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """(4, M): C of states, row by row."""
+        delta = 1 / (1 + x + y)
+        p, q = x * delta, y * delta
+        return np.asarray(self.given.scales[k] * np.stack([1 - q, q, p, 1 - p]))
+
+    def _mixed(self, k: int, C: np.ndarray) -> np.ndarray:
+        """(4, M, K): mixings of one layer at all states and nodes."""
+        h = self.nodes[k].h
+        pairs = itertools.product(range(len(h) // 2), range(2))
+        U = [C[2 * t][:, None] * h[2 * p] + C[2 * t + 1][:, None] * h[2 * p + 1] for p, t in pairs]
+        entries = self.mixings[self.given.kinds[k]](*U)
+        return np.stack([np.broadcast_to(entry, U[0].shape) for entry in entries])
+
+    def _boxes(self, k: int, x: np.ndarray, y: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
+        total, span = 1 + x + y, self.given.spans[self.s, k]
+        signs, boxes = [], []
+        for g in range(2):
+            mine = (np.abs(total) * self.given.floor[self.s] <= 1) & ((total > 0) == (g == 0))
+            mine &= (x >= span[g, 0, 0]) & (x <= span[g, 0, 1]) & (y >= span[g, 1, 0]) & (y <= span[g, 1, 1])
+            if mine.any():
+                signs.append(g)
+                boxes.append(np.array([[v[mine].min(), v[mine].max()] for v in (x, y)]))
+        return signs, boxes
+
+    @staticmethod
+    def _grid(box: np.ndarray, n: int) -> np.ndarray:
+        unit = np.cos(np.pi * (np.arange(n) + 0.5) / n)
+        axes = [0.5 * (ends[0] + ends[1]) + 0.5 * (ends[1] - ends[0]) * unit for ends in box]
+        return np.stack(np.meshgrid(*axes, indexing="ij")).reshape(2, -1)
+
+    # ---- sums over nodes -------------------------------------------------------------------------------
+
+    def _summed(self, k: int, log: np.ndarray, *more: np.ndarray) -> tuple[np.ndarray, ...]:
+        """From logs (M, K) at nodes: log of the integral, means of features, what nodes miss; and shares of nodes."""
+        features = self.nodes[k].features
+        d = self.nodes[k].dim
+        log = np.where(np.isfinite(log), log, -np.inf)
+        top = log.max(axis=1)
+        w = np.exp(log - np.where(np.isfinite(top), top, 0.0)[:, None])
+        sums = self.nodes[k].sums(w)
+        total = sums[:, 0]
+        means = sums / total[:, None]
+        half = np.abs(means[:, 2 + d : 2 + d + indicators(d)])
+        lost = np.where(total > 0, np.minimum(FACTOR * half**POWER, half).sum(axis=1), np.inf)
+        shares = w * features[0] / total[:, None]
+        return np.where(total > 0, top + np.log(total), -np.inf), means, lost, shares
+
+    def _last(self) -> _Step:
+        k = self.layers - 1
+        x, y = self.tables[k].x, self.tables[k].y
+        C = self._matrices(k, x, y)
+        A = self._mixed(k, C)
+        self.late, logs = self._ends(C, A)
+        weights = np.exp(logs - np.where(np.isfinite(m := logs.max(axis=0)), m, 0.0))
+        value = m + np.log(weights.sum(axis=0))
+        log, means, lost, shares = self._summed(k, value)
+        own = np.where(weights > 0, weights, 0.0) / np.where((t := weights.sum(axis=0)) > 0, t, 1.0)
+        r = np.where((own > 0)[:, None], self.late, 0.0)  # (B, 2 n, M, K)
+        self.behind = np.einsum("mk,bmk,bimk->mi", shares, own, r)
+        if self.cov:
+            self.behind_second = np.einsum("mk,bmk,bimk,bjmk->mij", shares, own, r, r, optimize=True)
+            z = self.nodes[k].features[1 : 1 + self.nodes[k].dim] / self.nodes[k].features[0]
+            z = np.where(np.isfinite(z), z, 0.0)
+            self.behind_cross = np.einsum(
+                "mk,bmk,amk,bimk->mai", shares, own, np.broadcast_to(z, (len(z), *shares.shape)), r, optimize=True
+            )
+        zero = np.zeros(len(x))
+        return _Step(x, y, value, log, means, lost, zero, zero, zero)
+
+    def _ends(self, C: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whitened late fields (B, 2 n, M, K) and the logs of their weights (B, M, K)."""
+        given, s = self.given, self.s
+        points, omega, whitening = given.points[s], given.late[s], given.whitening[s]
+        B, n = points.shape[:2]
+        own = (1 / (C[0] * C[3] - C[1] * C[2]))[:, None]
+        det = 1 / (A[0] * A[3] - A[1] * A[2])
+        r = np.empty((B, n, 2, *det.shape))
+        for b, p in itertools.product(range(B), range(n)):
+            u = points[b, p]
+            v0, v1 = (A[3] * u[0] - A[1] * u[1]) * det, (A[0] * u[1] - A[2] * u[0]) * det
+            r[b, p, 0] = C[3][:, None] * own * v0 - C[1][:, None] * own * v1 - omega[p, 0]
+            r[b, p, 1] = -C[2][:, None] * own * v0 + C[0][:, None] * own * v1 - omega[p, 1]
+        r = np.einsum("pq,bqtmk->bptmk", whitening, r).reshape(B, 2 * n, *det.shape)
+        logs = given.weight[s][:, None, None] - 0.5 * (r * r).sum(axis=1)
+        logs = np.where(logs == logs, logs, -np.inf) + n * np.log(np.abs(det * own))
+        return r, np.where(logs == logs, logs, -np.inf)
+
+    def _tabled(self, k: int, x: np.ndarray, y: np.ndarray) -> _Step:
+        table, n = self.tables[k], int(self.given.sides[self.s, k])
+        value, rest, start = np.full(x.shape, -np.inf), np.zeros(x.shape), 0
+        total = 1 + x + y
+        for g, box in zip(table.signs, table.boxes, strict=True):
+            T = self.given.cosines[n][:n, :n]
+            c = T @ self.steps[0].log[start : start + n * n].reshape(n, n) @ T.T
+            table.coefficients.append(c)
+            start += n * n
+            mine = (total > 0) == (g == 0)
+            unit = in_units(x, box[0]), in_units(y, box[1])
+            within = (np.abs(unit[0]) <= EDGE) & (np.abs(unit[1]) <= EDGE)
+            first, second = polynomials(unit[0], n), polynomials(unit[1], n)
+            high = c.copy()
+            high[: n - 2, : n - 2] = 0
+            found = (np.tensordot(c.T, first, axes=1) * second).sum(axis=0)
+            told = (np.tensordot(high.T, first, axes=1) * second).sum(axis=0)
+            found = np.where(within, found, beyond(c, *unit))
+            value, rest = np.where(mine, found, value), np.where(mine, np.where(within, told, np.inf), rest)
+        log, means, lost, shares = self._summed(k, value)
+        inner = np.isfinite(rest)
+        off = (shares * np.where(inner, rest, 0.0) ** 2).sum(axis=1)
+        far = np.where(inner, 0.0, shares).sum(axis=1)
+        self.places = [(x, y), *getattr(self, "places", [])]
+        return _Step(x, y, value, log, means, lost, off, far, np.zeros(len(log)))
+
+    # ---- forward ---------------------------------------------------------------------------------------
+
+    def _carry(self, k: int) -> None:
+        """Messages of the next table; with covariances, the steps between both as matrices (1 + d, M, M')."""
+        step, table, n = self.steps[k], self.tables[k], int(self.given.sides[self.s, k])
+        features = self.nodes[k].features
+        d = self.nodes[k].dim
+        share = np.where(np.isfinite(step.value), np.exp(step.value - step.log[:, None]), 0.0)
+        T, parts = self.given.cosines[n][:n, :n], []
+        rows = features[: 1 + d] if self.cov else features[:1]
+        for g, box in zip(table.signs, table.boxes, strict=True):
+            mine = np.where((1 + step.x + step.y > 0) == (g == 0), share, 0.0)
+            unit = [
+                np.clip(np.nan_to_num(in_units(v, e), nan=1.0), -1, 1)
+                for v, e in zip((step.x, step.y), box, strict=True)
+            ]
+            first, second = polynomials(unit[0], n), polynomials(unit[1], n)
+            if not self.cov:
+                mine = mine * step.message[:, None]
+            sums = np.stack([np.einsum("imk,mk,jmk->mij", first, mine * row, second, optimize=True) for row in rows])
+            parts.append((T.T @ sums @ T).reshape(len(rows), len(share), n * n))
+        whole = np.concatenate(parts, axis=2)
+        if self.cov:
+            self.carried.append(whole)
+            self.steps[k + 1].message = step.message @ whole[0]
+        else:
+            self.steps[k + 1].message = whole[0].sum(axis=0)
+
+    def _tell(self) -> None:
+        found, s, at = self.found, self.s, 0
+        found.log_norm[s] = self.steps[0].log[0]
+        for k, step in enumerate(self.steps):
+            d, size = self.nodes[k].dim, np.abs(step.message)
+            found.mean[s, at : at + d] = step.message @ step.means[:, 1 : 1 + d]
+            found.missed[s, k], found.border[s, k] = size @ step.lost, step.message @ step.means[:, 1 + d]
+            if k < self.layers - 1:
+                found.tables[s, k], found.far[s, k] = np.sqrt(size @ step.off), size @ step.far
+            at += d
+        found.mean[s, at:] = self.steps[-1].message @ self.behind
+
+    def _tell_products(self) -> None:
+        """Second moments: of one block by its numbers, of two by what the first carries on to the mean of the other."""
+        out, at = self.found.second[self.s], self.found.mean.shape[1] - self.behind.shape[1]
+        out[:] = 0.0
+        later = self.behind
+        for k in range(self.layers - 1, -1, -1):
+            step, d, start = self.steps[k], self.nodes[k].dim, 2 * int(self.given.starts[k])
+            own = (step.message @ step.means)[2 + d + indicators(d) :]
+            for value, (a, b) in zip(own, itertools.combinations_with_replacement(range(d), 2), strict=True):
+                out[start + a, start + b] = out[start + b, start + a] = value
+            if k == self.layers - 1:
+                out[at:, at:] = np.tensordot(step.message, self.behind_second, axes=1)
+                cross = np.tensordot(step.message, self.behind_cross, axes=1)
+            else:
+                cross = np.einsum("m,amj,ji->ai", step.message, self.carried[k][1:], later)
+                later = self.carried[k][0] @ later
+            out[start : start + d, start + d :] = cross
+            out[start + d :, start : start + d] = cross.T
+            later = np.concatenate([step.means[:, 1 : 1 + d], later], axis=1)
+
+    # ---- what the next level is restricted to ----------------------------------------------------------
+
+    def _look(self, k: int) -> None:
+        step, given, found, s = self.steps[k], self.given, self.found, self.s
+        nodes = self.nodes[k]
+        share = np.where(np.isfinite(step.value), np.exp(step.value - step.log[:, None]), 0.0)
+        share = share * step.message[:, None] * nodes.features[0]
+        if k < self.layers - 1:
+            self._peaks(k)
+            x, y = step.x, step.y
+            for g, box in zip(self.tables[k].signs, self.tables[k].boxes, strict=True):
+                mine = ((1 + x + y > 0) == (g == 0)) & (share != 0)
+                for a, v in enumerate((x, y)):
+                    found.spans[s, k, g, a] = cropped(v[mine], share[mine], box[a], given.least[s])
+        # Nodes that are others at every state have no box.
+        if nodes.z is None or nodes.mass is None:
+            return
+        total, h = share.sum(axis=0), given.steps[s, k]
+        part = total * nodes.mass / nodes.features[0, 0]
+        z = np.moveaxis(nodes.z, 1, 0).reshape(nodes.dim, -1)
+        kept = (part > given.negligible[s] * np.abs(total).max()).ravel()
+        ends = slice(2 * int(given.starts[k]), 2 * int(given.starts[k + 1]))
+        low, high = z[:, kept].min(axis=1) - h, z[:, kept].max(axis=1) + h
+        found.boxes[s, 0, ends], found.boxes[s, 1, ends] = low, high
+        gone = ((z < low[:, None]) | (z > high[:, None])).any(axis=0)
+        found.outside[s] += (part.ravel()[gone] * np.sqrt((z[:, gone] ** 2).sum(axis=0))).sum()
+
+    def _peaks(self, k: int) -> None:
+        """Ends of the states of the next table between whose nodes its log comes within a depth of the largest."""
+        n, logs = int(self.given.sides[self.s, k]), self.steps[k + 1].log
+        near = (logs >= logs.max() - self.given.depth[self.s]).reshape(-1, n, n)
+        for mine, g, box in zip(near, self.tables[k].signs, self.tables[k].boxes, strict=True):
+            for a, (low, high) in enumerate(box):
+                ends = [low - REACH * (high - low), high + REACH * (high - low)]
+                own = np.flatnonzero(mine.any(axis=1 - a))
+                # Nodes fall from the upper end on; one node beyond those that are kept.
+                if len(own) and own[-1] < n - 1:
+                    ends[0] = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(np.pi * (own[-1] + 1.5) / n)
+                if len(own) and own[0] > 0:
+                    ends[1] = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(np.pi * (own[0] - 0.5) / n)
+                self.found.peaks[self.s, k, g, a] = ends
+
+
+def beyond(c: np.ndarray, unit_x: np.ndarray, unit_y: np.ndarray) -> np.ndarray:
+    """What points outside of a box have: the value at the border, from there on along the slope where that falls."""
+    n = len(c)
+    clipped = [np.clip(np.nan_to_num(unit, nan=1.0), -1, 1) for unit in (unit_x, unit_y)]
+    values = [polynomials(unit, n) for unit in clipped]
+    slopes = []
+    for unit, value in zip(clipped, values, strict=True):
+        own = np.zeros_like(value)
+        own[1] = 1.0
+        for i in range(2, n):
+            own[i] = 2 * value[i - 1] + 2 * unit * own[i - 1] - own[i - 2]
+        slopes.append(own)
+
+    def at(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.asarray((np.tensordot(c.T, first, axes=1) * second).sum(axis=0))
+
+    found = at(*values)
+    for unit, along in ((unit_x, at(slopes[0], values[1])), (unit_y, at(values[0], slopes[1]))):
+        found = found + np.where(unit > 1, np.minimum(along, 0) * (unit - 1), 0.0)
+        found = found - np.where(unit < -1, np.maximum(along, 0) * (-1 - unit), 0.0)
+    return found
+
+
+def cropped(v: np.ndarray, shares: np.ndarray, box: np.ndarray, least: float) -> tuple[float, float]:
+    """Ends beyond which there is less than ``least``; a share of the box beyond it where there is more at its end."""
+    width, wide = (box[1] - box[0]) / BINS, box[1] - box[0]
+    place = np.where(v > box[0], (v - box[0]) / width, 0.0) if width > 0 else np.zeros(len(v))
+    held = np.abs(np.bincount(np.minimum(place, BINS - 1).astype(int), weights=shares, minlength=BINS))
+    low, high = np.flatnonzero(np.cumsum(held) > least), np.flatnonzero(np.cumsum(held[::-1]) > least)
+    first = box[0] + width * (low[0] - 1) if len(low) and low[0] > 1 else box[0] - REACH * wide
+    last = box[0] + width * (BINS + 1 - high[0]) if len(high) and high[0] > 1 else box[1] + REACH * wide
+    return first, last

@@ -1,0 +1,312 @@
+"""How finely chains of tables are integrated: level by level, each restricted to where the one before saw anything.
+
+A level says of itself what it misses: sums over half of the nodes how much all of them do, layer by layer; the highest
+degrees of a polynomial how well it is known, table by table; what lies at the border of a lattice or of a table how
+much lies beyond.  From each follows what the next level needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+
+import numpy as np
+
+from smisym.base import patience
+from smisym.integrate.averages import Average
+from smisym.kernels.chains import POWER, Found, Given, Levels
+from smisym.posterior.level_chain import Chain
+
+# The first level: step of the lattices, nodes a side of the tables.
+_STEP, _SIDE = 0.7, 8
+# Where lattices end at first, beside what is asked for, by how much farther where there is mass, and at most.  _WIDER:
+# the same for layers of two rows, whose Gaussians fall as R^2 exp(-R^2/2).
+_DEPTH, _WIDER, _FARTHER, _FARTHEST = 3.0, 2.2, 1.0, 9.5
+# How much farther than lattices tables reach, in standard deviations of the late fields.
+_BEYOND = 1.0
+# Shares of the tolerance: of what nodes may miss, what tables may, and what may lie at borders; half of each is aimed
+# at where it is missed.
+_NODES, _TABLES, _BORDERS, _AIM = 0.4, 0.3, 0.2, 0.5
+# Shares beyond the ends of tables, and of the largest node, that count for nothing on the next level, over the
+# tolerance.
+_LEAST, _NEGLIGIBLE = 1e-3, 2e-3
+# By how much steps change from level to level; nodes a side of tables that one more level may add, and at most.
+_FINER, _COARSER, _MORE, _MOST_SIDE = 0.5, 1.25, 6, 28
+# How much finer steps in four dimensions may be, times those in two: lattices of more have more neighbours as near.
+_STRETCH = {4: 1.35}
+# How far what lies beyond a table may be from where it is thought to be, in standard deviations.
+_FAR = 5.0
+# Scale of a layer, times the deviation of its fields, from which on attention is so steep that nodes lie between its
+# creases; how many of them, in the angle and along rays, over the step; and at most.
+_STEEP, _GAUSS, _MOST_NODES = 2.5, (4.5, 5.5), 64
+# What is drawn closer around: tables within that much, beside the tolerance, of the log of their largest value.
+_DEEP = 8.0
+# Error of tables above which they do not say where there is mass; levels at most.
+_BLIND, _ROUNDS = 1.0, 7
+# Points of one level beyond which it is not tried; nodes of one layer at most.
+MOST, _ROOM = 2 * 10**6, 30000
+
+
+@dataclass
+class Level:
+    """How finely each of S posteriors is integrated: as :class:`smisym.kernels.chains.Given` has it, and how much is
+    left out by the boxes, (S,)."""
+
+    sides: np.ndarray
+    steps: np.ndarray
+    radius: np.ndarray
+    boxes: np.ndarray
+    spans: np.ndarray
+    left_out: np.ndarray
+
+    def take(self, index: np.ndarray) -> Level:
+        return Level(*(getattr(self, field.name)[index] for field in fields(self)))
+
+    def put(self, index: np.ndarray, other: Level) -> None:
+        for field in fields(self):
+            getattr(self, field.name)[index] = getattr(other, field.name)
+
+
+@cache
+def cosines(most: int) -> np.ndarray:
+    """(most + 1, most, most): in the n-th, from values at the n Chebyshev nodes to coefficients."""
+    out = np.zeros((most + 1, most, most))
+    for n in range(1, most + 1):
+        k = np.arange(n)
+        out[n, :n, :n] = np.cos(np.pi * k[:, None] * (k + 0.5) / n) * 2 / n
+        out[n, 0, :n] *= 0.5
+    return out
+
+
+@cache
+def legendre(most: int) -> np.ndarray:
+    """(most + 1, 4, most): in the n-th, nodes and weights of Gauss's rule, and there the two highest polynomials below
+    degree n, orthonormal on [-1, 1] with the measure dx/2."""
+    out = np.zeros((most + 1, 4, most))
+    for n in range(2, most + 1):
+        x, w = np.polynomial.legendre.leggauss(n)
+        out[n, 0, :n], out[n, 1, :n] = x, w
+        for row, degree in ((2, n - 1), (3, n - 2)):
+            out[n, row, :n] = np.polynomial.legendre.legval(x, np.eye(n)[degree]) * np.sqrt(2 * degree + 1)
+    return out
+
+
+class Refinement:
+    """The levels of a block of posteriors, until what each misses is below rtol."""
+
+    def __init__(self, chain: Chain, run: Levels, spans: np.ndarray, rtol: float, cov: bool, most: int | None) -> None:
+        self.chain, self.carry_out, self.rtol, self.cov, self.most = chain, run, rtol, cov, most or MOST
+        S, rows = chain.samples, chain.rows
+        self.dims = 2 * rows
+        D = int(self.dims.sum()) + 2 * chain.of_samples["late"].shape[1]
+        self.tables = max(chain.layers - 1, 1)
+        self.stretch = np.array([_STRETCH.get(int(d), 1.0) for d in self.dims])
+        self.out = Average(
+            np.full(S, np.nan),
+            np.full((S, D), np.nan),
+            np.full((S, D, D), np.nan) if cov else None,
+            np.full(S, np.inf),
+            np.zeros(S),
+            np.zeros(S, dtype=bool),
+        )
+        self.level = self._first(spans, np.full(S, self._radius()))
+
+    def run(self) -> Average:
+        active, look = np.arange(self.chain.samples), True
+        for turn in range(_ROUNDS):
+            active = active[self._cost(active) <= self.most]
+            if not active.size:
+                break
+            patience.check()
+            found = self.at(active, look)
+            parts = self.missed(active, found)
+            self._keep(active, found, parts)
+            rest = np.flatnonzero(~(self.out.error[active] <= self.rtol))
+            if not rest.size:
+                break
+            known = _part(parts, rest)
+            self.refine(active[rest], _taken(found, rest), known, look)
+            active = active[rest]
+            # Where there is mass is asked twice, and until tables are no longer blind.
+            look = turn == 0 or bool((known.tables.sum(axis=1) > _BLIND).any())
+        self.out.converged = self.out.error <= self.rtol
+        return self.out
+
+    # ---- one level ---------------------------------------------------------------------------------
+
+    def _radius(self) -> float:
+        wide = self.dims.max() > 2
+        return float(np.sqrt(2 * (_DEPTH + _WIDER * wide - np.log(min(self.rtol, 1.0)))))
+
+    def _first(self, spans: np.ndarray, radius: np.ndarray) -> Level:
+        S, d, K = len(spans), int(self.dims.sum()), self.tables
+        boxes = np.stack([-np.ones((S, d)), np.ones((S, d))], axis=1) * radius[:, None, None]
+        steps = np.broadcast_to(_STEP * self.stretch, (S, self.chain.layers)).copy()
+        return Level(np.full((S, K), _SIDE), steps, radius, boxes, spans, np.zeros(S))
+
+    def _rules(self, level: Level) -> np.ndarray:
+        """(S, K, 2): nodes between creases, in the angle and along rays, where these are steep; else zeros."""
+        layers, given = self.chain.of_layers, self.chain.of_samples
+        deviation = np.einsum("spp->sp", given["factor"])[0, layers["starts"][:-1]]
+        steep = (layers["lines"] > 0) & (self.dims == 2) & (layers["scales"] * deviation > _STEEP)
+        count = np.ceil(np.array(_GAUSS) / level.steps[..., None]).astype(np.int64)
+        return np.where(steep[:, None], np.clip(count, 4, _MOST_NODES), 0)
+
+    def _nodes(self, level: Level) -> np.ndarray:
+        """(S, K): nodes of each layer, at most: lattice points of a ball or a box, whichever is smaller."""
+        found = []
+        for k, d in enumerate(self.dims):
+            step, first = level.steps[:, k], int(2 * self.chain.of_layers["starts"][k])
+            volume = {2: np.pi, 4: np.pi**2 / 2}[int(d)]
+            ball = volume * (level.radius / step + np.sqrt(d) / 2) ** d
+            ends = level.boxes[:, :, first : first + d]
+            box = ((ends[:, 1] - ends[:, 0]) / step[:, None] + 2.0).prod(axis=1)
+            found.append(np.minimum(ball, box))
+        rules = self._rules(level)
+        between = (self.chain.of_layers["lines"] + 1) * rules.prod(axis=2)
+        found = list(np.where(between > 0, between, np.stack(found, axis=1)).T)
+        return np.nan_to_num(np.stack(found, axis=1), nan=np.inf)
+
+    def _cost(self, index: np.ndarray) -> np.ndarray:
+        """Points of a level, (S,), infinite where one layer has too many nodes."""
+        level = self.level.take(index)
+        nodes = self._nodes(level)
+        states = np.concatenate([np.ones((len(index), 1)), level.sides**2.0], axis=1)[:, : nodes.shape[1]]
+        return np.where(nodes.max(axis=1) > _ROOM, np.inf, (nodes * states).sum(axis=1))
+
+    def given(self, index: np.ndarray) -> Given:
+        """What a level of some samples is made of."""
+        level, chain, S = self.level.take(index), self.chain, len(index)
+        return Given(
+            **chain.of_layers,
+            **{name: value[index] for name, value in chain.of_samples.items()},
+            rules=self._rules(level),
+            legendre=legendre(_MOST_NODES),
+            sides=level.sides,
+            steps=level.steps,
+            radius=level.radius,
+            floor=chain.floor(level.radius + _BEYOND, index),
+            least=np.full(S, _LEAST * self.rtol),
+            negligible=np.full(S, _NEGLIGIBLE * self.rtol),
+            depth=np.full(S, _DEEP - np.log(self.rtol)),
+            boxes=level.boxes,
+            spans=level.spans,
+            cosines=cosines(_MOST_SIDE),
+        )
+
+    def at(self, index: np.ndarray, look: bool) -> Found:
+        """One level of some samples; ``look``: whether it says where the next one has to be."""
+        level = self.level.take(index)
+        S, K, T, D = len(index), self.chain.layers, self.tables, self.out.mean.shape[1]
+        found = Found(
+            np.full(S, np.nan),
+            np.zeros((S, D)),
+            np.zeros((S if self.cov else 0, D, D)),
+            np.zeros((S, K)),
+            np.zeros((S, T)),
+            np.zeros((S, T)),
+            np.zeros((S, K)),
+            np.zeros(S),
+            np.zeros(S),
+            level.boxes.copy(),
+            level.spans.copy(),
+            level.spans.copy(),
+        )
+        room = int(self._nodes(level).max()) + 1
+        self.carry_out(self.given(index), found, room, look, self.cov)
+        return found
+
+    # ---- what it misses ----------------------------------------------------------------------------
+
+    def missed(self, index: np.ndarray, found: Found) -> Parts:
+        """What a level misses of some samples."""
+        level = self.level.take(index)
+        # Beyond the radius a Gaussian falls by that much, and what multiplies it is bounded.
+        step, radius = level.steps, level.radius[:, None]
+        border = radius * np.abs(found.border) * np.exp(-step * (radius - 0.5 * step))
+        lost = ~np.isfinite(found.log_norm)
+        nodes, tables = np.where(lost[:, None], np.inf, found.missed), np.where(lost[:, None], np.inf, found.tables)
+        return Parts(nodes, tables, _FAR * np.abs(found.far), border, level.left_out)
+
+    def _keep(self, index: np.ndarray, found: Found, parts: Parts) -> None:
+        out, error = self.out, np.nan_to_num(parts.error, nan=np.inf)
+        out.nodes[index] += found.nodes
+        better = error < out.error[index]
+        own = index[better]
+        out.log_norm[own], out.mean[own], out.error[own] = found.log_norm[better], found.mean[better], error[better]
+        if out.cov is not None:
+            mean = found.mean[better]
+            out.cov[own] = found.second[better] - mean[:, :, None] * mean[:, None, :]
+
+    def refine(self, index: np.ndarray, found: Found, parts: Parts, look: bool) -> None:
+        """The next level of samples that miss the tolerance."""
+        level, rtol = self.level.take(index), self.rtol
+        blind = ~(parts.tables.sum(axis=1) < _BLIND)
+        steps = level.steps * self._factor(parts.nodes)
+        aim = _AIM * _TABLES * rtol / self.tables
+        with np.errstate(divide="ignore"):
+            short = np.log10(np.maximum(parts.tables, 1e-300) / aim)
+        more = np.clip(2 * np.ceil(short), 0, _MORE).astype(int)
+        more[~np.isfinite(parts.tables)] = _MORE
+        following = Level(
+            np.minimum(level.sides + more, _MOST_SIDE),
+            np.where(blind[:, None], level.steps, steps),
+            level.radius,
+            level.boxes,
+            level.spans,
+            level.left_out,
+        )
+        farther = (parts.border.sum(axis=1) > _BORDERS * rtol) & (level.radius < _FARTHEST) & ~blind
+        closer = look & ~blind & ~farther
+        following.boxes[closer] = np.stack(
+            [
+                np.maximum(found.boxes[closer, 0], level.boxes[closer, 0]),
+                np.minimum(found.boxes[closer, 1], level.boxes[closer, 1]),
+            ],
+            axis=1,
+        )
+        following.spans[closer] = found.spans[closer]
+        following.left_out[closer] += found.outside[closer]
+        if look:
+            # The last of the tables is known whatever those before it are, and so on.
+            behind = np.cumsum(parts.tables[:, ::-1], axis=1)[:, ::-1] - parts.tables
+            sure = blind[:, None] & (behind < 1.0)
+            following.spans[sure] = found.peaks[sure]
+            following.sides[sure] = level.sides[sure]
+        wider = self._first(following.spans[farther], level.radius[farther] + _FARTHER)
+        wider.sides, wider.steps = following.sides[farther], following.steps[farther]
+        following.put(np.flatnonzero(farther), wider)
+        self.level.put(index, following)
+
+    def _factor(self, missed: np.ndarray) -> np.ndarray:
+        """By which steps change, (S, K), for sums that miss that much: their logarithm grows like the inverse step."""
+        aim = _AIM * _NODES * self.rtol / missed.shape[1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log(np.clip(missed, 1e-15, 0.9)) / np.log(min(aim, 0.5))
+        return np.clip(np.nan_to_num(ratio, nan=0.0) ** (1 / POWER), _FINER, _COARSER)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a level misses: by nodes (S, K), by tables (S, K - 1), beyond tables, at the borders of lattices, and what
+    its boxes leave out (S,)."""
+
+    nodes: np.ndarray
+    tables: np.ndarray
+    far: np.ndarray
+    border: np.ndarray
+    left_out: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """(S,) of the mean, in the norm of V^{-1}."""
+        parts = (self.nodes, self.tables, self.far, self.border)
+        return np.asarray(sum(part.sum(axis=1) for part in parts) + self.left_out)
+
+
+def _part(parts: Parts, index: np.ndarray) -> Parts:
+    return Parts(*(getattr(parts, field.name)[index] for field in fields(parts)))
+
+
+def _taken(found: Found, index: np.ndarray) -> Found:
+    return Found(*(value[index] if len(value) else value for value in found))

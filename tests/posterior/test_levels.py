@@ -1,0 +1,185 @@
+"""Levels of chains of tables: numpy and compiled loops on the same nodes, against rules of their own and against linear
+algebra where a chain is Gaussian."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.polynomial import chebyshev
+from scipy import integrate
+
+from smisym import Architecture, Attention
+from smisym import compile as compiled
+from smisym.kernels.chains import Found, Given, compiled_levels
+from smisym.kernels.tracing import trace
+from smisym.link.reduction import creases
+from smisym.model.channel import Channel
+from smisym.posterior import levels
+from smisym.posterior.composite import ByTables
+from smisym.posterior.level_chain import Chain, scouted
+from smisym.posterior.level_in_numpy import beyond, levels_in_numpy, polynomials
+from smisym.posterior.level_nodes import nodes_of, pieces_of, sectors_of
+from smisym.posterior.levels import Refinement
+from smisym.posterior.tables import OnTables, Tabulated
+
+A = Attention
+NETWORKS = {
+    "three": Architecture(2, (A(),) * 3),
+    "four": Architecture(2, (A(),) * 4),
+    "steep": Architecture(2, (A(skip=3.0),) * 4),
+    "untied, det of both signs": Architecture(2, (A(tied=False, skip=0.3), A(skip=0.3), A())),
+    "two heads": Architecture(2, (A(), A(heads=2), A())),
+    "linear before the last": Architecture(2, (A(), A(activation="linear", beta=0.3), A())),
+}
+
+
+def block(name: str, samples: int, q: float = 0.5, seed: int = 3) -> tuple[OnTables, Tabulated, Chain]:
+    """Posteriors of outputs drawn at an overlap."""
+    model = compiled(NETWORKS[name])
+    assert isinstance(model.channel.posterior, ByTables)
+    tables = model.channel.posterior.tables
+    z = np.random.default_rng(seed).standard_normal((samples, 2, model.fields, 2))
+    omega = np.sqrt(q) * z[:, 0]
+    observed = tables.read(model.observe(omega + np.sqrt(1 - q) * z[:, 1]))
+    V = np.broadcast_to((1 - q) * np.eye(model.fields), (samples, model.fields, model.fields))
+    found = tables.at(observed, omega, V)
+    return tables, found, found.chain()
+
+
+@pytest.mark.parametrize("cov", [False, True], ids=["means", "covariances"])
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_compiled_levels_are_those_of_numpy(name: str, cov: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    tables, _, chain = block(name, 3)
+    monkeypatch.setenv("SMISYM_BACKEND", "numba")
+    run = compiled_levels(tables.programs)
+    assert run is not None
+
+    def by_numpy(given: Given, found: Found, room: int, look: bool, cov: bool) -> None:
+        levels_in_numpy(tables.mixings, given, found, look=look, cov=cov)
+
+    spans = scouted(chain, tables.mixings)
+    one, other = (Refinement(chain, how, spans, 3e-2, cov, None) for how in (by_numpy, run))
+    everyone = np.arange(chain.samples)
+    for _ in range(2):
+        ours, theirs = one.at(everyone, True), other.at(everyone, True)
+        for field, mine, his in zip(Found._fields, ours, theirs, strict=True):
+            np.testing.assert_allclose(mine, his, rtol=1e-11, atol=1e-12, err_msg=field)
+        one.refine(everyone, ours, one.missed(everyone, ours), True)
+        other.level = replace(one.level)
+
+
+def test_a_lattice_between_signs_is_the_normal_law() -> None:
+    """Masses add up to 2 pi a layer of one row, each image with its own mean, whatever signs fold."""
+    tables, _, chain = block("three", 2)
+    given = Refinement(chain, tables.levels(), scouted(chain, tables.mixings), 1e-4, True, None).given(np.arange(2))
+    for s, k in itertools.product(range(2), range(2)):
+        nodes = nodes_of(given, s, k, True)
+        rows = nodes.features[:, 0]
+        assert rows[0].sum() == pytest.approx(2 * np.pi, rel=2e-4)
+        np.testing.assert_allclose(rows[1:3].sum(axis=1), 0.0, atol=2e-3)
+        np.testing.assert_allclose(rows[8:].sum(axis=1) / (2 * np.pi), [1, 0, 1], atol=3e-3)
+        # No node is the opposite of another one.
+        h = nodes.h[:, 0].T
+        assert np.abs(h[:, None] + h[None]).sum(axis=2).min() > 1e-9 or (np.abs(h).sum(axis=1) < 1e-12).any()
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.5, 8.0])
+def test_rules_between_creases_are_the_normal_law(distance: float) -> None:
+    """And of steep functions of a score they are those of scipy, where a lattice errs by its step."""
+    tables, _, chain = block("steep", 1)
+    given = Refinement(chain, tables.levels(), scouted(chain, tables.mixings), 1e-4, True, None).given(np.arange(1))
+    k = 2
+    assert given.rules[0, k, 0] > 0
+    around = distance * np.array([0.8, 0.6])
+    omega = given.omega.copy()
+    omega[0, k] = around * given.factor[0, k, k]
+    given = given._replace(omega=omega, rules=np.full_like(given.rules, 20))
+    c = np.array([0.9, 0.1, 0.3, 0.7])
+    nodes = sectors_of(given, 0, k, 4 * c[:, None], True)
+    mass = nodes.features[0, 0]
+    assert mass.sum() == pytest.approx(2 * np.pi, rel=1e-4)
+    assert np.abs(nodes.features[4:8, 0].sum(axis=1)).max() < 2e-3 * mass.sum()
+    u = 4 * np.stack([0.9 * nodes.h[0, 0] + 0.1 * nodes.h[1, 0], 0.3 * nodes.h[0, 0] + 0.7 * nodes.h[1, 0]])
+    ours = (mass / (1 + np.exp(-u[0] * (u[1] - u[0])))).sum() / mass.sum()
+    scale = given.factor[0, k, k]
+
+    def own(angle: float) -> float:
+        e = np.array([np.cos(angle), np.sin(angle)])
+        v = 4 * scale * np.array([0.9 * e[0] + 0.1 * e[1], 0.3 * e[0] + 0.7 * e[1]])
+        slope = v[0] * (v[1] - v[0])
+
+        def along(rho: float) -> float:
+            gap = rho * e - around
+            return float(rho * np.exp(-0.5 * gap @ gap) / (1 + np.exp(-np.clip(slope * rho * rho, -600, 600))))
+
+        low, high = max(0.0, float(e @ around) - 6), max(1e-9, float(e @ around) + 6)
+        return float(integrate.quad(along, low, high, epsabs=1e-9, limit=200)[0])
+
+    pieces = pieces_of(given, 0, k, 4 * c, around)
+    cuts = [end for piece in pieces for end in piece]
+    turns = [p for turn in (-np.pi, 0.0, np.pi) for p in np.array(cuts) + turn]
+    low, high = -np.pi, np.pi
+    points = sorted(p for p in turns if low < p < high)
+    theirs = integrate.quad(own, low, high, points=points, epsabs=1e-7, limit=400)[0] / (2 * np.pi)
+    assert ours == pytest.approx(theirs, abs=2e-4)
+
+
+def test_creases_are_where_scores_of_a_row_agree() -> None:
+    """U_1 (U_2 - U_1) and U_2 (U_1 - U_2) vanish along three lines; none is claimed of other scores."""
+    tables, _, _ = block("three", 1)
+    np.testing.assert_allclose(np.sort(tables.creases[0]), [0, np.pi / 4, np.pi / 2], atol=1e-12)
+    other = trace(lambda u, v: [np.exp(u * v + 1.0), u, v, 1.0], ["u", "v"])
+    assert creases(other).size == 0
+    linear = trace(lambda u, v: [u * u, u * v, u * v, v * v], ["u", "v"])
+    assert creases(linear).size == 0
+
+
+def test_polynomials_pass_through_their_nodes() -> None:
+    n = 7
+    unit = np.cos(np.pi * (np.arange(n) + 0.5) / n)
+    values = np.random.default_rng(0).standard_normal((n, n))
+    T = levels.cosines(n)[n, :n, :n]
+    c = T @ values @ T.T
+    np.testing.assert_allclose(chebyshev.chebgrid2d(unit, unit, c), values, atol=1e-12)
+    x = np.random.default_rng(1).uniform(-1, 1, 9)
+    np.testing.assert_allclose(polynomials(x, n), chebyshev.chebvander(x, n - 1).T, atol=1e-12)
+
+
+def test_beyond_a_box_functions_go_on_along_their_slope_and_never_rise() -> None:
+    c = np.random.default_rng(2).standard_normal((6, 6))
+    inside = np.array([0.3, -0.9]), np.array([-0.2, 0.99])
+    np.testing.assert_allclose(beyond(c, *inside), chebyshev.chebval2d(*inside, c), atol=1e-12)
+    edge = np.ones(3), np.array([-0.5, 0.1, 0.8])
+    at = chebyshev.chebval2d(*edge, c)
+    slope = chebyshev.chebval2d(*edge, chebyshev.chebder(c, axis=0))
+    far = beyond(c, edge[0] + 0.25, edge[1])
+    np.testing.assert_allclose(far, at + 0.25 * np.minimum(slope, 0), atol=1e-12)
+    # Falling or flat, and so bounded by the value at the border.
+    assert (beyond(c, edge[0] + 40.0, edge[1]) <= at + 1e-12).all()
+
+
+@pytest.mark.parametrize(("name", "rtol"), [("three", 1e-3), ("steep", 1e-3), ("untied, det of both signs", 1e-2)])
+def test_covariances_are_derivatives_of_means(name: str, rtol: float) -> None:
+    """d m / d omega = C V^{-1}: second moments by what one layer carries on to another, against finite differences of
+    means that come from messages."""
+    model = compiled(NETWORKS[name])
+    posterior = model.channel.posterior
+    assert isinstance(posterior, ByTables)
+    alone = Channel(model.link, posterior.tables)
+    z = np.random.default_rng(5).standard_normal((1, 2, model.fields, 2))
+    omega, V = 0.7 * z[:, 0], 0.5 * np.eye(model.fields)
+    y = model.observe(omega + np.sqrt(0.5) * z[:, 1])
+    whole = alone.moments(y, omega, V, cov=True, rtol=rtol)
+    assert whole.cov is not None and whole.result.ok
+    step = 2e-2
+    for p in range(model.fields):
+        moved = np.zeros_like(omega)
+        moved[0, p, 0] = step
+        up, down = (alone.moments(y, omega + sign * moved, V, rtol=rtol).mean for sign in (1, -1))
+        slope = (up - down)[0] / (2 * step)
+        expected = whole.cov[0, :, :, p, 0] / 0.5
+        assert np.abs(slope - expected).max() <= 3e-2 * max(1.0, np.abs(expected).max())
