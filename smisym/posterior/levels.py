@@ -44,7 +44,7 @@ _DEEP = 8.0
 # Error of tables above which they do not say where there is mass; levels at most.
 _BLIND, _ROUNDS = 1.0, 7
 # Points of one level beyond which it is not tried; nodes of one layer at most.
-MOST, _ROOM = 2 * 10**6, 30000
+MOST, _ROOM = 2 * 10**6, 10**5
 
 
 @dataclass

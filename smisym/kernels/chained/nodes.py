@@ -10,7 +10,7 @@ def indicators(d):
     return 4 if d == 2 else (1 << d) - 1
 
 
-# Long: one pass over nodes; what it fills is read nowhere else.
+# Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
 def prepared(n, omega, factor, inverse, flips, step, radius, low, high, cov, h, features):
     """Nodes of one layer of n rows into h (2 n, K) and features (F, K); returns how many, -1 where there is no room.
@@ -20,34 +20,17 @@ def prepared(n, omega, factor, inverse, flips, step, radius, low, high, cov, h, 
     sublattices, products of two whitened numbers.
     """
     d = 2 * n
-    size, most = h.shape[1], features.shape[0]
-    c, s = math.cos(TURN), math.sin(TURN)
+    size, c, s = h.shape[1], math.cos(TURN), math.sin(TURN)
     lower, count, place = np.empty(d, np.int64), np.empty(d, np.int64), np.empty(d, np.int64)
     centre, x, z = np.empty(d), np.empty(d), np.empty(d)
     G = flips.shape[0]
-    volume = step**d
     for t in range(2):
         for p in range(n):
             total = 0.0
             for q in range(n):
                 total += inverse[p, q] * omega[q, t]
             centre[2 * p + t] = total
-    total = 1
-    for p in range(n):
-        a, b = 2 * p, 2 * p + 1
-        # The box along the axes of the lattice, and the ball.
-        m0, m1 = 0.5 * (low[a] + high[a]), 0.5 * (low[b] + high[b])
-        r0, r1 = 0.5 * (high[a] - low[a]), 0.5 * (high[b] - low[b])
-        y0, y1 = c * m0 + s * m1, c * m1 - s * m0
-        w0, w1 = c * r0 + s * r1, c * r1 + s * r0
-        z0, z1 = c * centre[a] + s * centre[b], c * centre[b] - s * centre[a]
-        first = math.ceil((z0 + max(y0 - w0, -radius)) / step)
-        last = math.floor((z0 + min(y0 + w0, radius)) / step)
-        lower[a], count[a] = first, max(last - first + 1, 0)
-        first = math.ceil((z1 + max(y1 - w1, -radius)) / step)
-        last = math.floor((z1 + min(y1 + w1, radius)) / step)
-        lower[b], count[b] = first, max(last - first + 1, 0)
-        total *= count[a] * count[b]
+    total = spanned(n, centre, step, radius, low, high, lower, count)
     found = 0
     for k in range(total):
         rest = k
@@ -72,34 +55,7 @@ def prepared(n, omega, factor, inverse, flips, step, radius, low, high, cov, h, 
             continue
         if found == size:
             return -1
-        for f in range(most):
-            features[f, found] = 0.0
-        for g in range(G):
-            if not inside(x, centre, radius, low, high, flips[g], n):
-                continue
-            square = 0.0
-            for p in range(n):
-                for t in range(2):
-                    z[2 * p + t] = flips[g, p] * x[2 * p + t] - centre[2 * p + t]
-                    square += z[2 * p + t] * z[2 * p + t]
-            mass = math.exp(-0.5 * square) * volume / same
-            features[0, found] += mass
-            for a in range(d):
-                features[1 + a, found] += mass * z[a]
-            if square > (radius - step) ** 2:
-                features[1 + d, found] += mass
-            if cov:
-                row = 2 + d + indicators(d)
-                for a in range(d):
-                    for b in range(a, d):
-                        features[row, found] += mass * z[a] * z[b]
-                        row += 1
-        for bits in range(1, 1 << d):
-            odd = 0
-            for a in range(d):
-                if bits >> a & 1:
-                    odd += place[a] & 1
-            features[1 + d + bits, found] = -features[0, found] if odd & 1 else features[0, found]
+        filled(n, x, place, centre, step, radius, low, high, flips, same, cov, z, features, found)
         for t in range(2):
             for p in range(n):
                 value = 0.0
@@ -108,6 +64,65 @@ def prepared(n, omega, factor, inverse, flips, step, radius, low, high, cov, h, 
                 h[2 * p + t, found] = value
         found += 1
     return found
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def spanned(n, centre, step, radius, low, high, lower, count):
+    """Places of a lattice around a box and a ball, from lower (2 n,) on, count (2 n,) of them; how many in all."""
+    c, s = math.cos(TURN), math.sin(TURN)
+    total = 1
+    for p in range(n):
+        a, b = 2 * p, 2 * p + 1
+        # The box along the axes of the lattice, and the ball.
+        m0, m1 = 0.5 * (low[a] + high[a]), 0.5 * (low[b] + high[b])
+        r0, r1 = 0.5 * (high[a] - low[a]), 0.5 * (high[b] - low[b])
+        y0, y1 = c * m0 + s * m1, c * m1 - s * m0
+        w0, w1 = c * r0 + s * r1, c * r1 + s * r0
+        z0, z1 = c * centre[a] + s * centre[b], c * centre[b] - s * centre[a]
+        first = math.ceil((z0 + max(y0 - w0, -radius)) / step)
+        last = math.floor((z0 + min(y0 + w0, radius)) / step)
+        lower[a], count[a] = first, max(last - first + 1, 0)
+        first = math.ceil((z1 + max(y1 - w1, -radius)) / step)
+        last = math.floor((z1 + min(y1 + w1, radius)) / step)
+        lower[b], count[b] = first, max(last - first + 1, 0)
+        total *= count[a] * count[b]
+    return total
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def filled(n, x, place, centre, step, radius, low, high, flips, same, cov, z, features, found):
+    """Features of one node: sums over all that signs make of it, of which ``same`` are it."""
+    d, volume, G, most = 2 * n, step ** (2 * n), flips.shape[0], features.shape[0]
+    for f in range(most):
+        features[f, found] = 0.0
+    for g in range(G):
+        if not inside(x, centre, radius, low, high, flips[g], n):
+            continue
+        square = 0.0
+        for p in range(n):
+            for t in range(2):
+                z[2 * p + t] = flips[g, p] * x[2 * p + t] - centre[2 * p + t]
+                square += z[2 * p + t] * z[2 * p + t]
+        mass = math.exp(-0.5 * square) * volume / same
+        features[0, found] += mass
+        for a in range(d):
+            features[1 + a, found] += mass * z[a]
+        if square > (radius - step) ** 2:
+            features[1 + d, found] += mass
+        if cov:
+            row = 2 + d + indicators(d)
+            for a in range(d):
+                for b in range(a, d):
+                    features[row, found] += mass * z[a] * z[b]
+                    row += 1
+    for bits in range(1, 1 << d):
+        odd = 0
+        for a in range(d):
+            if bits >> a & 1:
+                odd += place[a] & 1
+        features[1 + d + bits, found] = -features[0, found] if odd & 1 else features[0, found]
 
 
 @numba.njit(**options)
