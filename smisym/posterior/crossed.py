@@ -1,0 +1,215 @@
+"""A network of which three numbers and more lie on either side of a cut: one lattice of rows meets one of columns.
+
+Behind a cut the first fields g enter bilinearly with the mixed fields U behind it (:mod:`smisym.posterior.chain`),
+
+    p(y) = int dg N(g) |det C(g)|^{-n} sum_columns w(U) N(U C(g)^{-T}; mu(g), V_late|early).
+
+With three dimensions on each side, as three layers on three tokens have, an adaptive lattice of rows, each of which meets
+all columns, has too many of both.  Here both are lattices in the shape of what they integrate
+(:mod:`smisym.posterior.shaping`), which some hundred nodes resolve: what counts is their sum, not that of each row.  The
+first pair of lattices is wide and shows where there is mass; finer ones keep near it, and the mean of one pair is held
+against the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.base import patience
+from smisym.charts.base import Coordinates
+from smisym.integrate.averages import Average
+from smisym.integrate.modes import Values
+from smisym.integrate.shapes import Nodes, Shape, gaps, kept
+from smisym.link.linking import Observation
+from smisym.posterior.base import Block, Cavity, Kind, log_whitening
+from smisym.posterior.chain import Chained, OnChain
+from smisym.posterior.columns import falling
+from smisym.posterior.pairing import Paired, Points, Rows, Summed
+from smisym.posterior.shaping import Unseen, find_shapes
+
+# Steps of the rows and of the columns, in widths of the shape, level by level.  Measured on three layers of three tokens:
+# the second pair leaves 1e-3 / 6e-3 (50 / 99 %) at skip 1, Q = (0.3, 0.3, 0.9), 5e-3 / 1.1e-2 at skip 3.
+_ROWS = (1.2, 0.95, 0.8, 0.67, 0.56, 0.47, 0.4, 0.33)
+_COLUMNS = (1.1, 0.85, 0.72, 0.6, 0.5, 0.42, 0.35, 0.3)
+# How far the first lattices reach at first, in standard deviations; where their border begins; by how much farther they
+# reach where that holds too much, and how often.
+_REACH, _BORDER, _FARTHER, _TIMES = 5.5, 0.91, 1.2, 3
+# Share of the tolerance that either side may lose, of mass that is left out, and that its border may hold; how far that
+# lies from the mean, in standard deviations.
+_LEFT_OUT, _AT_BORDER, _DISTANCE = 0.02, 0.12, 4.0
+# A side whose own estimate is less than this share of the other's stays as it is.
+_FINE = 0.2
+# Pairs of one level at most, and how many of them a node of a budget stands for.
+_MOST, _PER_NODE = 2**27, 2**12
+
+
+class OnCrossed(Kind):
+    """A noiseless output, by a cut behind which a network with a chart is left; see :class:`OnChain`."""
+
+    smooth = True
+
+    def __init__(self, chain: OnChain) -> None:
+        self.chain, self.reduction, self.level_set = chain, chain.reduction, chain.level_set
+        self.dim, self.summed = chain.dim, chain.summed
+
+    def read(self, observation: Observation) -> Coordinates:
+        return self.chain.read(observation)
+
+    def at(self, observed: Coordinates, omega: np.ndarray, V: np.ndarray) -> Crossed:
+        cavity = Cavity.of(omega, V, self.chain.order)
+        return Crossed(Chained(self.chain, observed.values, cavity), cavity)
+
+    def describe(self) -> tuple[str, str]:
+        return self.chain.describe()[0], "a lattice of either, in its shape, all nodes of which meet in a matrix product"
+
+
+class Crossed(Block):
+    """The posteriors of one block of samples, over the whitened fields."""
+
+    branches, modeless = 1, True
+
+    def __init__(self, chained: Chained, cavity: Cavity) -> None:
+        super().__init__(cavity)
+        self.chained = chained
+        self.dim, self.residuals = chained.dim, chained.residuals
+
+    def take(self, index: np.ndarray) -> Crossed:
+        return Crossed(self.chained.take(index), self.cavity.take(index))  # type: ignore[arg-type]
+
+    @property
+    def whitened(self) -> np.ndarray:
+        return np.arange(self.dim + self.residuals)
+
+    def log_density(self) -> np.ndarray:
+        return log_whitening(self.factor, self.chained.early, self.chained.chain.tokens)
+
+    def sources(self) -> list[str]:
+        return self.chained.sources()
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
+        raise TypeError("rows and columns are summed by integral()")
+
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average:
+        S, D = self.samples, self.dim + self.residuals
+        second = np.full((S, D, D), np.nan) if cov else None
+        found = Average(np.full(S, -np.inf), np.full((S, D), np.nan), second, *_unknown(S))
+        most = _MOST if max_nodes is None else max_nodes * _PER_NODE
+        for k in range(S):
+            patience.check()
+            one = _solve(Paired(self.chained.take(np.array([k]))), rtol, cov, most)
+            if one is None:
+                continue
+            found.log_norm[k], found.mean[k], found.error[k], found.nodes[k] = one.log_norm, one.mean, one.error, one.nodes
+            found.converged[k] = one.error <= rtol
+            if found.cov is not None and one.second is not None:
+                found.cov[k] = one.second - np.outer(one.mean, one.mean)
+        return found
+
+
+def _unknown(samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Errors, nodes and convergence of samples of which nothing is known."""
+    return np.full(samples, np.inf), np.zeros(samples), np.zeros(samples, dtype=bool)
+
+
+@dataclass(frozen=True)
+class _One:
+    """One posterior at some pair of lattices: log of the integral, mean (D,), second moments (D, D) or None; the error
+    of the mean, what the sublattices of rows and of columns say of it, and rows met."""
+
+    log_norm: float
+    mean: np.ndarray
+    second: np.ndarray | None
+    error: float
+    own: np.ndarray
+    nodes: int
+
+
+@dataclass(frozen=True)
+class _Wide:
+    """The first pair of lattices, which of their nodes are kept, and what the others lose of the mass."""
+
+    rows: Nodes
+    columns: Nodes
+    kept_rows: np.ndarray
+    kept_columns: np.ndarray
+    lost: float
+
+
+def _solve(paired: Paired, rtol: float, cov: bool, most: int) -> _One | None:
+    """One posterior; None where nothing was found of it."""
+    try:
+        shapes = find_shapes(paired)
+        wide, found = _first(paired, shapes, rtol, cov, most)
+    except (Unseen, np.linalg.LinAlgError):
+        return None
+    levels = [0, 0]
+    while not found.error <= rtol:
+        coarse = found.own < _FINE * found.own.max()
+        finer = [k if good else k + 1 for k, good in zip(levels, coarse, strict=True)]
+        if finer[0] >= len(_ROWS) or finer[1] >= len(_COLUMNS):
+            break
+        rows = shapes[0].near(wide.rows, wide.kept_rows, _ROWS[finer[0]])
+        columns = shapes[1].near(wide.columns, wide.kept_columns, _COLUMNS[finer[1]])
+        if len(rows) * len(columns) * paired.chain.level_set.branches > most:
+            break
+        levels = finer
+        now = _meet(paired, rows, columns, cov)
+        moved = float(np.linalg.norm(now.mean - found.mean))
+        aliased = min(float(now.own.sum()), moved + float(now.own[coarse].sum()))
+        nodes = found.nodes + len(rows)
+        found = _One(now.log_norm, now.mean, now.second, aliased + wide.lost, now.own, nodes)
+    return found if np.isfinite(found.mean).all() else None
+
+
+def _first(
+    paired: Paired, shapes: tuple[Shape, Shape], rtol: float, cov: bool, most: int
+) -> tuple[_Wide, _One]:
+    """The first pair of lattices, as wide as its border asks for."""
+    reach = [_REACH, _REACH]
+    for turn in range(_TIMES):
+        rows, columns = shapes[0].within(reach[0], _ROWS[0]), shapes[1].within(reach[1], _COLUMNS[0])
+        if len(rows) * len(columns) * paired.chain.level_set.branches > most:
+            raise Unseen
+        placed, points = _placed(paired, rows, columns)
+        one, summed = _moments(paired, placed, points, rows, columns, cov)
+        mass = [summed.by_row()[0] / summed.by_row()[0].sum(), paired.column_mass(placed, points)]
+        border = np.array(
+            [
+                own[shape.radius(nodes.points) > _BORDER * far].sum()
+                for own, shape, nodes, far in zip(mass, shapes, (rows, columns), reach, strict=True)
+            ]
+        )
+        beyond = border * _DISTANCE > _AT_BORDER * rtol
+        if turn == _TIMES - 1 or not beyond.any():
+            break
+        reach = [far * _FARTHER if more else far for far, more in zip(reach, beyond, strict=True)]
+    out = _LEFT_OUT * rtol
+    chosen = [kept(own, out) for own in mass]
+    # What lies beyond is less than what lies at the border.
+    lost = _DISTANCE * float(sum(own[~some].sum() for own, some in zip(mass, chosen, strict=True)) + border.sum() / 2)
+    error = float(one.own.sum()) + _DISTANCE * float(border.sum() / 2)
+    return _Wide(rows, columns, *chosen, lost), _One(one.log_norm, one.mean, one.second, error, one.own, len(rows))
+
+
+def _placed(paired: Paired, rows: Nodes, columns: Nodes) -> tuple[Rows, Points]:
+    return paired.rows(rows.points, rows.log_volume), paired.columns(columns.points, columns.log_volume)
+
+
+def _meet(paired: Paired, rows: Nodes, columns: Nodes, cov: bool) -> _One:
+    return _moments(paired, *_placed(paired, rows, columns), rows, columns, cov)[0]
+
+
+def _moments(
+    paired: Paired, placed: Rows, points: Points, rows: Nodes, columns: Nodes, cov: bool
+) -> tuple[_One, Summed]:
+    """Moments by a pair of lattices, without an error, and the sums that they are made of."""
+    summed = paired.summed_up(placed, points, columns.parity, cov)
+    by_row = summed.by_row()
+    total = by_row.sum(axis=1)
+    sets = np.stack([by_row[:, rows.parity == p].sum(axis=1) for p in range(2**paired.dim)])
+    own = np.array([falling(gaps(one)).sum() for one in (sets, summed.sums.sum(axis=2))])
+    second = None if summed.products is None else summed.products / total[0]
+    log_norm = float(np.log(total[0]) + summed.top)
+    return _One(log_norm, total[1:] / total[0], second, np.inf, own, len(rows)), summed
