@@ -38,35 +38,49 @@ class Nodes:
 
 
 @dataclass(frozen=True)
+class Region:
+    """An ellipsoid in d dimensions: centre (d,), and metric (d, d) in which it is a ball."""
+
+    centre: np.ndarray
+    metric: np.ndarray
+
+    def radius(self, points: np.ndarray) -> np.ndarray:
+        """(n,)."""
+        x = points - self.centre
+        return np.asarray(np.sqrt(np.einsum("ni,ij,nj->n", x, self.metric, x)))
+
+
+@dataclass(frozen=True)
 class Shape:
-    """Of a density in d dimensions: centre (d,), basis (d, d), whose columns are the steps of a lattice of step one,
-    and metric (d, d), the inverse of the covariance, in which it is as wide in all directions."""
+    """Of a density in d dimensions: centre (d,) and basis (d, d), whose columns are the steps of a lattice of step one;
+    regions around it, which it ends within: its own covariance, and that of a Gaussian factor of it."""
 
     centre: np.ndarray
     basis: np.ndarray
-    metric: np.ndarray
+    regions: tuple[Region, ...]
 
     @classmethod
-    def of(cls, centre: np.ndarray, covariance: np.ndarray, information: np.ndarray) -> Shape:
+    def of(cls, centre: np.ndarray, covariance: np.ndarray, information: np.ndarray, *factor: Region) -> Shape:
         """From its mean, its covariance and its mean squared score, each as well as it is known.
 
         Their mean stands for the width: neither alone is safe where few points tell.
         """
         metric = np.linalg.inv(covariance)
         narrow = np.linalg.cholesky(np.linalg.inv(0.5 * (information + metric)))
-        return cls(centre, narrow @ turn(len(centre)), metric)
+        return cls(centre, narrow @ turn(len(centre)), (Region(centre, metric), *factor))
 
-    def radius(self, points: np.ndarray) -> np.ndarray:
-        """(n,) in standard deviations."""
-        x = points - self.centre
-        return np.asarray(np.sqrt(np.einsum("ni,ij,nj->n", x, self.metric, x)))
-
-    def within(self, reach: float, step: float) -> Nodes:
-        """All nodes at a radius of at most ``reach``."""
-        inside = np.linalg.inv(self.basis.T @ self.metric @ self.basis)
-        most = np.floor(reach * np.sqrt(np.diag(inside)) / step).astype(int)
-        nodes = self._nodes(_grid(-most, most + 1), step)
-        return _take(nodes, self.radius(nodes.points) <= reach)
+    def within(self, reach: np.ndarray, step: float) -> Nodes:
+        """All nodes within all regions, to the radii ``reach``."""
+        low, high = [], []
+        for region, far in zip(self.regions, reach, strict=True):
+            inside = np.linalg.inv(self.basis.T @ region.metric @ self.basis)
+            middle, side = np.linalg.solve(self.basis, region.centre - self.centre), far * np.sqrt(np.diag(inside))
+            low.append(np.ceil((middle - side) / step))
+            high.append(np.floor((middle + side) / step))
+        first, last = np.max(low, axis=0).astype(int), np.min(high, axis=0).astype(int)
+        nodes = self._nodes(_grid(first, last + 1), step)
+        radii = np.stack([region.radius(nodes.points) for region in self.regions])
+        return _take(nodes, (radii <= np.asarray(reach)[:, None]).all(axis=0))
 
     def near(self, coarse: Nodes, kept: np.ndarray, step: float) -> Nodes:
         """All nodes of a smaller step whose nearest one of a coarser lattice is kept (n,)."""

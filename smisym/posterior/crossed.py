@@ -33,12 +33,14 @@ from smisym.posterior.shaping import Unseen, find_shapes
 # the second pair leaves 1e-3 / 6e-3 (50 / 99 %) at skip 1, Q = (0.3, 0.3, 0.9), 5e-3 / 1.1e-2 at skip 3.
 _ROWS = (1.2, 0.95, 0.8, 0.67, 0.56, 0.47, 0.4, 0.33)
 _COLUMNS = (1.1, 0.85, 0.72, 0.6, 0.5, 0.42, 0.35, 0.3)
-# How far the first lattices reach at first, in standard deviations; where their border begins; by how much farther they
-# reach where that holds too much, and how often.
-_REACH, _BORDER, _FARTHER, _TIMES = 5.5, 0.91, 1.2, 3
-# Share of the tolerance that either side may lose, of mass that is left out, and that its border may hold; how far that
-# lies from the mean, in standard deviations.
-_LEFT_OUT, _AT_BORDER, _DISTANCE = 0.02, 0.12, 4.0
+_STEPS = (_ROWS, _COLUMNS)
+# How far the first lattices reach at first, in standard deviations of what was seen and of the cavity; by how much farther
+# they reach where too much lies beyond, and how often; how wide the two shells are that tell, and what the ratio of their
+# masses is taken for at most.
+_REACH, _FARTHER, _TIMES, _SHELL, _SLOWEST = (6.5, 4.6), 1.15, 5, 0.5, 0.8
+# Share of the tolerance that either side may lose, of mass that is left out, and beyond the reach; how far that lies from
+# the mean, in standard deviations.
+_LEFT_OUT, _BEYOND, _DISTANCE = 0.02, 0.03, 4.0
 # A side whose own estimate is less than this share of the other's stays as it is.
 _FINE = 0.2
 # Pairs of one level at most, and how many of them a node of a budget stands for.
@@ -167,30 +169,38 @@ def _first(
     paired: Paired, shapes: tuple[Shape, Shape], rtol: float, cov: bool, most: int
 ) -> tuple[_Wide, _One]:
     """The first pair of lattices, as wide as its border asks for."""
-    reach = [_REACH, _REACH]
+    reach = np.array([_REACH, _REACH])
     for turn in range(_TIMES):
-        rows, columns = shapes[0].within(reach[0], _ROWS[0]), shapes[1].within(reach[1], _COLUMNS[0])
+        rows, columns = (one.within(far, steps[0]) for one, far, steps in zip(shapes, reach, _STEPS, strict=True))
         if len(rows) * len(columns) * paired.chain.level_set.branches > most:
             raise Unseen
         placed, points = _placed(paired, rows, columns)
         one, summed = _moments(paired, placed, points, rows, columns, cov)
         mass = [summed.by_row()[0] / summed.by_row()[0].sum(), paired.column_mass(placed, points)]
-        border = np.array(
+        beyond = np.array(
             [
-                own[shape.radius(nodes.points) > _BORDER * far].sum()
-                for own, shape, nodes, far in zip(mass, shapes, (rows, columns), reach, strict=True)
+                [_beyond(own, region.radius(nodes.points), far) for region, far in zip(shape.regions, ends, strict=True)]
+                for own, shape, nodes, ends in zip(mass, shapes, (rows, columns), reach, strict=True)
             ]
         )
-        beyond = border * _DISTANCE > _AT_BORDER * rtol
-        if turn == _TIMES - 1 or not beyond.any():
+        wider = beyond > _BEYOND * rtol
+        if turn == _TIMES - 1 or not wider.any():
             break
-        reach = [far * _FARTHER if more else far for far, more in zip(reach, beyond, strict=True)]
+        reach = np.where(wider, _FARTHER * reach, reach)
     out = _LEFT_OUT * rtol
     chosen = [kept(own, out) for own in mass]
-    # What lies beyond is less than what lies at the border.
-    lost = _DISTANCE * float(sum(own[~some].sum() for own, some in zip(mass, chosen, strict=True)) + border.sum() / 2)
-    error = float(one.own.sum()) + _DISTANCE * float(border.sum() / 2)
+    left = sum(own[~some].sum() for own, some in zip(mass, chosen, strict=True))
+    lost = _DISTANCE * float(left + beyond.sum())
+    error = float(one.own.sum()) + _DISTANCE * float(beyond.sum())
     return _Wide(rows, columns, *chosen, lost), _One(one.log_norm, one.mean, one.second, error, one.own, len(rows))
+
+
+def _beyond(mass: np.ndarray, radius: np.ndarray, reach: float) -> float:
+    """What lies beyond a lattice, from what its two outermost shells hold: the masses of shells fall geometrically, or
+    faster."""
+    inner, outer = (mass[(radius > reach - k * _SHELL) & (radius <= reach - (k - 1) * _SHELL)].sum() for k in (2, 1))
+    ratio = min(outer / inner, _SLOWEST) if inner > 0 else _SLOWEST
+    return float(outer * ratio / (1 - ratio))
 
 
 def _placed(paired: Paired, rows: Nodes, columns: Nodes) -> tuple[Rows, Points]:

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from smisym.base.sobol import Normals
-from smisym.integrate.shapes import Shape
+from smisym.integrate.shapes import Region, Shape
 from smisym.posterior.pairing import Paired, Points, Rows
 
 # Scouts of rows and of points of the level set; rounds of them; how many of each must hold the mass, by the inverse sum
@@ -48,6 +48,11 @@ class Mixture:
         """Points (n, d) from standard normal ones, dealt out among the parts."""
         part = np.searchsorted(np.cumsum(self.shares)[:-1], np.arange(len(z)) * _GOLDEN % 1)
         return np.asarray(self.means[part] + np.einsum("nij,nj->ni", self.factors[part], z))
+
+    def region(self) -> Region:
+        """Of the first part."""
+        covariance = self.factors[0] @ self.factors[0].T
+        return Region(self.means[0], _WIDE**2 * np.linalg.inv(covariance))
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
         """(n,), without factors of 2 pi."""
@@ -102,8 +107,8 @@ def find_shapes(paired: Paired) -> tuple[Shape, Shape]:
         raise Unseen
     rows, columns = _scores(paired, seen)
     return (
-        Shape.of(*_moments(seen.by_row, seen.rows.x), rows),
-        Shape.of(*_moments(seen.by_column, seen.where[seen.points.owner]), columns),
+        Shape.of(*_moments(seen.by_row, seen.rows.x), rows, cavity[0].region()),
+        Shape.of(*_moments(seen.by_column, seen.where[seen.points.owner]), columns, cavity[1].region()),
     )
 
 
