@@ -34,10 +34,14 @@ from smisym.posterior.shaping import Unseen, find_shapes
 _ROWS = (1.2, 0.95, 0.8, 0.67, 0.56, 0.47, 0.4, 0.33)
 _COLUMNS = (1.1, 0.85, 0.72, 0.6, 0.5, 0.42, 0.35, 0.3)
 _STEPS = (_ROWS, _COLUMNS)
-# How far the first lattices reach at first, in standard deviations of what was seen and of the cavity; by how much farther
-# they reach where too much lies beyond, and how often; how wide the two shells are that tell, and what the ratio of their
-# masses is taken for at most.
-_REACH, _FARTHER, _TIMES, _SHELL, _SLOWEST = (6.5, 4.6), 1.15, 5, 0.5, 0.8
+# How far the first lattices reach in the cavity at first, in standard deviations; by how much farther they reach where too
+# much lies beyond, and how often; how wide the two shells are that tell, and what the ratio of their masses is taken for
+# at most.
+_REACH, _FARTHER, _TIMES, _SHELL, _SLOWEST = 4.6, 1.15, 5, 0.5, 0.8
+# How far they reach in standard deviations of what was seen: as far as nodes are few, rows and columns, by dimension, but
+# at least and at most.  Scouts may have missed a mode of a hundredth of the mass, seven deviations away.
+_NEAREST, _FARTHEST = 5.5, 12.0
+_FEW = {3: (1500, 5000), 4: (4000, 20000)}
 # Share of the tolerance that either side may lose, of mass that is left out, and beyond the reach; how far that lies from
 # the mean, in standard deviations.
 _LEFT_OUT, _BEYOND, _DISTANCE = 0.02, 0.03, 4.0
@@ -169,9 +173,11 @@ def _first(
     paired: Paired, shapes: tuple[Shape, Shape], rtol: float, cov: bool, most: int
 ) -> tuple[_Wide, _One]:
     """The first pair of lattices, as wide as its border asks for."""
-    reach = np.array([_REACH, _REACH])
+    reach = np.array([[_FARTHEST, _REACH]] * 2)
     for turn in range(_TIMES):
-        rows, columns = (one.within(far, steps[0]) for one, far, steps in zip(shapes, reach, _STEPS, strict=True))
+        few = _FEW[paired.dim][0] * 2**turn, _FEW[paired.summed][1] * 2**turn
+        first = [_few(one, far, steps[0], n) for one, far, steps, n in zip(shapes, reach, _STEPS, few, strict=True)]
+        (rows, reach[0, 0]), (columns, reach[1, 0]) = first
         if len(rows) * len(columns) * paired.chain.level_set.branches > most:
             raise Unseen
         placed, points = _placed(paired, rows, columns)
@@ -193,6 +199,15 @@ def _first(
     lost = _DISTANCE * float(left + beyond.sum())
     error = float(one.own.sum()) + _DISTANCE * float(beyond.sum())
     return _Wide(rows, columns, *chosen, lost), _One(one.log_norm, one.mean, one.second, error, one.own, len(rows))
+
+
+def _few(shape: Shape, reach: np.ndarray, step: float, most: int) -> tuple[Nodes, float]:
+    """The nodes of a wide lattice, and how far it reaches in standard deviations of what was seen."""
+    nodes = shape.within(reach, step)
+    if len(nodes) <= most or reach[0] <= _NEAREST:
+        return nodes, float(reach[0])
+    nearer = max(_NEAREST, float(np.partition(shape.regions[0].radius(nodes.points), most)[most]))
+    return shape.within(np.r_[nearer, reach[1:]], step), nearer
 
 
 def _beyond(mass: np.ndarray, radius: np.ndarray, reach: float) -> float:
