@@ -16,6 +16,10 @@ from smisym.link.reduction import Reduction
 # part of the one before, and their errors are others); how far the first one reaches, in standard deviations, and how
 # much farther each of the others; how many there are.
 _STEP, _FINER, _REACH, _FARTHER, LEVELS = 0.8, 0.8, 4.0, 0.5, 9
+# The same from so many dimensions on, where a hundredth of a Gaussian lies beyond four deviations and a coarse step leaves
+# little: three layers on three tokens, first threshold off by 2e-3 at four times as few rows as the lattices above take,
+# which are off by a hundredth.
+_MANY, _WIDE_STEP, _WIDE_FINER, _WIDE_REACH = 5, 1.0, 0.9, 4.5
 # How much farther latent coordinates reach; columns of one output at most.
 _LATENT, _COLUMNS = 1.0, 60_000
 # Outputs and rows of one tile of the product: what stays in the cache.
@@ -141,8 +145,10 @@ class Columns:
     second: np.ndarray
 
 
-def lattice_of(level: int) -> tuple[float, float]:
-    """Step and reach, in standard deviations, of a level."""
+def lattice_of(level: int, dim: int) -> tuple[float, float]:
+    """Step and reach, in standard deviations, of a level, for rows in so many dimensions."""
+    if dim >= _MANY:
+        return _WIDE_STEP * _WIDE_FINER**level, _WIDE_REACH + level * _FARTHER
     return _STEP * _FINER**level, _REACH + level * _FARTHER
 
 

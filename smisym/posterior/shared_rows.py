@@ -93,7 +93,7 @@ class OnSharedRows(Kind):
         """
         if level >= LEVELS:
             return None
-        step, reach = lattice_of(level)
+        step, reach = lattice_of(level, self.dim)
         flips = self.flips[[not factor[s[:, None] != s].any() for s in self.flips]]
         ball_of_one = math.pi ** (self.dim / 2) / math.gamma(self.dim / 2 + 1)
         carried = 1 + sum(np.shape(one)[-1] for one in features_of(flips, self.tokens))
@@ -195,7 +195,7 @@ class Shared(Block):
         """The points of the level set at outputs ``index``, on a lattice of that level where there are coordinates on
         it; None where these would be too many.  stretch: the largest that C makes any vector of length one."""
         level_set, S, T, n = self.shared.level_set, len(index), self.shared.tokens, self.late
-        step, reach = lattice_of(level)
+        step, reach = lattice_of(level, self.shared.dim)
         latent, log_measure = latent_nodes(level_set.latents, step, reach)
         sheets = level_set.solve([], latent, [value[:, None] for value in self.u[index].T])
         shape, place = (S, len(log_measure)), [row * T + t for row in level_set.solved_rows for t in range(T)]
