@@ -128,11 +128,12 @@ def _take(nodes: Nodes, which: np.ndarray) -> Nodes:
 
 
 def gaps(sets: np.ndarray) -> np.ndarray:
-    """(A,) what each of the A = 2^d - 1 sublattices of half the density misses of means, from sums (2^d, 1 + D) of 1
-    and of D numbers over the nodes of each parity."""
+    """(A,) what each of the A = 2^d - 1 sublattices of half the density misses of the mass and of means, from sums
+    (2^d, 1 + D) of 1 and of D numbers over the nodes of each parity."""
     count = len(sets)
     bits = np.array(list(itertools.product((0, 1), repeat=count.bit_length() - 1)))[:, ::-1]
     signs = 1.0 - 2.0 * (bits[1:] @ bits.T % 2)
     alias, total = signs @ sets, sets.sum(axis=0)
     mean = total[1:] / total[0]
-    return np.asarray(np.linalg.norm(alias[:, 1:] - alias[:, :1] * mean, axis=1) / total[0])
+    apart = np.linalg.norm(alias[:, 1:] - alias[:, :1] * mean, axis=1)
+    return np.asarray((apart + np.abs(alias[:, 0])) / total[0])

@@ -68,7 +68,9 @@ class OnCrossed(Kind):
         return Crossed(Chained(self.chain, observed.values, cavity), cavity)
 
     def describe(self) -> tuple[str, str]:
-        return self.chain.describe()[0], "a lattice of either, in its shape, all nodes of which meet in a matrix product"
+        return self.chain.describe()[
+            0
+        ], "a lattice of either, in its shape, all nodes of which meet in a matrix product"
 
 
 class Crossed(Block):
@@ -107,7 +109,12 @@ class Crossed(Block):
             one = _solve(Paired(self.chained.take(np.array([k]))), rtol, cov, most)
             if one is None:
                 continue
-            found.log_norm[k], found.mean[k], found.error[k], found.nodes[k] = one.log_norm, one.mean, one.error, one.nodes
+            found.log_norm[k], found.mean[k], found.error[k], found.nodes[k] = (
+                one.log_norm,
+                one.mean,
+                one.error,
+                one.nodes,
+            )
             found.converged[k] = one.error <= rtol
             if found.cov is not None and one.second is not None:
                 found.cov[k] = one.second - np.outer(one.mean, one.mean)
@@ -162,16 +169,14 @@ def _solve(paired: Paired, rtol: float, cov: bool, most: int) -> _One | None:
             break
         levels = finer
         now = _meet(paired, rows, columns, cov)
-        moved = float(np.linalg.norm(now.mean - found.mean))
+        moved = max(float(np.linalg.norm(now.mean - found.mean)), abs(now.log_norm - found.log_norm))
         aliased = min(float(now.own.sum()), moved + float(now.own[coarse].sum()))
         nodes = found.nodes + len(rows)
         found = _One(now.log_norm, now.mean, now.second, aliased + wide.lost, now.own, nodes)
     return found if np.isfinite(found.mean).all() else None
 
 
-def _first(
-    paired: Paired, shapes: tuple[Shape, Shape], rtol: float, cov: bool, most: int
-) -> tuple[_Wide, _One]:
+def _first(paired: Paired, shapes: tuple[Shape, Shape], rtol: float, cov: bool, most: int) -> tuple[_Wide, _One]:
     """The first pair of lattices, as wide as its border asks for."""
     reach = np.array([[_FARTHEST, _REACH]] * 2)
     for turn in range(_TIMES):
@@ -185,7 +190,10 @@ def _first(
         mass = [summed.by_row()[0] / summed.by_row()[0].sum(), paired.column_mass(placed, points)]
         beyond = np.array(
             [
-                [_beyond(own, region.radius(nodes.points), far) for region, far in zip(shape.regions, ends, strict=True)]
+                [
+                    _beyond(own, region.radius(nodes.points), far)
+                    for region, far in zip(shape.regions, ends, strict=True)
+                ]
                 for own, shape, nodes, ends in zip(mass, shapes, (rows, columns), reach, strict=True)
             ]
         )

@@ -147,4 +147,3 @@ class Summed:
     def by_row(self) -> np.ndarray:
         """(1 + D, R)."""
         return np.asarray(self.sums.sum(axis=0))
-
