@@ -4,11 +4,11 @@ Behind a cut the first fields g enter bilinearly with the mixed fields U behind 
 
     p(y) = int dg N(g) |det C(g)|^{-n} sum_columns w(U) N(U C(g)^{-T}; mu(g), V_late|early).
 
-With three dimensions on each side, as three layers on three tokens have, an adaptive lattice of rows, each of which meets
-all columns, has too many of both.  Here both are lattices in the shape of what they integrate
-(:mod:`smisym.posterior.shaping`), which some hundred nodes resolve: what counts is their sum, not that of each row.  The
-first pair of lattices is wide and shows where there is mass; finer ones keep near it, and the mean of one pair is held
-against the next.
+With three dimensions on each side, as three layers on three tokens have, an adaptive lattice of rows, each of which
+meets all columns, has too many of both.  Here both are lattices in the shape of what they integrate
+(:mod:`smisym.posterior.shaping`), which some hundred nodes resolve: what counts is their sum, not that of each row.
+The first pair of lattices is wide and shows where there is mass; finer ones keep near it, and the mean of one pair is
+held against the next.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from smisym.posterior.columns import falling
 from smisym.posterior.pairing import Paired, Points, Rows, Summed
 from smisym.posterior.shaping import Unseen, find_shapes
 
-# Steps of the rows and of the columns, in widths of the shape, level by level.  Measured on three layers of three tokens:
-# the second pair leaves 1e-3 / 6e-3 (50 / 99 %) at skip 1, Q = (0.3, 0.3, 0.9), 5e-3 / 1.1e-2 at skip 3.
+# Steps of the rows and of the columns, in widths of the shape, level by level.  On three layers and three tokens the
+# second pair leaves 1e-3 / 6e-3 (50 / 99 %) at skip 1, Q = (0.3, 0.3, 0.9), 5e-3 / 1.1e-2 at skip 3.
 _ROWS = (1.2, 0.95, 0.8, 0.67, 0.56, 0.47, 0.4, 0.33)
 _COLUMNS = (1.1, 0.85, 0.72, 0.6, 0.5, 0.42, 0.35, 0.3)
 _STEPS = (_ROWS, _COLUMNS)
-# How far the first lattices reach in the cavity at first, in standard deviations; by how much farther they reach where too
-# much lies beyond, and how often; how wide the two shells are that tell, and what the ratio of their masses is taken for
-# at most.
+# How far the first lattices reach in the cavity at first, in standard deviations; by how much farther they reach where
+# too much lies beyond, and how often; how wide the two shells are that tell, and what the ratio of their masses is
+# taken for at most.
 _REACH, _FARTHER, _TIMES, _SHELL, _SLOWEST = 4.6, 1.15, 5, 0.5, 0.8
-# How far they reach in standard deviations of what was seen: as far as nodes are few, rows and columns, by dimension, but
-# at least and at most.  Scouts may have missed a mode of a hundredth of the mass, seven deviations away.
+# How far they reach in standard deviations of what was seen: as far as nodes are few, rows and columns, by dimension,
+# but at least and at most.  Scouts may have missed a mode of a hundredth of the mass, seven deviations away.
 _NEAREST, _FARTHEST = 5.5, 12.0
 _FEW = {3: (1500, 5000), 4: (4000, 20000)}
-# Share of the tolerance that either side may lose, of mass that is left out, and beyond the reach; how far that lies from
-# the mean, in standard deviations.
+# Share of the tolerance that either side may lose, of mass that is left out, and beyond the reach; how far that lies
+# from the mean, in standard deviations.
 _LEFT_OUT, _BEYOND, _DISTANCE = 0.02, 0.03, 4.0
 # A side whose own estimate is less than this share of the other's stays as it is.
 _FINE = 0.2
@@ -106,7 +106,7 @@ class Crossed(Block):
         most = _MOST if max_nodes is None else max_nodes * _PER_NODE
         for k in range(S):
             patience.check()
-            one = _solve(Paired(self.chained.take(np.array([k]))), rtol, cov, most)
+            one = solve(Paired(self.chained.take(np.array([k]))), rtol, cov, most)
             if one is None:
                 continue
             found.log_norm[k], found.mean[k], found.error[k], found.nodes[k] = (
@@ -127,7 +127,7 @@ def _unknown(samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class _One:
+class Found:
     """One posterior at some pair of lattices: log of the integral, mean (D,), second moments (D, D) or None; the error
     of the mean, what the sublattices of rows and of columns say of it, and rows met."""
 
@@ -150,8 +150,8 @@ class _Wide:
     lost: float
 
 
-def _solve(paired: Paired, rtol: float, cov: bool, most: int) -> _One | None:
-    """One posterior; None where nothing was found of it."""
+def solve(paired: Paired, rtol: float, cov: bool, most: int) -> Found | None:
+    """One posterior, by levels of at most so many pairs; None where nothing was found of it."""
     try:
         shapes = find_shapes(paired)
         wide, found = _first(paired, shapes, rtol, cov, most)
@@ -172,11 +172,11 @@ def _solve(paired: Paired, rtol: float, cov: bool, most: int) -> _One | None:
         moved = max(float(np.linalg.norm(now.mean - found.mean)), abs(now.log_norm - found.log_norm))
         aliased = min(float(now.own.sum()), moved + float(now.own[coarse].sum()))
         nodes = found.nodes + len(rows)
-        found = _One(now.log_norm, now.mean, now.second, aliased + wide.lost, now.own, nodes)
+        found = Found(now.log_norm, now.mean, now.second, aliased + wide.lost, now.own, nodes)
     return found if np.isfinite(found.mean).all() else None
 
 
-def _first(paired: Paired, shapes: tuple[Shape, Shape], rtol: float, cov: bool, most: int) -> tuple[_Wide, _One]:
+def _first(paired: Paired, shapes: tuple[Shape, Shape], rtol: float, cov: bool, most: int) -> tuple[_Wide, Found]:
     """The first pair of lattices, as wide as its border asks for."""
     reach = np.array([[_FARTHEST, _REACH]] * 2)
     for turn in range(_TIMES):
@@ -206,7 +206,9 @@ def _first(paired: Paired, shapes: tuple[Shape, Shape], rtol: float, cov: bool, 
     left = sum(own[~some].sum() for own, some in zip(mass, chosen, strict=True))
     lost = _DISTANCE * float(left + beyond.sum())
     error = float(one.own.sum()) + _DISTANCE * float(beyond.sum())
-    return _Wide(rows, columns, *chosen, lost), _One(one.log_norm, one.mean, one.second, error, one.own, len(rows))
+    return _Wide(rows, columns, chosen[0], chosen[1], lost), Found(
+        one.log_norm, one.mean, one.second, error, one.own, len(rows)
+    )
 
 
 def _few(shape: Shape, reach: np.ndarray, step: float, most: int) -> tuple[Nodes, float]:
@@ -230,13 +232,13 @@ def _placed(paired: Paired, rows: Nodes, columns: Nodes) -> tuple[Rows, Points]:
     return paired.rows(rows.points, rows.log_volume), paired.columns(columns.points, columns.log_volume)
 
 
-def _meet(paired: Paired, rows: Nodes, columns: Nodes, cov: bool) -> _One:
+def _meet(paired: Paired, rows: Nodes, columns: Nodes, cov: bool) -> Found:
     return _moments(paired, *_placed(paired, rows, columns), rows, columns, cov)[0]
 
 
 def _moments(
     paired: Paired, placed: Rows, points: Points, rows: Nodes, columns: Nodes, cov: bool
-) -> tuple[_One, Summed]:
+) -> tuple[Found, Summed]:
     """Moments by a pair of lattices, without an error, and the sums that they are made of."""
     summed = paired.summed_up(placed, points, columns.parity, cov)
     by_row = summed.by_row()
@@ -245,4 +247,4 @@ def _moments(
     own = np.array([falling(gaps(one)).sum() for one in (sets, summed.sums.sum(axis=2))])
     second = None if summed.products is None else summed.products / total[0]
     log_norm = float(np.log(total[0]) + summed.top)
-    return _One(log_norm, total[1:] / total[0], second, np.inf, own, len(rows)), summed
+    return Found(log_norm, total[1:] / total[0], second, np.inf, own, len(rows)), summed

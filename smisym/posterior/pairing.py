@@ -1,7 +1,7 @@
 """One posterior of a deep network as rows against columns, at points that whoever integrates chooses.
 
-Rows are the whitened first fields x, columns the free mixed fields U behind the cut (:mod:`smisym.posterior.chain`): the
-exponent is bilinear in what a row gives and in what a column gives.
+Rows are the whitened first fields x, columns the free mixed fields U behind the cut (:mod:`smisym.posterior.chain`):
+the exponent is bilinear in what a row gives and in what a column gives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where one posterior of rows against columns lies, and how narrow it is: shapes of both from a few scouts.
 
-Scouts are drawn from Gaussians with a wide part, first those of the cavity.  All pairs of them are weighted; where few of
-these hold the mass, weights are tempered and the next scouts are drawn from what was seen.
+Scouts are drawn from Gaussians with a wide part, first those of the cavity.  All pairs of them are weighted; where few
+of these hold the mass, weights are tempered and the next scouts are drawn from what was seen.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def find_shapes(paired: Paired) -> tuple[Shape, Shape]:
         if seen.enough():
             break
         first, second = _moments(seen.by_row, seen.rows.x), _moments(seen.by_column, seen.where[seen.points.owner])
-        mixtures = tuple(
-            _also(mean, wider * spread, wide)
-            for (mean, spread), wider, wide in zip((first, second), _WIDER, cavity, strict=True)
+        mixtures = (
+            _also(first[0], _WIDER[0] * first[1], cavity[0]),
+            _also(second[0], _WIDER[1] * second[1], cavity[1]),
         )
     if seen is None:
         raise Unseen
@@ -120,7 +120,7 @@ def _also(mean: np.ndarray, covariance: np.ndarray, wide: Mixture) -> Mixture:
 
 def _of_cavity(paired: Paired) -> tuple[Mixture, Mixture]:
     """Of the cavity's rows, and of its free mixed fields at some of them."""
-    d, c, T = paired.dim, paired.summed, paired.tokens
+    d, c = paired.dim, paired.summed
     rows = Mixture.of((1.0, np.zeros(d), _WIDE**2 * np.eye(d)))
     mixed = paired.rows(_normals(d, 0, _ROWS)).mixed
     free = list(paired.chain.level_set.free_rows)

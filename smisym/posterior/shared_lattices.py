@@ -16,9 +16,8 @@ from smisym.link.reduction import Reduction
 # part of the one before, and their errors are others); how far the first one reaches, in standard deviations, and how
 # much farther each of the others; how many there are.
 _STEP, _FINER, _REACH, _FARTHER, LEVELS = 0.8, 0.8, 4.0, 0.5, 9
-# The same from so many dimensions on, where a hundredth of a Gaussian lies beyond four deviations and a coarse step leaves
-# little: three layers on three tokens, first threshold off by 2e-3 at four times as few rows as the lattices above take,
-# which are off by a hundredth.
+# The same from so many dimensions on, where a hundredth of a Gaussian lies beyond four deviations and a coarse step
+# leaves little: three layers on three tokens, first threshold stated to 0.5 % instead of 3 % at as many rows.
 _MANY, _WIDE_STEP, _WIDE_FINER, _WIDE_REACH = 5, 1.0, 0.9, 4.5
 # How much farther latent coordinates reach; columns of one output at most.
 _LATENT, _COLUMNS = 1.0, 60_000

@@ -1,4 +1,4 @@
-"""Three layers on three tokens and more: lattices of rows and of columns against importance samples that share nothing."""
+"""Three layers on three tokens and more: lattices that meet, against importance samples that share nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smisym import Architecture, Attention
 from smisym.integrate.shapes import Region, Shape, gaps, kept, turn
 from smisym.model.channel import Channel
 from smisym.posterior.composite import ByChain
-from smisym.posterior.crossed import OnCrossed, _solve
+from smisym.posterior.crossed import OnCrossed, solve
 from smisym.posterior.level_set import OnLevelSet
 from smisym.posterior.pairing import Paired
 
@@ -171,7 +171,7 @@ def test_numpy_and_compiled_loops_agree(cov: bool, monkeypatch: pytest.MonkeyPat
     for name in ("numpy", "numba"):
         monkeypatch.setenv("SMISYM_BACKEND", name)
         one = kind.at(kind.read(model.observe(Z)), omega, V[None])
-        found.append(_solve(Paired(one.chained), 5e-2, cov, 2**24))
+        found.append(solve(Paired(one.chained), 5e-2, cov, 2**24))
     ours, theirs = found
     assert ours is not None and theirs is not None and ours.nodes == theirs.nodes
     np.testing.assert_allclose(ours.mean, theirs.mean, atol=1e-12)
