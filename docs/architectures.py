@@ -64,6 +64,7 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
     ("two layers, T = 2", Architecture(2, (A(), A()))),
     ("two layers, T = 3", Architecture(3, (A(), A()))),
     ("three layers, T = 2", Architecture(2, (A(), A(), A()))),
+    ("three layers, T = 3", Architecture(3, (A(), A(), A()))),
     ("two layers, the first with a ring mask, T = 3", Architecture(3, (A(mask=RING), A()))),
     ("two heads with readouts 1/2, 1, then two heads, T = 2", Architecture(2, (A(heads=2, readout=(0.5, 1.0)), TWO))),
     ("two split heads, linear, two layers, T = 2", Architecture(2, (LINEAR, LINEAR), head_layout="split")),
