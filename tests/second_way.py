@@ -79,7 +79,7 @@ DOCUMENTED = {
     ),
 }
 # The same by nested quadratures: nodes of the scores on a side, points of the fields (log2).
-DOCUMENTED_NESTED = {"doc-L3-T3": (Architecture(3, (Attention(),) * 3), 16, 15)}
+DOCUMENTED_NESTED = {"doc-L3-T3": (Architecture(3, (Attention(),) * 3), 16, 14)}
 # log2 of the draws, and replicates, where a narrow ridge needs narrow bins (without skip, mixing is nearly singular).
 FINE = {
     "L2-T2-c0": (22, 4),
