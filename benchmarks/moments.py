@@ -8,8 +8,8 @@ the norm of V^{-1}, and the largest true error over what is stated (at the level
 The reference is integrated, never sampled, each sample until its stated error is a thirtieth of what was asked (a
 seventh on three tokens, a fifth on four): by the model's own way, and on the whole level set with a larger and larger
 budget where that does not arrive.  It is held against itself at ten times its tolerance, and on the first few samples
-three layers against the lattice in four dimensions, which shares nothing with their chain, or against importance samples
-on more tokens: "checked" is the largest distance over the sum of stated errors, at 99 %.
+three layers against the lattice in four dimensions, which shares nothing with their chain, or on more tokens against
+importance samples: "checked" is the largest distance over the sum of stated errors, at 99 %.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ CASES: dict[str, tuple[tuple[smisym.Attention, ...], int, tuple[float, ...], flo
     "L3-T3": ((A(),) * 3, 3, (0.3, 0.3, 0.9), 1e-2, 1e-3, 128),
     "L3-T3-start": ((A(),) * 3, 3, (0.0, 0.0, 0.0), 1e-2, 1e-3, 128),
     "L3-T3-end": ((A(),) * 3, 3, (0.9, 0.9, 0.99), 1e-2, 1e-3, 128),
-    "L3-T3-c0.3": ((A(skip=0.3),) * 3, 3, (0.3, 0.3, 0.9), 1e-2, 1e-3, 64),
-    "L3-T3-c3": ((A(skip=3.0),) * 3, 3, (0.3, 0.3, 0.9), 1e-2, 1e-3, 64),
-    "L3-T4": ((A(),) * 3, 4, (0.3, 0.3, 0.9), 3e-2, 5e-3, 8),
+    "L3-T3-c0.3": ((A(skip=0.3),) * 3, 3, (0.3, 0.3, 0.9), 1e-2, 1e-3, 32),
+    "L3-T3-c3": ((A(skip=3.0),) * 3, 3, (0.3, 0.3, 0.9), 1e-2, 1e-3, 32),
+    "L3-T4": ((A(),) * 3, 4, (0.3, 0.3, 0.9), 3e-2, 5e-3, 4),
     "L3-T2-tanh": ((A(), A(activation="tanh(s)"), A()), 2, (0.3, 0.3, 0.9), 1e-2, 1e-4, 256),
 }
 

@@ -240,7 +240,7 @@ def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
     samples = DEARER.get("sampled" if sampled else kind, SAMPLES.get(free, 1024))
     # Where rows are shared it is the points of the last layer's level set alone that cost.
     rows = model.channel.shared
-    if name in MORE or (rows is not None and not rows.shared.columns):
+    if name in MORE or (rows is not None and not rows.shared.columns and rows.shared.dim < 6):
         samples = 65536
     solution = smisym.weak_recovery(model, samples=samples, stages=1)
     first = solution.value[0]
