@@ -47,7 +47,8 @@ _FEW = {3: (1500, 5000), 4: (4000, 20000)}
 _LEFT_OUT, _BEYOND, _DISTANCE = 0.02, 0.03, 4.0
 # A side whose own estimate is less than this share of the other's stays as it is.
 _FINE = 0.2
-# Error of a pair of lattices over what it changed at most: where the skip is 3 one of 32 was off by 1.06 times that.
+# Error of a pair of lattices, at most, over what it changed or its halves miss: where the skip is 3 one of 32 was off
+# by 1.06 times that.
 _SAFE = 1.25
 # Pairs of one level at most, and how many of them a node of a budget stands for.
 _MOST, _PER_NODE = 2**27, 2**12
@@ -172,7 +173,7 @@ def solve(paired: Paired, rtol: float, cov: bool, most: int) -> Found | None:
         levels = finer
         now = _meet(paired, rows, columns, cov)
         moved = max(float(np.linalg.norm(now.mean - found.mean)), abs(now.log_norm - found.log_norm))
-        aliased = min(float(now.own.sum()), _SAFE * moved + float(now.own[coarse].sum()))
+        aliased = _SAFE * min(float(now.own.sum()), moved + float(now.own[coarse].sum()))
         nodes = found.nodes + len(rows)
         found = Found(now.log_norm, now.mean, now.second, aliased + wide.lost, now.own, nodes)
     return found if np.isfinite(found.mean).all() else None
