@@ -173,6 +173,9 @@ def solve(paired: Paired, rtol: float, cov: bool, most: int) -> Found | None:
         levels = finer
         now = _meet(paired, rows, columns, cov)
         moved = max(float(np.linalg.norm(now.mean - found.mean)), abs(now.log_norm - found.log_norm))
+        # Where halves of the nodes say that it converges slowly, what is left is the rest of a geometric series.
+        ratio = min(float(now.own.sum() / found.own.sum()), _SLOWEST)
+        moved *= max(1.0, ratio / (1 - ratio))
         aliased = _SAFE * min(float(now.own.sum()), moved + float(now.own[coarse].sum()))
         nodes = found.nodes + len(rows)
         found = Found(now.log_norm, now.mean, now.second, aliased + wide.lost, now.own, nodes)
