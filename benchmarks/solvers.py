@@ -22,8 +22,8 @@ def two_layers(skip: float = 1.0) -> smisym.Model:
 
 
 def first(seed: int) -> None:
-    """By quadrature, which draws nothing: of two layers on three tokens, two on two, and three on two."""
-    for tokens, depth, skip in ((3, 2, 1.0), (3, 2, 0.5), (3, 2, 0.3), (2, 2, 1.0), (2, 3, 1.0)):
+    """By quadrature, which draws nothing: of two layers on three tokens, two on two, and three on two and on three."""
+    for tokens, depth, skip in ((3, 2, 1.0), (3, 2, 0.5), (3, 2, 0.3), (2, 2, 1.0), (2, 3, 1.0), (3, 3, 1.0)):
         layers = (smisym.Attention(skip=skip),) * depth
         model = smisym.compile(smisym.Architecture(tokens=tokens, layers=layers))
         started = time.process_time()

@@ -64,6 +64,7 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
     ("two layers, T = 2", Architecture(2, (A(), A()))),
     ("two layers, T = 3", Architecture(3, (A(), A()))),
     ("three layers, T = 2", Architecture(2, (A(), A(), A()))),
+    ("three layers, T = 3", Architecture(3, (A(), A(), A()))),
     ("two layers, the first with a ring mask, T = 3", Architecture(3, (A(mask=RING), A()))),
     ("two heads with readouts 1/2, 1, then two heads, T = 2", Architecture(2, (A(heads=2, readout=(0.5, 1.0)), TWO))),
     ("two split heads, linear, two layers, T = 2", Architecture(2, (LINEAR, LINEAR), head_layout="split")),
@@ -239,7 +240,7 @@ def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
     samples = DEARER.get("sampled" if sampled else kind, SAMPLES.get(free, 1024))
     # Where rows are shared it is the points of the last layer's level set alone that cost.
     rows = model.channel.shared
-    if name in MORE or (rows is not None and not rows.shared.columns):
+    if name in MORE or (rows is not None and not rows.shared.columns and rows.shared.dim < 6):
         samples = 65536
     solution = smisym.weak_recovery(model, samples=samples, stages=1)
     first = solution.value[0]

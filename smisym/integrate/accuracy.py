@@ -110,9 +110,10 @@ _CHAINED = tuple(
         (SUM, None, None),
         (LATTICE, 2000, Lattice(4, (0.4, 0.5), 64, 2000)),
         (LATTICE, 10**4, Lattice(2, (0.5, 0.6), 24, 10**4)),
-        (LATTICE, 4 * 10**4, Lattice(2, (0.6, 0.75), 16, 4 * 10**4)),
     )
 )
+# Rows in more dimensions: lattices in the shape of rows and of columns.
+_CROSSED = Row(LATTICE, 64, 1e-2, 1e-2, 3e-2, 1e-2, 16, 16, "benchmarks/moments.py: three layers on three tokens")
 # A network that is all tables: its dimensions count by their number alone.
 _TABLED = Row(
     TABLES, 256, 1e-2, 1e-3, 2e-2, 1e-2, 4, 64, "benchmarks/moments.py: 0.3 ms a posterior of three layers, 2 of four"
@@ -172,6 +173,6 @@ def plan(free: int, smooth: bool, broken: bool = False, summed: int = 0, tabled:
     if summed and summed == free:
         return _SHARED[min(free, len(_SHARED) - 1)]
     if summed:
-        return _CHAINED[min(free - summed, len(_CHAINED) - 1)]
+        return _CHAINED[free - summed] if free - summed < len(_CHAINED) else _CROSSED
     rows = _ROUGH if not smooth else _BROKEN if broken else _SMOOTH
     return rows[min(free, len(rows) - 1)]

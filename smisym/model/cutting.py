@@ -13,6 +13,7 @@ from smisym.posterior.base import Posterior
 from smisym.posterior.chain import OnChain
 from smisym.posterior.columns import SCOUTS
 from smisym.posterior.composite import ByChain, BySharedRows, ByTables
+from smisym.posterior.crossed import OnCrossed
 from smisym.posterior.level_set import OnLevelSet
 from smisym.posterior.shared_rows import MOST_COORDINATES, WORTH, OnSharedRows
 from smisym.posterior.sheeted import SIDE
@@ -22,6 +23,8 @@ from smisym.posterior.tables import WIDEST, OnTables
 _TABLED = 2
 # Free dimensions from which on a chain is worth its columns.
 _DEEP = 3
+# Dimensions of rows and of columns of which lattices in the shape of both meet: those of one layer on as many tokens.
+_CROSSED = (3, 4)
 
 
 def on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation, rules: Rules | None) -> Posterior:
@@ -44,6 +47,10 @@ def on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation
         chain = min(chains, key=lambda one: abs(2 * one.summed - one.dim))
         record_reduction(chain.reduction, derivation)
         return ByChain(chain, whole)
+    crossed = [OnChain(cut, chart, link.tokens) for cut, chart in cuts if _crossed(link, cut, chart)]
+    if crossed:
+        record_reduction(crossed[0].reduction, derivation)
+        return ByChain(OnCrossed(crossed[0]), whole)
     return whole
 
 
@@ -80,6 +87,11 @@ def _behind(whole: LevelSet, rules: Rules | None, reduction: Reduction) -> Level
 def _columns(link: LinkFunction, reduction: Reduction, level_set: LevelSet) -> bool:
     """Whether both sides of a cut are small enough for a chain."""
     return len(reduction.early) * link.tokens in SCOUTS and len(level_set.free_rows) * link.tokens in SIDE
+
+
+def _crossed(link: LinkFunction, reduction: Reduction, level_set: LevelSet) -> bool:
+    """Whether both sides of a cut are one layer on three or four tokens, or as small."""
+    return len(reduction.early) * link.tokens in _CROSSED and len(level_set.free_rows) * link.tokens in _CROSSED
 
 
 def _tables(link: LinkFunction, reduction: Reduction, level_set: LevelSet) -> OnTables | None:

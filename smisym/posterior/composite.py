@@ -15,6 +15,7 @@ from smisym.link.linking import Observation
 from smisym.posterior.all_fields import OnAllFields
 from smisym.posterior.base import Integrand, Kind, Observed, Posterior, Task
 from smisym.posterior.chain import OnChain
+from smisym.posterior.crossed import OnCrossed
 from smisym.posterior.shared_rows import OnSharedRows
 from smisym.posterior.tables import OnTables
 
@@ -74,7 +75,7 @@ class WhereNoiseIsWeak(Posterior):
 class ByChain(Posterior):
     """By the chain, or otherwise."""
 
-    def __init__(self, chain: OnChain, otherwise: Kind) -> None:
+    def __init__(self, chain: OnChain | OnCrossed, otherwise: Kind) -> None:
         self.chain, self.otherwise = chain, otherwise
         self.dim, self.summed, self.smooth = chain.dim, chain.summed, chain.smooth
 

@@ -33,18 +33,19 @@ from smisym.posterior.shared_lattices import (
     Rows,
     alike_sheets,
     along_directions,
-    ball,
     features_of,
     latent_nodes,
     lattice_of,
     pivots,
+    row_lattice,
+    rows_of,
     summed,
 )
 
 # Columns of all outputs that are made at once; how far below the largest one columns must lie to be left out, beyond
 # what a Gaussian falls at the reach of a lattice.
 _AT_ONCE, _BELOW = 16_384, 10.0
-# Numbers that the rows of one lattice may hold.
+# Numbers that the rows of one lattice may hold, one point a cube; twice as many where cubes have another in the middle.
 _MOST = 2**24
 # Outputs of one batch from which on rows are worth their making, by the dimensions of the first fields.
 WORTH = {1: 16, 2: 16, 3: 64, 4: 64, 5: 1024, 6: 4096}
@@ -93,7 +94,7 @@ class OnSharedRows(Kind):
         """
         if level >= LEVELS:
             return None
-        step, reach = lattice_of(level)
+        step, reach = rows_of(level, self.dim)
         flips = self.flips[[not factor[s[:, None] != s].any() for s in self.flips]]
         ball_of_one = math.pi ** (self.dim / 2) / math.gamma(self.dim / 2 + 1)
         carried = 1 + sum(np.shape(one)[-1] for one in features_of(flips, self.tokens))
@@ -101,8 +102,8 @@ class OnSharedRows(Kind):
             return None
 
         def make() -> Rows:
-            points = ball(self.dim, step, reach, pivots(flips, self.tokens))
-            return Rows.of(self.reduction, points, step, factor, flips)
+            points, volume = row_lattice(self.dim, level, pivots(flips, self.tokens))
+            return Rows.of(self.reduction, points, volume, factor, flips)
 
         return self._lattices.get((level, factor.tobytes()), make)
 

@@ -9,7 +9,7 @@ import smisym
 from smisym import Architecture, Attention
 from smisym.model.channel import Channel, Moments
 from smisym.posterior.composite import BySharedRows
-from smisym.posterior.shared_lattices import ball
+from smisym.posterior.shared_lattices import ball, row_lattice
 
 A = Attention
 SHARED: dict[str, Architecture] = {
@@ -116,3 +116,27 @@ def test_the_points_of_a_ball() -> None:
     assert x[:, 0].min() > 0
     assert abs(w.sum() - 1) < 1e-9
     assert abs((w * x[:, 1] ** 2).sum() - 1) < 1e-8
+
+
+@pytest.mark.parametrize(("dim", "positive"), [(3, [0]), (5, [0]), (6, [0, 3])])
+def test_lattices_of_rows(dim: int, positive: list[int]) -> None:
+    """A Gaussian: its mass and second moments, by points on the positive side, of volumes of their own."""
+    level = 4 if dim == 3 else 2
+    x, volume = row_lattice(dim, level, positive)
+    w = 2 ** len(positive) * np.exp(volume - 0.5 * (x**2).sum(axis=1)) / (2 * np.pi) ** (dim / 2)
+    assert x[:, positive].min() >= 0
+    assert abs(w.sum() - 1) < 1e-5
+    np.testing.assert_allclose(np.einsum("n,ni,ni->i", w, x, x), 1.0, atol=1e-4)
+
+
+def test_three_layers_on_three_tokens() -> None:
+    """Six dimensions of rows, against posteriors one by one by other lattices of other fields."""
+    model = smisym.compile(Architecture(3, (A(), A(), A())))
+    Z = fields(model, 4096, 3)
+    many, few = at_rest(model, Z, 1e-2), slice(0, 3)
+    ours = model.channel.moments(model.observe(Z[few]), np.zeros_like(Z[few]), np.eye(3), cov=True, rtol=1e-2)
+    assert many.cov is not None and ours.cov is not None
+    known = many.error[few] <= 1e-2
+    assert known.any()
+    assert (np.abs(many.log_partition[few] - ours.log_partition)[known] < 0.02).all()
+    assert (np.abs(many.cov[few] - ours.cov)[known] < 0.03).all()
