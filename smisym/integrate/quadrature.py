@@ -11,6 +11,7 @@ import numpy as np
 
 from smisym.integrate.accuracy import LATTICES, LOOSE, Lattice
 from smisym.integrate.averages import SURE, Average
+from smisym.integrate.balls import on_balls
 from smisym.integrate.boxes import on_boxes
 from smisym.integrate.cells import (
     FAR,
@@ -54,6 +55,9 @@ def lattice(
     shape = shape or LATTICES[integrand.dim]
     most = max_nodes or shape.budget
     found = on_boxes(integrand, rtol, cov, depth, most)
+    if found is None and shape is LATTICES.get(integrand.dim):
+        import os
+        found = on_balls(integrand, rtol, cov, -np.log(rtol) + float(os.environ.get('LAT_DEPTH','6')), most)
     rest = np.arange(integrand.samples) if found is None else np.flatnonzero(~found.converged)
     if found is not None and not rest.size:
         return found

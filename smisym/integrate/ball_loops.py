@@ -1,0 +1,279 @@
+"""The lattices of :mod:`smisym.integrate.balls` in compiled loops: all of them for one posterior after the other, from
+the first lattice to the error, with no array but those of the results between.
+
+Eight blocks of nodes make one tile, which is all nodes of one position in each block, eight lanes, then the next
+position: the loop over the nodes of a tile becomes vector instructions, and so do those over its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from smisym.base.backends import NUMBA, backend
+from smisym.base.remembered import Remembered
+from smisym.integrate.loops import names_of, sums_of
+from smisym.kernels.numba_code import HEADER, NotCompiled, load, scalar_function
+from smisym.kernels.points import PointProgram
+
+# Blocks of one tile, which are those of one vector instruction, or two.
+LANES = 8
+
+_COMPILED: Remembered[Any] = Remembered(64)
+
+
+def compiled_balls(point: PointProgram, cov: bool, rules: str) -> Callable[..., None] | None:
+    """The loops; None where the backend is not numba, or has not all that the program calls."""
+    if backend().loops != NUMBA:
+        return None
+
+    def make() -> tuple[PointProgram, Any]:
+        try:
+            return point, load(balls_source(point, cov, rules)).balls
+        except NotCompiled:
+            return point, None
+
+    return _COMPILED.get((id(point), cov, rules), make)[1]
+
+
+class _Text:
+    """The text of the loops while it is written, and the rows of their scratch array by name."""
+
+    def __init__(self, point: PointProgram, cov: bool) -> None:
+        self.point, self.nodes = point, 2**point.dim
+        self.size = LANES * self.nodes
+        self.lines: list[str] = []
+        self._starts: dict[str, int] = {}
+        self.r, self.w, self.v = names_of(point)
+        self.own = [f"lw{b if point.weights > 1 else 0}" for b in range(point.branches)]
+        self.sums = sums_of(point.dim, point.branches, point.residuals, point.directions, cov)[1:]
+
+    def add(self, depth: int, *lines: str) -> None:
+        self.lines.extend("    " * depth + line for line in lines)
+
+    def start(self, name: str) -> int:
+        return self._starts.setdefault(name, len(self._starts) * self.size)
+
+    def row(self, name: str) -> str:
+        return f"s[{self.start(name)} + k]"
+
+    def at(self, name: str, position: int) -> str:
+        return f"s[{self.start(name) + position * LANES} + k]"
+
+    def extreme(self, which: str, name: str) -> str:
+        return f"{which}(s, {self.start(name)}, {self.size})"
+
+
+def balls_source(point: PointProgram, cov: bool, rules: str) -> str:
+    """The text of ``balls``, as :class:`smisym.integrate.balls.BallState` calls it."""
+    text = _Text(point, cov)
+    d, m = point.dim, point.residuals
+    text.add(
+        0,
+        "@numba.njit('void(int64[::1], float64[:,::1], float64[:,:,::1], float64[::1], float64[:,::1], float64, float64, '",
+        "            'float64, float64[::1], float64[::1], float64[::1], float64[:,::1], float64[:,:,::1], float64[::1], '",
+        "            'float64[::1])',",
+        "            nogil=True, cache=True, error_model='numpy', fastmath={'contract'})",
+        "def balls(who, numbers, places, distance, signs, rtol, depth, budget, top, radius, log_norm, mean, cov, error,",
+        "          nodes):",
+        "    s = np.zeros({size})",
+        f"    around, held = np.empty(places.shape[0] * {text.size}), np.empty(places.shape[0] * {text.size})",
+        f"    levels, sums = np.empty(places.shape[0]), np.zeros(({text.nodes}, {len(text.sums)}))",
+        f"    first, centre = np.zeros({len(text.sums)}), np.zeros({d})",
+        "    for sample in who:",
+        *(f"        p{q} = numbers[sample, {q}]" for q in range(point.parameters)),
+        "        best, reach, lost, h = top[sample], radius[sample], 0.0, FIRST",
+        "        centre[:] = 0.0",
+        "        for level in range(LEVELS):",
+        "            if reach / h > LARGEST:",
+        "                break",
+        f"            tiles = np.searchsorted(distance, reach / h + {0.5 * d**0.5!r}, side='right')",
+        f"            tiles = (tiles + {LANES - 1}) // {LANES}",
+        f"            if tiles > places.shape[0] or nodes[sample] + tiles * {text.size * point.branches}.0 > budget:",
+        "                break",
+        f"            nodes[sample] += tiles * {text.size * point.branches}.0",
+        "            reference, coarse, unseen, whole = -inf, 0.0, 0.0, True",
+        *(f"            c{i} = centre[{i}]" for i in range(d)),
+        f"            for k in range({text.size}):",
+        *(f"                {text.row(f'sum{a}')} = 0.0" for a in range(len(text.sums))),
+        "            for tile in range(tiles):",
+    )
+    _write_values(text)
+    _write_changes(text)
+    _write_sums(text)
+    _write_look(text)
+    _write_error(text, cov)
+    scratch = str(len(text._starts) * text.size)
+    body = "\n".join(text.lines).replace("{size}", scratch)
+    return f"{HEADER}\n\n{scalar_function(point.program, 'point')}\n\n{rules}\n\n{body}\n"
+
+
+def _write_values(text: _Text) -> None:
+    """The integrand at all nodes of a tile."""
+    point, add, row = text.point, text.add, text.row
+    d, B, m = point.dim, point.branches, point.residuals
+    add(4, f"for k in range({text.size}):")
+    add(5, *(f"x{i} = c{i} + places[tile, {i}, k] * h" for i in range(d)))
+    arguments = [*(f"x{i}" for i in range(d)), *(f"p{q}" for q in range(point.parameters))]
+    add(5, f"{', '.join([*text.r, *text.w, *text.v])}, = point({', '.join(arguments)})")
+    add(5, *(f"{row(name)} = {name}" for name in [*text.r, *text.w, *text.v]))
+    square = " + ".join(f"x{i} * x{i}" for i in range(d))
+    for b in range(B):
+        own = "".join(f" + r{b}_{j} * r{b}_{j}" for j in range(m))
+        add(5, f"e{b} = {text.own[b]} - 0.5 * ({square}{own})")
+        add(5, f"{row(f'e{b}')} = e{b} if e{b} - e{b} == 0.0 else -inf")
+    add(4, "most = -inf")
+    for b in range(B):
+        add(4, f"high = {text.extreme('largest', f'e{b}')}", "most = high if high > most else most")
+        add(4, f"whole = whole and {text.extreme('smallest', f'e{b}')} > -inf")
+    # No ball for a posterior whose sheets end, nor a number of it.
+    add(4, "if not whole:", "    break")
+
+
+def _write_changes(text: _Text) -> None:
+    """The range of each residual in each block."""
+    point, add = text.point, text.add
+    names = [f"r{b}_{j}" for b in range(point.branches) for j in range(point.residuals)]
+    add(4, f"for k in range({LANES}):", "    widest = 0.0")
+    for name in names:
+        add(5, f"low = high = {text.at(name, 0)}")
+        for i in range(1, text.nodes):
+            add(5, f"low, high = smaller(low, {text.at(name, i)}), larger(high, {text.at(name, i)})")
+        add(5, f"{text.at('low_' + name, 0)} = low", f"{text.at('high_' + name, 0)} = high")
+        add(5, "widest = larger(widest, high - low)")
+    add(5, f"{text.at('widest', 0)} = widest")
+    add(4, f"change = largest(s, {text.start('widest')}, {LANES})")
+
+
+def _write_sums(text: _Text) -> None:
+    """Sums over all tiles, node by node, relative to the largest value met so far."""
+    point, add, row = text.point, text.add, text.row
+    B = range(point.branches)
+    add(4, "if most > reference:", "    scale = exp(reference - most)", "    reference = most")
+    add(5, "coarse *= scale", f"for k in range({text.size}):")
+    add(6, *(f"{row(f'sum{a}')} *= scale" for a in range(len(text.sums))))
+    add(4, f"for k in range({text.size}):")
+    add(5, *(f"w{b} = weight({row(f'e{b}')} - reference)" for b in B))
+    add(5, f"mass = {' + '.join(f'w{b}' for b in B)}", f"{row('mass')} = mass")
+    add(5, *(f"x{i} = places[tile, {i}, k]" for i in range(point.dim)))
+    add(5, *(f"{name} = {row(name)}" for name in [*text.r, *text.v]))
+    for j in range(point.residuals):
+        add(5, f"m{j} = {' + '.join(f'w{b} * r{b}_{j}' for b in B)}")
+    add(5, *(f"{row(f'sum{a}')} += {expression}" for a, expression in enumerate(text.sums)))
+    add(4, "if change > RESOLVED:", f"    for k in range({LANES}):")
+    add(6, f"if {text.at('widest', 0)} > RESOLVED:")
+    add(7, f"coarse += {' + '.join(text.at('mass', i) for i in range(text.nodes))}")
+
+
+def _margin(text: _Text, depth: int) -> None:
+    text.add(depth, f"widest = {text.at('widest', 0)}")
+    text.add(depth, "blur = 0.05 if widest <= RESOLVED else 0.25 if widest < BLURRED else 1.5")
+
+
+def _write_look(text: _Text) -> None:
+    """Of cells between whose nodes ridges may lie, what they hold at most; on the first lattice, what lies around each
+    node."""
+    point, add = text.point, text.add
+    d, B, m = point.dim, point.branches, point.residuals
+    add(4, "if change > BLIND:", f"    for k in range({LANES}):")
+    _margin(text, 6)
+    add(6, "if widest > BLIND:", "    limit, near = -inf, 0.0")
+    for i in range(d):
+        add(7, "gap = inf")
+        for p in range(text.nodes):
+            add(7, f"gap = smaller(gap, abs(c{i} + places[tile, {i}, {p * LANES} + k] * h))")
+        add(7, "gap = larger(gap - 0.5 * h, 0.0)", "near += gap * gap")
+    for b in range(B):
+        add(7, "away = 0.0")
+        for j in range(m):
+            name = f"r{b}_{j}"
+            low, high = text.at("low_" + name, 0), text.at("high_" + name, 0)
+            add(7, f"room = (0.5 + blur) * ({high} - {low})", f"gap = larger(larger({low}, -{high}) - room, 0.0)")
+            add(7, "away += gap * gap")
+        add(7, f"high = {text.at(text.own[b], 0)}")
+        add(7, *(f"high = larger(high, {text.at(text.own[b], p)})" for p in range(1, text.nodes)))
+        add(7, "limit = larger(limit, high - 0.5 * away)")
+    add(7, "limit = limit + 1.0 - 0.5 * near - reference", f"unseen += {text.nodes}.0 * exp(smaller(limit, 50.0))")
+    # The sum so far is relative to the reference of now: kept so, and put right below.
+    add(4, "levels[tile] = reference")
+    add(4, "if level == 0:", f"    for p in range({text.nodes}):", f"        for k in range({LANES}):")
+    _margin(text, 7)
+    add(7, f"at = p * {LANES} + k", "limit = -inf")
+    for b in range(B):
+        add(7, "away = 0.0")
+        for j in range(m):
+            name = f"r{b}_{j}"
+            low, high = text.at("low_" + name, 0), text.at("high_" + name, 0)
+            add(7, f"gap = larger(abs(s[{text.start(name)} + at]) - NEAR * (0.5 + blur) * ({high} - {low}), 0.0)")
+            add(7, "away += gap * gap")
+        add(7, f"limit = larger(limit, s[{text.start(text.own[b])} + at] - 0.5 * away)")
+    add(7, "near = 0.0")
+    for i in range(d):
+        add(7, f"gap = c{i} + places[tile, {i}, at] * h", "near += gap * gap")
+    add(7, f"around[tile * {text.size} + at] = limit - 0.5 * near")
+    add(7, f"held[tile * {text.size} + at] = s[{text.start('mass')} + at]")
+
+
+def _write_error(text: _Text, cov: bool) -> None:
+    """Moments, the error, and where and how fine the next lattice is."""
+    point, add = text.point, text.add
+    d, m, K, Q = point.dim, point.residuals, text.nodes, len(text.sums)
+    D = d + m
+    add(3, "if not whole:", "    error[sample] = inf", "    break")
+    add(3, f"for a in range({Q}):", f"    for p in range({K}):", "        total = 0.0", f"        for k in range({LANES}):")
+    add(6, f"total += s[{text.start('sum0')} + a * {text.size} + p * {LANES} + k]")
+    add(5, "sums[p, a] = total")
+    add(4, "total = 0.0", f"for p in range({K}):", "    total += sums[p, a]", "first[a] = total")
+    # From steps to coordinates.
+    add(3, f"for i in range({d}):")
+    add(4, f"for p in range({K}):", "    sums[p, 1 + i] = centre[i] * sums[p, 0] + h * sums[p, 1 + i]")
+    add(3, "total = first[0]")
+    add(3, f"for i in range({d}):", "    mean[sample, i] = centre[i] + h * first[1 + i] / total")
+    add(3, f"for j in range({d}, {D}):", "    mean[sample, j] = first[1 + j] / total")
+    add(3, "aliasing, worst = 0.0, 0.0", f"for a in range({K - 1}):", "    missed, square = 0.0, 0.0")
+    add(4, f"for p in range({K}):", "    missed += signs[a, p] * sums[p, 0]")
+    add(4, f"for j in range({D}):", "    own = 0.0", f"    for p in range({K}):", "        own += signs[a, p] * sums[p, 1 + j]")
+    add(5, "own = (own - missed * mean[sample, j]) / total", "square += own * own")
+    add(4, "gap = math.sqrt(square) + abs(missed / total)", "worst = gap if gap > worst else worst")
+    add(4, "aliasing += gap ** POWER if gap < 1.0 else gap")
+    add(3, "aliasing *= FACTOR", f"log_norm[sample] = reference + math.log(total) + {d}.0 * math.log(h)")
+    add(3, "unseen = min(DISTANCE * unseen / total, 1.0)", "chance = min(worst, DISTANCE * coarse / total)")
+    add(3, "top[sample] = best = max(best, reference)", "border = 10.0 * math.exp(-depth) + DISTANCE * lost")
+    add(3, "error[sample] = aliasing + chance + unseen + border")
+    if cov:
+        _write_second(text)
+    add(3, "if not error[sample] > rtol:", "    break", "if level == 0:")
+    count = f"tiles * {text.size}"
+    for i in range(d):
+        add(4, f"low{i}, high{i} = inf, -inf")
+    add(4, "for tile in range(tiles):", f"    for k in range({text.size}):", f"        if around[tile * {text.size} + k] > best - depth:")
+    for i in range(d):
+        add(7, f"x{i} = places[tile, {i}, k] * h", f"low{i}, high{i} = min(low{i}, x{i}), max(high{i}, x{i})")
+    add(4, *(f"centre[{i}] = 0.5 * (low{i} + high{i})" for i in range(d)), "reach, lost = 0.0, 0.0")
+    square = " + ".join(f"(places[tile, {i}, k] * h - centre[{i}]) ** 2" for i in range(d))
+    add(4, "for tile in range(tiles):", f"    for k in range({text.size}):", f"        at = tile * {text.size} + k")
+    add(6, f"away = math.sqrt({square})", "more = around[at] - best + depth")
+    add(6, "if more > 0.0:", "    reach = max(reach, away + min(more / max(away, 1.0), 0.7 * h))")
+    add(4, "for tile in range(tiles):", "    scale = math.exp(levels[tile] - reference)", f"    for k in range({text.size}):")
+    add(6, f"if math.sqrt({square}) > reach:", f"    lost += scale * held[tile * {text.size} + k]")
+    add(4, "lost /= total", "border = 10.0 * math.exp(-depth) + DISTANCE * lost")
+    add(3, "h = h / finer(aliasing, rtol - border)")
+
+
+def _write_second(text: _Text) -> None:
+    """Covariances from sums of products, of steps for the coordinates of the lattice."""
+    d, m, add = text.point.dim, text.point.residuals, text.add
+    at = 1 + d + m
+    for a in range(d + m):
+        for b in range(a, d + m):
+            left, right = (f"first[{1 + q}]" for q in (a, b))
+            if b < d:
+                value = f"centre[{a}] * centre[{b}] * total + h * (centre[{a}] * {right} + centre[{b}] * {left}) + h * h * first[{at}]"
+            elif a < d:
+                value = f"centre[{a}] * {right} + h * first[{at}]"
+            else:
+                value = f"first[{at}]"
+            add(3, f"cov[sample, {a}, {b}] = ({value}) / total - mean[sample, {a}] * mean[sample, {b}]")
+            if a != b:
+                add(3, f"cov[sample, {b}, {a}] = cov[sample, {a}, {b}]")
+            at += 1
