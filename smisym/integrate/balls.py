@@ -35,11 +35,11 @@ from smisym.integrate.modes import CHUNK, Integrand, Values, probe
 from smisym.integrate.sums import BLURRED, RESOLVED
 
 # Step of the first lattice by dimension, and the largest ball in steps.
-FIRST = {1: 0.6, 2: float(os.environ.get("LAT_H", "0.9")), 3: float(os.environ.get("LAT_H3", "0.9"))}
-LARGEST = {1: 60.0, 2: float(os.environ.get("LAT_BIG", "28")), 3: float(os.environ.get("LAT_BIG3", "14"))}
+FIRST = {1: 0.6, 2: float(os.environ.get("LAT_H", "1.0")), 3: float(os.environ.get("LAT_H3", "0.9"))}
+LARGEST = {1: 60.0, 2: float(os.environ.get("LAT_BIG", "40")), 3: float(os.environ.get("LAT_BIG3", "14"))}
 # What sublattices miss is HEAD exp(-a / step^FALL).
-HEAD, FALL, SAFE = 5.0, float(os.environ.get("LAT_P", "1.5")), float(os.environ.get("LAT_SAFE", "1.1"))
-LEVELS = 3
+HEAD, FALL, SAFE = 5.0, float(os.environ.get("LAT_P", "1.3")), float(os.environ.get("LAT_SAFE", "1.05"))
+LEVELS = int(os.environ.get("LAT_LEVELS","5"))
 NEAR = float(os.environ.get("LAT_MARGIN", "0.25")) / 0.55
 
 
@@ -73,7 +73,7 @@ def blocks(dim: int) -> Blocks:
     corner = np.stack(np.meshgrid(*[side] * dim, indexing="ij")).reshape(dim, -1)
     distance = np.sqrt(((2.0 * corner + 1.0) ** 2).sum(axis=0))
     order = np.argsort(distance, kind="stable")
-    order = order[: -(-np.count_nonzero(distance <= most) // LANES) * LANES]
+    order = order[: (np.count_nonzero(distance <= most) // LANES + 2) * LANES]
     inside = np.array(list(itertools.product((0, 1), repeat=dim)))
     places = 2.0 * corner[None, :, order] + inside[:, :, None] + 0.5
     pairs = [places[:, i] * places[:, j] for i in range(dim) for j in range(i, dim)]
@@ -138,7 +138,7 @@ class BallState:
         """One lattice of each; returns those that go on."""
         count = self.blocks.within(self.radius[active] / self.step[active])
         K = len(self.signs) + 1
-        fits = (count <= len(self.blocks.distance)) & (self.radius[active] / self.step[active] <= LARGEST[self.integrand.dim])
+        fits = self.radius[active] / self.step[active] <= LARGEST[self.integrand.dim] * (1 + 1e-9)
         fits &= self.nodes[active] + count * K * self.integrand.branches <= self.most
         active, count = active[fits], count[fits]
         order = np.argsort(count, kind="stable")
@@ -215,7 +215,7 @@ class BallState:
             self.lost[who] = lost
         finer = finer_by(aliasing, self.rtol - 10 * np.exp(-self.depth) - DISTANCE * self.lost[who])
         self.log.append((first, G, count.mean() * K, h.mean(), finer.mean()))
-        self.step[who] = np.where(going, h / finer, h)
+        self.step[who] = np.where(going, np.maximum(h / finer, self.radius[who] / LARGEST[d]), h)
         return who[going]
 
     def _look(self, who, x, r, log_weight, margin, mass, total, best, beyond) -> np.ndarray:

@@ -57,7 +57,7 @@ def lattice(
     found = on_boxes(integrand, rtol, cov, depth, most)
     if found is None and shape is LATTICES.get(integrand.dim):
         import os
-        found = on_balls(integrand, rtol, cov, -np.log(rtol) + float(os.environ.get('LAT_DEPTH','6')), most)
+        found = on_balls(integrand, rtol, cov, -np.log(rtol) + float(os.environ.get('LAT_DEPTH','4')), most)
     rest = np.arange(integrand.samples) if found is None else np.flatnonzero(~found.converged)
     if found is not None and not rest.size:
         return found
