@@ -40,6 +40,17 @@ class Box:
 
 
 @dataclass(frozen=True)
+class Ball:
+    """Lattices in a ball.
+
+    first: step of the first one.  largest: radius of a ball in steps.
+    """
+
+    first: float
+    largest: float
+
+
+@dataclass(frozen=True)
 class Row:
     """How posteriors of one kind are integrated.
 
@@ -143,6 +154,12 @@ BOXES = {
     2: (Box(32, 4), Box(64, 4), Box(128, 4)),
     3: (Box(16, 4), Box(32, 4), Box(64, 4)),
     4: (Box(12, 2),),
+}
+# Before the adaptive lattice: measured by benchmarks/moments.py.
+BALLS = {
+    1: Ball(0.8, 60.0),
+    2: Ball(1.0, 40.0),
+    3: Ball(1.0, 14.0),
 }
 # Tolerance from which on the first step of a lattice is the loose one.
 LOOSE = 3e-3

@@ -88,7 +88,7 @@ def balls_source(point: PointProgram, cov: bool, rules: str) -> str:
         f"    first, centre = np.zeros({len(text.sums)}), np.zeros({d})",
         "    for sample in who:",
         *(f"        p{q} = numbers[sample, {q}]" for q in range(point.parameters)),
-        "        best, reach, lost, h = top[sample], radius[sample], 0.0, FIRST",
+        "        best, reach, lost, h = top[sample], radius[sample], -inf, FIRST",
         "        centre[:] = 0.0",
         "        for level in range(LEVELS):",
         "            if reach / h > LARGEST * (1 + 1e-9):",
@@ -219,7 +219,8 @@ def _write_look(text: _Text) -> None:
     add(4, "levels[tile] = reference")
     add(4, "if level == 0:", f"    for k in range({LANES}):")
     _margin(text, 6)
-    add(6, f"{text.at('near', 0)} = NEAR * (0.5 + blur)")
+    add(6, f"{text.at('near', 0)} = 0.5 + blur if widest > RESOLVED else AROUND")
+    add(6, f"{text.at('rise', 0)} = 1.0 if widest > RESOLVED else 0.0")
     for p in range(text.nodes):
         add(5, f"for k in range({LANES}):", f"    near = {text.at('near', 0)}", "    limit = -inf")
         for b in range(B):
@@ -232,7 +233,7 @@ def _write_look(text: _Text) -> None:
         add(6, "near = 0.0")
         for i in range(d):
             add(6, f"gap = c{i} + places[tile, {i}, {p * LANES} + k] * h", "near += gap * gap")
-        add(6, f"around[tile * {text.size} + {p * LANES} + k] = limit - 0.5 * near")
+        add(6, f"around[tile * {text.size} + {p * LANES} + k] = limit + {text.at('rise', 0)} - 0.5 * near")
     add(5, f"for k in range({text.size}):", f"    held[tile * {text.size} + k] = {text.row('mass')}")
 
 
@@ -261,38 +262,40 @@ def _write_error(text: _Text, cov: bool) -> None:
     add(3, "unseen = min(DISTANCE * unseen / total_mass, 1.0)", "chance = min(worst, DISTANCE * coarse / total_mass)")
     if not text.factors:
         add(3, "best = max(best, reference)")
-    add(3, "border = 10.0 * math.exp(-depth) + DISTANCE * lost")
+    border = "border = 10.0 * math.exp(-depth) + DISTANCE * math.exp(min(lost - log_norm[sample], 0.0))"
+    add(3, border)
     add(3, "error[sample] = aliasing + chance + unseen + border")
     if cov:
         _write_second(text)
     add(3, "if not error[sample] > rtol:", "    break", "if level == 0:")
     _write_ball(text)
-    add(3, "h = max(h / finer(aliasing, rtol - border), reach / LARGEST)")
+    add(3, border, "if not rtol > border:", "    break", "h = max(h / finer_by(aliasing, rtol - border), reach / LARGEST)")
 
 
 def _write_ball(text: _Text) -> None:
     """The ball of the next lattice: around the nodes near which there may be mass."""
     add, d, size = text.add, text.point.dim, text.size
     x = [f"places[tile, {i}, k] * h" for i in range(d)]
+    add(4, "floor = min(best, reference + math.log(total_mass) - FAINT) - depth")
     add(4, *(f"low{i}, high{i} = inf, -inf" for i in range(d)), "for tile in range(tiles):")
-    add(5, f"for k in range({size}):", f"    there = around[tile * {size} + k] > best - depth")
+    add(5, f"for k in range({size}):", f"    there = around[tile * {size} + k] > floor")
     for i in range(d):
         add(6, f"{text.row(f'low{i}')} = {x[i]} if there else inf", f"{text.row(f'high{i}')} = {x[i]} if there else -inf")
     for i in range(d):
         add(5, f"low{i} = min(low{i}, {text.extreme('smallest', f'low{i}')})")
         add(5, f"high{i} = max(high{i}, {text.extreme('largest', f'high{i}')})")
-    add(4, *(f"c{i} = centre[{i}] = 0.5 * (low{i} + high{i})" for i in range(d)), "reach, lost = 0.0, 0.0")
+    add(4, *(f"c{i} = centre[{i}] = 0.5 * (low{i} + high{i})" for i in range(d)), "reach, left_out = 0.0, 0.0")
     square = " + ".join(f"({x[i]} - c{i}) * ({x[i]} - c{i})" for i in range(d))
     add(4, "for tile in range(tiles):", f"    for k in range({size}):", f"        at = tile * {size} + k")
-    add(6, f"away = math.sqrt({square})", f"{text.row('away')} = away", "more = around[at] - best + depth")
-    add(6, "further = away + smaller(more / larger(away, 1.0), 0.7 * h)")
+    add(6, f"away = math.sqrt({square})", f"{text.row('away')} = away", "more = around[at] - floor")
+    add(6, "further = away + smaller(more / larger(away, 1.0), 0.5 * math.sqrt(2.0) * h)")
     add(6, f"{text.row('further')} = further if more > 0.0 else 0.0", "around[at] = away")
     add(5, f"reach = max(reach, {text.extreme('largest', 'further')})")
     add(4, "for tile in range(tiles):", f"    for k in range({size}):", f"        at = tile * {size} + k")
     add(6, f"{text.row('outside')} = held[at] if around[at] > reach else 0.0")
     add(5, f"outside = total(s, {text.start('outside')}, {size})")
-    add(5, "if outside > 0.0:", "    lost += math.exp(levels[tile] - reference) * outside")
-    add(4, "lost /= total_mass", "border = 10.0 * math.exp(-depth) + DISTANCE * lost")
+    add(5, "if outside > 0.0:", "    left_out += math.exp(levels[tile] - reference) * outside")
+    add(4, "if left_out > 0.0:", "    lost = math.log(left_out / total_mass) + log_norm[sample]")
 
 
 def _write_second(text: _Text) -> None:

@@ -1,281 +1,372 @@
-"""Posteriors on two lattices or three in a ball: a coarse one tells where the mass is and how fine the next one must be.
+"""Posteriors on lattices in a ball: a coarse one tells where the mass is, and how fine the next one must be.
 
-The trapezoid rule of :mod:`smisym.integrate.quadrature`, with the same bounds and errors, where the mass fills a good part
-of a ball, as it does where outputs leave the free fields nearly as the cavity has them.  Nothing is kept of cells: nodes
-come in blocks of 2^d, ordered by their distance from the centre, so that a ball is the beginning of one list for all
-posteriors, whose steps and centres are their own.
+The trapezoid rule of :mod:`smisym.integrate.quadrature`, with the same bounds and errors, for posteriors that fill a good
+part of a ball, as they do where outputs leave the free fields nearly as the cavity has them.  Nothing is kept of cells:
+nodes come in blocks of 2^d, ordered by their distance from the centre, so that any ball is the beginning of one list, in
+the steps and around the centre of each posterior.
 
-What the sublattices of half the density miss decays with the step as exp(-a / step^p): the first lattice gives a, and with
-it the step that the tolerance needs.  What misses the tolerance even so, or does not suit a ball (edges of sheets, ridges
-that fall between nodes, mass in a small part of it), is left to the adaptive lattice.
+What the sublattices of half the density miss falls like exp(-a / step^p).  The first lattice gives a, and with it the
+step at which the tolerance is met.  What is not met even so, and what does not suit a ball (ends of sheets, narrow
+maxima far out), is left to the adaptive lattice.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
 
 from smisym.base import patience
+from smisym.integrate.accuracy import BALLS, Ball
 from smisym.integrate.averages import Average
 from smisym.integrate.ball_loops import LANES, compiled_balls
 from smisym.integrate.cells import (
+    ALIASING_POWER,
     FAR,
+    aliasing_factor,
     means_and_gaps,
     parity_signs,
     radius_of_mass,
     random_error,
     sublattice_error,
 )
-from smisym.integrate.left_out import BLIND, DISTANCE
+from smisym.integrate.left_out import BLIND, DISTANCE, FAINT
 from smisym.integrate.modes import CHUNK, Integrand, Values, probe
 from smisym.integrate.sums import BLURRED, RESOLVED
 
-# Step of the first lattice by dimension, and the largest ball in steps.
-FIRST = {1: 0.6, 2: float(os.environ.get("LAT_H", "1.0")), 3: float(os.environ.get("LAT_H3", "0.9"))}
-LARGEST = {1: 60.0, 2: float(os.environ.get("LAT_BIG", "40")), 3: float(os.environ.get("LAT_BIG3", "14"))}
-# What sublattices miss is HEAD exp(-a / step^FALL).
-HEAD, FALL, SAFE = 5.0, float(os.environ.get("LAT_P", "1.3")), float(os.environ.get("LAT_SAFE", "1.05"))
-LEVELS = int(os.environ.get("LAT_LEVELS","5"))
-NEAR = float(os.environ.get("LAT_MARGIN", "0.25")) / 0.55
+# What sublattices miss is HEAD exp(-a / step^FALL), and steps are finer than that tells by EASE: of two layers on two
+# tokens in (0.3, 0.9), 1024 posteriors at steps from 0.3 to 1, steps that leave 1e-6 are told to 8 %.
+_HEAD, _FALL, _EASE = 5.0, 1.3, 1.05
+# Ratios of steps from one lattice to the next, at least and at most.
+_FINER = 1.125, 4.0
+# Share of the tolerance that what sublattices miss may take.
+_SHARE = 0.5
+# Lattices of one posterior at most.
+_LEVELS = 5
+# Of the range of a resolved residual over a block, what it may change around a node: the ball need not hold all of it.
+_AROUND = 0.25
+# By how much the logarithm of what a ball may leave out lies below that of the tolerance.
+_DEPTH = 4.0
+# Samples of one call of compiled loops, after which Ctrl-C and the clock are heard.
+_CALL = 256
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of 2^d nodes in the order of the distance of their centres: places (2^d, d, N) of nodes in steps, distance
-    (N,) of centres."""
+    """Blocks of K = 2^d nodes in the order of the distances (N,) of their centres from the origin, in steps.
 
-    places: np.ndarray
+    features (K, F, N): 1, places of the nodes, products of two of them.
+    """
+
     distance: np.ndarray
-    features: np.ndarray  # (2^d, F, N): 1, places, products of two of them
+    features: np.ndarray
+
+    @property
+    def dim(self) -> int:
+        return len(self.features).bit_length() - 1
+
+    @property
+    def places(self) -> np.ndarray:
+        """(K, d, N)"""
+        return self.features[:, 1 : 1 + self.dim]
 
     def within(self, radius: np.ndarray) -> np.ndarray:
-        """How many blocks hold all nodes within a radius in steps."""
-        half = 0.5 * np.sqrt(self.places.shape[1])
-        count = np.searchsorted(self.distance, radius + half, side="right")
-        return -(-count // LANES) * LANES
+        """How many blocks hold all nodes within a radius in steps: whole lanes."""
+        count = np.searchsorted(self.distance, radius + 0.5 * np.sqrt(self.dim), side="right")
+        return np.asarray(-(-count // LANES) * LANES)
 
     @cached_property
-    def tiles(self) -> tuple[np.ndarray, np.ndarray]:
-        """Places (N / LANES, d, 2^d LANES), as compiled loops read them."""
+    def tiles(self) -> np.ndarray:
+        """Places (N / LANES, d, K LANES), as compiled loops read them."""
         K, d, N = self.places.shape
-        places = self.places.reshape(K, d, N // LANES, LANES)
-        return np.ascontiguousarray(np.moveaxis(places, (2, 1, 0, 3), (0, 1, 2, 3)).reshape(N // LANES, d, K * LANES))
+        tiles = self.places.reshape(K, d, N // LANES, LANES)
+        return np.ascontiguousarray(np.moveaxis(tiles, 0, 2).swapaxes(0, 1).reshape(N // LANES, d, K * LANES))
 
 
 @cache
 def blocks(dim: int) -> Blocks:
-    most = LARGEST[dim] + 0.5 * np.sqrt(dim)
+    """All blocks of the largest ball, and some more to fill the lanes."""
+    most = BALLS[dim].largest + 0.5 * np.sqrt(dim)
     side = np.arange(-int(most / 2) - 3, int(most / 2) + 3)
     corner = np.stack(np.meshgrid(*[side] * dim, indexing="ij")).reshape(dim, -1)
     distance = np.sqrt(((2.0 * corner + 1.0) ** 2).sum(axis=0))
-    order = np.argsort(distance, kind="stable")
-    order = order[: (np.count_nonzero(distance <= most) // LANES + 2) * LANES]
+    order = np.argsort(distance, kind="stable")[: (np.count_nonzero(distance <= most) // LANES + 2) * LANES]
     inside = np.array(list(itertools.product((0, 1), repeat=dim)))
-    places = 2.0 * corner[None, :, order] + inside[:, :, None] + 0.5
+    places = 2.0 * corner[:, order] + inside[:, :, None] + 0.5
     pairs = [places[:, i] * places[:, j] for i in range(dim) for j in range(i, dim)]
     features = np.concatenate([np.ones_like(places[:, :1]), places, np.stack(pairs, axis=1)], axis=1)
-    return Blocks(np.ascontiguousarray(places), distance[order], np.ascontiguousarray(features))
+    return Blocks(distance[order], features)
 
 
-def on_balls(integrand: Integrand, rtol: float, cov: bool, depth: float, most: float) -> Average | None:
-    """Averages of a batch, converged or not; None where there is no such lattice."""
-    d = integrand.dim
-    if d not in FIRST or not integrand.residuals or integrand.broken or integrand.modeless or integrand.widening > 1.0:
+def on_balls(integrand: Integrand, rtol: float, cov: bool, most: float) -> Average | None:
+    """Averages of a batch, converged or not, for at most so many evaluations each; None where balls are no way."""
+    plain = integrand.residuals and not integrand.broken and not integrand.modeless and integrand.widening == 1.0
+    if integrand.dim not in BALLS or not plain:
         return None
-    state = BallState(integrand, rtol, cov, depth, most)
-    active = state.begin()
     found = integrand.points()
-    run = None if found is None else compiled_balls(found[0], cov, rules(d))
+    state = BallState(integrand, rtol, cov, most)
+    active = state.begin()
+    run = None if found is None else compiled_balls(found[0], cov, rules(integrand.dim))
     if found is not None and run is not None:
-        state.in_loops(run, active, found[1])
+        numbers = np.ascontiguousarray(found[1])
+        for i in range(0, len(active), _CALL):
+            patience.check()
+            state.in_loops(run, active[i : i + _CALL], numbers)
         return state.average()
-    for level in range(LEVELS):
+    for level in range(_LEVELS):
         if active.size:
             active = state.go(active, level == 0)
     return state.average()
 
 
+@dataclass
+class _Lattice:
+    """One lattice of each of G posteriors: N blocks of K nodes, of which the last ones may be ``beyond`` (N, G) a ball.
+
+    step (G,), centre (d, G), x (d, K N, G), top (G,) the largest exponent; relative to it, w (B, K N, G) weights and mass
+    (K, N, G) their sums over sheets; total (G,) of all nodes; low, high (B, m, N, G) of residuals over each block.
+    """
+
+    who: np.ndarray
+    step: np.ndarray
+    centre: np.ndarray
+    x: np.ndarray
+    values: Values
+    beyond: np.ndarray
+    top: np.ndarray
+    whole: np.ndarray
+    w: np.ndarray
+    mass: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def r(self) -> np.ndarray:
+        """(B, m, K, N, G)"""
+        return self.values.residuals.reshape(*self.values.residuals.shape[:2], *self.mass.shape)
+
+    @property
+    def log_weight(self) -> np.ndarray:
+        """(B or 1, K, N, G)"""
+        return self.values.log_weight.reshape(-1, *self.mass.shape)
+
+    @cached_property
+    def change(self) -> np.ndarray:
+        """(N, G) largest change of a residual between neighbouring nodes, in standard deviations."""
+        return np.asarray((self.high - self.low).max(axis=(0, 1)))
+
+    @cached_property
+    def blur(self) -> np.ndarray:
+        """(N, G) of the range of a residual over a block, what it may lie beyond that between nodes."""
+        return np.where(self.change <= RESOLVED, 0.05, np.where(self.change < BLURRED, 0.25, 1.5))
+
+
 class BallState:
-    def __init__(self, integrand: Integrand, rtol: float, cov: bool, depth: float, most: float) -> None:
+    """Running results of :func:`on_balls` for a batch."""
+
+    def __init__(self, integrand: Integrand, rtol: float, cov: bool, most: float) -> None:
         S, d = integrand.samples, integrand.dim
         D = d + integrand.residuals
-        self.integrand, self.rtol, self.depth, self.most, self.cov_too = integrand, rtol, depth, most, cov
+        self.integrand, self.rtol, self.most, self.ball = integrand, rtol, most, BALLS[d]
+        self.depth = _DEPTH - np.log(rtol)
         self.blocks = blocks(d)
         self.signs = parity_signs(np.array(list(itertools.product((0, 1), repeat=d))))
-        self.step, self.radius, self.centre = np.full(S, FIRST[d]), np.zeros(S), np.zeros((S, d))
+        self.step, self.radius, self.centre = np.full(S, self.ball.first), np.zeros(S), np.zeros((S, d))
         self.best = np.full(S, -np.inf)
-        self.lost = np.zeros(S)
+        # Log of what the first lattice finds outside of the next ones.
+        self.lost = np.full(S, -np.inf)
         self.log_norm, self.mean = np.full(S, np.nan), np.full((S, D), np.nan)
         self.cov = np.full((S, D, D), np.nan) if cov else None
         self.error, self.nodes = np.full(S, np.inf), np.zeros(S)
-        self.log = []
 
     def average(self) -> Average:
-        return Average(
-            self.log_norm, self.mean, self.cov, self.error, self.nodes, self.error <= self.rtol, sure=np.ones(len(self.error))
-        )
+        converged, sure = self.error <= self.rtol, np.ones(len(self.error))
+        return Average(self.log_norm, self.mean, self.cov, self.error, self.nodes, converged, sure=sure)
 
     def begin(self) -> np.ndarray:
-        everyone = np.arange(self.integrand.samples)
-        best, weight = probe(self.integrand, everyone)
-        self.best = best
-        self.radius = radius_of_mass(best, weight, self.depth)
-        return np.flatnonzero(np.isfinite(best) & (self.radius <= FAR * np.sqrt(2 * self.depth)))
+        """Which posteriors are tried: those of which some point that was tried lies near the mass."""
+        self.best, weight = probe(self.integrand, np.arange(self.integrand.samples))
+        self.radius = radius_of_mass(self.best, weight, self.depth)
+        return np.flatnonzero(np.isfinite(self.best) & (self.radius <= FAR * np.sqrt(2 * self.depth)))
 
-    def in_loops(self, run, active: np.ndarray, numbers: np.ndarray) -> None:
-        numbers = np.ascontiguousarray(numbers)
+    def in_loops(self, run: Callable[..., None], who: np.ndarray, numbers: np.ndarray) -> None:
+        """All lattices of some, in compiled loops."""
         cov = np.empty((0, 0, 0)) if self.cov is None else self.cov
-        for i in range(0, len(active), 256):
-            patience.check()
-            run(active[i : i + 256], numbers, self.blocks.tiles, self.blocks.distance, self.signs, self.rtol, self.depth,
-                float(self.most), self.best, self.radius, self.log_norm, self.mean, cov, self.error, self.nodes)
+        asked = self.rtol, self.depth, float(self.most)
+        run(who, numbers, self.blocks.tiles, self.blocks.distance, self.signs, *asked, self.best, self.radius,
+            self.log_norm, self.mean, cov, self.error, self.nodes)  # fmt: skip
 
     def go(self, active: np.ndarray, first: bool) -> np.ndarray:
         """One lattice of each; returns those that go on."""
-        count = self.blocks.within(self.radius[active] / self.step[active])
-        K = len(self.signs) + 1
-        fits = self.radius[active] / self.step[active] <= LARGEST[self.integrand.dim] * (1 + 1e-9)
-        fits &= self.nodes[active] + count * K * self.integrand.branches <= self.most
+        radius = self.radius[active] / self.step[active]
+        count, each = self.blocks.within(radius), len(self.signs) + 1
+        cost = self.nodes[active] + count * each * self.integrand.branches
+        fits = (radius <= self.ball.largest * (1 + 1e-9)) & (cost <= self.most)
         active, count = active[fits], count[fits]
+        self.nodes[active] = cost[fits]
         order = np.argsort(count, kind="stable")
         active, count = active[order], count[order]
-        at, on = 0, []
+        at, on = 0, [active[:0]]
         while at < len(active):
             # A few whose balls are nearly alike, in the cache.
-            end = min(at + max(1, CHUNK // (K * int(count[at]))), len(active))
-            on.append(self.group(active[at:end], count[at:end], first))
+            end = min(at + max(1, CHUNK // (each * int(count[at]))), len(active))
+            lattice = self._evaluate(active[at:end], count[at:end])
+            on.append(lattice.who[self._digest(lattice, first)])
             at = end
-        return np.concatenate(on) if on else active
+        return np.concatenate(on)
 
-    def group(self, who: np.ndarray, count: np.ndarray, first: bool) -> np.ndarray:
+    def _evaluate(self, who: np.ndarray, count: np.ndarray) -> _Lattice:
+        """Integrands at the nodes of balls of so many blocks, increasing."""
         patience.check()
         d, K, N, G = self.integrand.dim, len(self.signs) + 1, int(count[-1]), len(who)
-        h, c = self.step[who], self.centre[who].T
-        places = self.blocks.places[:, :, :N]
-        x = np.moveaxis(places, 1, 0).reshape(d, K * N, 1) * h + c[:, None]
+        step, centre = self.step[who], self.centre[who].T
+        x = np.moveaxis(self.blocks.places[:, :, :N], 1, 0).reshape(d, K * N, 1) * step + centre[:, None]
         values = self.integrand.evaluate(who, x)
         logf = values.log_density(x)
-        B, m = len(logf), self.integrand.residuals
         beyond = np.arange(N)[:, None] >= count
-        if count[0] < N:
-            logf.reshape(B, K, N, G)[:, :, beyond] = -np.inf
+        by_block = logf.reshape(len(logf), K, N, G)
+        whole = (np.isfinite(by_block) | beyond).all(axis=(0, 1, 2))
+        by_block[:, :, beyond] = -np.inf
         top = logf.max(axis=(0, 1))
-        whole = np.isfinite(logf.min(axis=(0, 1))) | (count < N)
-        self.best[who] = best = np.maximum(self.best[who], top)
-        r = values.residuals.reshape(B, m, K, N, G)
-        spread = r.max(axis=2) - r.min(axis=2)  # (B, m, N, G)
-        change = spread.max(axis=(0, 1))
-        w = np.exp(logf - top)
+        w = logf
+        w -= np.where(np.isfinite(top), top, 0.0)
+        np.exp(w, out=w)
+        r = values.residuals.reshape(*values.residuals.shape[:2], K, N, G)
         mass = w.sum(axis=0).reshape(K, N, G)
-        classes = np.empty((G, K, 1 + d + m))
-        sums = self.blocks.features[:, :, :N] @ mass  # (K, F, G)
-        zero = sums[:, 0].T
-        classes[:, :, 0] = zero
-        classes[:, :, 1 : 1 + d] = np.moveaxis(c[:, None] * sums[:, 0] + h * np.moveaxis(sums[:, 1 : 1 + d], 1, 0), 2, 0).swapaxes(1, 2)
-        wr = []
-        for j in range(m):
-            one = w[0] * values.residuals[0, j]
-            for b in range(1, B):
-                one += w[b] * values.residuals[b, j]
-            classes[:, :, 1 + d + j] = one.reshape(K, N, G).sum(axis=1).T
-            wr.append(one)
-        firsts = classes.sum(axis=1)
-        alias = self.signs @ classes
-        self.mean[who], gap = means_and_gaps(firsts, alias)
-        total = firsts[:, 0]
-        self.log_norm[who] = top + np.log(total) + d * np.log(h)
-        # ridges
-        rough = change > RESOLVED
-        share = np.zeros(G)
-        if rough.any():
-            share = np.where(rough, mass.sum(axis=0), 0.0).sum(axis=0) / total
-        margin = (0.5 + np.where(change <= RESOLVED, 0.05, np.where(change < BLURRED, 0.25, 1.5))) * spread
-        unseen = np.zeros(G)
-        blind = (change > BLIND) & ~beyond
-        log_weight = values.log_weight.reshape(-1, K, N, G)
-        if blind.any():
-            gap_ = np.maximum(np.maximum(r.min(axis=2), -r.max(axis=2)) - margin, 0.0)
-            held = (log_weight.max(axis=1) - 0.5 * (gap_**2).sum(axis=1)).max(axis=0) + 1.0
-            edge = np.maximum(np.abs(x.reshape(d, K, N, G)).min(axis=1) - 0.5 * h, 0.0)
-            held -= 0.5 * (edge**2).sum(axis=0) + top + np.log(total)
-            unseen = np.minimum(DISTANCE * np.where(blind, K * np.exp(np.minimum(held, 50.0)), 0.0).sum(axis=0), 1.0)
-        aliasing = sublattice_error(gap, d)
-        other = random_error(gap, share) + unseen + 10 * np.exp(-self.depth) + DISTANCE * self.lost[who]
-        self.error[who] = np.where(np.isfinite(aliasing) & whole, aliasing + other, np.inf)
-        self.nodes[who] += count * K * B
-        if self.cov is not None:
-            self._second(who, c, h, values, w, wr, sums, total)
-        going = (self.error[who] > self.rtol) & whole & np.isfinite(aliasing)
-        if first:
-            lost = self._look(who, x, r, log_weight, margin, mass, total, best, beyond)
-            self.lost[who] = lost
-        finer = finer_by(aliasing, self.rtol - 10 * np.exp(-self.depth) - DISTANCE * self.lost[who])
-        self.log.append((first, G, count.mean() * K, h.mean(), finer.mean()))
-        self.step[who] = np.where(going, np.maximum(h / finer, self.radius[who] / LARGEST[d]), h)
-        return who[going]
+        return _Lattice(who, step, centre, x, values, beyond, top, whole, w, mass, r.min(axis=2), r.max(axis=2))
 
-    def _look(self, who, x, r, log_weight, margin, mass, total, best, beyond) -> np.ndarray:
-        d, (K, N, G) = self.integrand.dim, mass.shape
-        h = self.step[who]
-        gap = np.maximum(np.abs(r) - NEAR * margin[:, :, None], 0.0)
-        around = (log_weight - 0.5 * (gap**2).sum(axis=1)).max(axis=0)
-        x = x.reshape(d, K, N, G)
+    def _digest(self, one: _Lattice, first: bool) -> np.ndarray:
+        """Moments and errors of a lattice, and the next one; returns which posteriors (G,) go on."""
+        who, d = one.who, self.integrand.dim
+        self.best[who] = np.maximum(self.best[who], one.top)
+        gap, total = self._moments(one)
+        log_norm = self.log_norm[who]
+        aliasing = sublattice_error(gap, d)
+        rough = np.where(one.change > RESOLVED, one.mass.sum(axis=0), 0.0).sum(axis=0) / total
+        error = aliasing + random_error(gap, rough) + self._unseen(one, total)
+        error += self._border(self.lost[who], log_norm)
+        known = one.whole & np.isfinite(aliasing)
+        self.error[who] = np.where(known, error, np.inf)
+        if first:
+            self._look(one, total)
+        left = self.rtol - self._border(self.lost[who], log_norm)
+        going = known & (error > self.rtol) & (left > 0)
+        step = one.step / finer_by(aliasing, left)
+        self.step[who] = np.where(going, np.maximum(step, self.radius[who] / self.ball.largest), one.step)
+        return going
+
+    def _border(self, lost: np.ndarray, log_norm: np.ndarray) -> np.ndarray:
+        """Error owed to what lies outside of a ball."""
+        return 10 * np.exp(-self.depth) + DISTANCE * np.exp(np.minimum(lost - log_norm, 0.0))
+
+    def _moments(self, one: _Lattice) -> tuple[np.ndarray, np.ndarray]:
+        """Moments of each posterior; returns what sublattices miss (G, A) and the sum of weights (G,)."""
+        d, m, (K, N, G) = self.integrand.dim, self.integrand.residuals, one.mass.shape
+        step, centre, features = one.step, one.centre, self.blocks.features[:, :, :N]
+        sums = features @ one.mass  # (K, F, G)
+        places = centre[:, None] * sums[:, 0] + step * np.moveaxis(sums[:, 1 : 1 + d], 1, 0)
+        weighted = [sum_over_sheets(one.w, one.values.residuals[:, j]).reshape(K, N, G) for j in range(m)]
+        classes = np.stack([sums[:, 0], *places, *(wr.sum(axis=1) for wr in weighted)], axis=-1)  # (K, G, 1 + D)
+        first = classes.sum(axis=0)
+        alias = np.einsum("ak,kgi->gai", self.signs, classes)
+        mean, gap = means_and_gaps(first, alias)
+        self.mean[one.who], total = mean, first[:, 0]
+        self.log_norm[one.who] = one.top + np.log(total) + d * np.log(step)
+        if self.cov is not None:
+            second = self._second(one, sums.sum(axis=0), weighted)
+            self.cov[one.who] = second / total[:, None, None] - mean[:, :, None] * mean[:, None, :]
+        return gap, total
+
+    def _second(self, one: _Lattice, sums: np.ndarray, weighted: list[np.ndarray]) -> np.ndarray:
+        """Sums (G, D, D) of zeta zeta^T; sums (F, G) over all nodes, weighted residuals (K, N, G)."""
+        d, m, N = self.integrand.dim, self.integrand.residuals, one.mass.shape[1]
+        c, h, r, out = one.centre, one.step, one.values.residuals, np.empty((len(one.who), len(weighted) + self.integrand.dim, d + m))
+        offset = h * sums[1 : 1 + d]
+        for k, (i, j) in enumerate(itertools.combinations_with_replacement(range(d), 2)):
+            pairs = c[i] * c[j] * sums[0] + c[i] * offset[j] + c[j] * offset[i] + h * h * sums[1 + d + k]
+            out[:, i, j] = out[:, j, i] = pairs
+        for j in range(m):
+            own = (self.blocks.features[:, : 1 + d, :N] @ weighted[j]).sum(axis=0)
+            out[:, :d, d + j] = out[:, d + j, :d] = (c * own[0] + h * own[1:]).T
+            for k in range(j, m):
+                product = sum_over_sheets(one.w, r[:, j] * r[:, k]).sum(axis=0)
+                out[:, d + j, d + k] = out[:, d + k, d + j] = product
+        if one.values.along is not None:
+            along = one.values.along
+            out[:, d:, d:] += np.einsum("bnc,bijnc,biknc->cjk", one.w, along, along, optimize=True)
+        return out
+
+    def _unseen(self, one: _Lattice, total: np.ndarray) -> np.ndarray:
+        """Error (G,) owed to blocks whose nodes may pass by a ridge: what their bounds allow."""
+        blind = (one.change > BLIND) & ~one.beyond
+        if not blind.any():
+            return np.zeros(len(total))
+        gap = np.maximum(np.maximum(one.low, -one.high) - (0.5 + one.blur) * (one.high - one.low), 0.0)
+        bound = (one.log_weight.max(axis=1) - 0.5 * (gap**2).sum(axis=1)).max(axis=0) + 1.0
+        close = np.abs(one.x.reshape(-1, *one.mass.shape)).min(axis=1) - 0.5 * one.step
+        bound -= 0.5 * (np.maximum(close, 0.0) ** 2).sum(axis=0) + one.top
+        held = len(one.mass) * np.where(blind, np.exp(np.minimum(bound, 50.0)), 0.0).sum(axis=0)
+        return np.asarray(np.minimum(DISTANCE * held / total, 1.0))
+
+    def _look(self, one: _Lattice, total: np.ndarray) -> None:
+        """The ball around all nodes near which there may be mass, and what it leaves out."""
+        x = one.x.reshape(-1, *one.mass.shape)
+        # Where residuals change fast, all that their bounds allow; else as much as leaves out next to nothing.
+        fast = one.change > RESOLVED
+        margin = np.where(fast, 0.5 + one.blur, _AROUND) * (one.high - one.low)
+        gap = np.maximum(np.abs(one.r) - margin[:, :, None], 0.0)
+        around = (one.log_weight - 0.5 * (gap**2).sum(axis=1)).max(axis=0) + np.where(fast, 1.0, 0.0)
         around -= 0.5 * (x**2).sum(axis=0)
-        heavy = (around > best - self.depth) & ~beyond
-        low = np.where(heavy, x, np.inf).min(axis=(1, 2))
-        high = np.where(heavy, x, -np.inf).max(axis=(1, 2))
+        # Beside the maximum, and beside the sum, as broad maxima beside narrow ones.
+        more = around - np.minimum(self.best[one.who], one.top + np.log(total) - FAINT) + self.depth
+        there = (more > 0) & ~one.beyond
+        low = np.where(there, x, np.inf).min(axis=(1, 2))
+        high = np.where(there, x, -np.inf).max(axis=(1, 2))
         centre = 0.5 * (low + high)
         away = np.sqrt(((x - centre[:, None, None]) ** 2).sum(axis=0))
-        more = (around - best + self.depth) / np.maximum(away, 1.0)
-        radius = np.where(heavy, away + np.minimum(more, 0.7 * h), 0.0).max(axis=(0, 1))
-        self.centre[who], self.radius[who] = centre.T, radius
-        return np.where(away > radius, mass, 0.0).sum(axis=(0, 1)) / total
-
-    def _second(self, who, c, h, values: Values, w, wr, sums, total) -> None:
-        d, m, (K, F, G) = self.integrand.dim, self.integrand.residuals, sums.shape
-        N = w.shape[1] // K
-        out = np.empty((G, d + m, d + m))
-        S = sums.sum(axis=0)
-        offset = h * S[1 : 1 + d]
-        for k, (i, j) in enumerate(itertools.combinations_with_replacement(range(d), 2)):
-            out[:, i, j] = out[:, j, i] = c[i] * c[j] * S[0] + c[i] * offset[j] + c[j] * offset[i] + h * h * S[1 + d + k]
-        for j in range(m):
-            own = (self.blocks.features[:, : 1 + d, :N] @ wr[j].reshape(K, N, G)).sum(axis=0)
-            for i in range(d):
-                out[:, i, d + j] = out[:, d + j, i] = c[i] * own[0] + h * own[1 + i]
-            for k in range(j, m):
-                value = sum((w[b] * values.residuals[b, j] * values.residuals[b, k]).sum(axis=0) for b in range(len(w)))
-                out[:, d + j, d + k] = out[:, d + k, d + j] = value
-        if values.along is not None:
-            out[:, d:, d:] += np.einsum("bnc,bijnc,biknc->cjk", w, values.along, values.along, optimize=True)
-        mean = self.mean[who]
-        self.cov[who] = out / total[:, None, None] - mean[:, :, None] * mean[:, None, :]
+        # As far as the Gaussian part alone takes to fall so low, and no farther than the next node.
+        further = away + np.minimum(more / np.maximum(away, 1.0), 0.5 * np.sqrt(2.0) * one.step)
+        radius = np.where(there, further, 0.0).max(axis=(0, 1))
+        outside = np.where(away > radius, one.mass, 0.0).sum(axis=(0, 1))
+        self.centre[one.who], self.radius[one.who] = centre.T, radius
+        with np.errstate(divide="ignore"):
+            self.lost[one.who] = np.log(outside / total) + self.log_norm[one.who]
 
 
-def finer_by(aliasing: np.ndarray, rtol: np.ndarray) -> np.ndarray:
-    """By how much the next step must be finer."""
+def sum_over_sheets(w: np.ndarray, what: np.ndarray) -> np.ndarray:
+    """Of w (B, ...) times what (B, ...)."""
+    found = w[0] * what[0]
+    for b in range(1, len(w)):
+        found += w[b] * what[b]
+    return np.asarray(found)
+
+
+def finer_by(aliasing: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """By how much the next step must be finer for an error of which so much is left."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        now, then = ((x / 4.0) ** (1 / 1.75) for x in (np.minimum(aliasing, 4.0), 0.5 * np.maximum(rtol, 1e-300)))
-        found = SAFE * (np.log(HEAD / then) / np.log(HEAD / now)) ** (1 / FALL)
-    return np.clip(np.nan_to_num(found, nan=2.0), 1.125, 4.0)
+        now, then = (
+            (x / 4.0) ** (1 / ALIASING_POWER) for x in (np.minimum(aliasing, 4.0), _SHARE * np.maximum(left, 1e-300))
+        )
+        found = _EASE * (np.log(_HEAD / then) / np.log(_HEAD / now)) ** (1 / _FALL)
+    return np.clip(np.nan_to_num(found, nan=2.0), *_FINER)
 
 
+@cache
 def rules(dim: int) -> str:
-    """The text of what compiled loops and arrays share: constants, and the next step."""
-    factor = 2.0 if dim <= 2 else 2.5
-    return f"""FIRST, LARGEST, LEVELS = {FIRST[dim]!r}, {LARGEST[dim]!r}, {LEVELS!r}
-RESOLVED, BLURRED, BLIND, DISTANCE, NEAR = {RESOLVED!r}, {BLURRED!r}, {BLIND!r}, {DISTANCE!r}, {NEAR!r}
-POWER, FACTOR = 1.75, {factor!r}
+    """Constants and the next step as compiled loops have them, the same as those of arrays."""
+    ball = BALLS[dim]
+    return f"""FIRST, LARGEST, LEVELS = {ball.first!r}, {ball.largest!r}, {_LEVELS!r}
+RESOLVED, BLURRED, BLIND, DISTANCE, FAINT = {RESOLVED!r}, {BLURRED!r}, {BLIND!r}, {DISTANCE!r}, {FAINT!r}
+POWER, FACTOR, AROUND = {ALIASING_POWER!r}, {aliasing_factor(dim)!r}, {_AROUND!r}
 
 
 @inlined
-def finer(aliasing, rtol):
-    now = (min(aliasing, 4.0) / 4.0) ** (1 / 1.75)
-    then = (0.5 * max(rtol, 1e-300) / 4.0) ** (1 / 1.75)
-    found = {SAFE!r} * (math.log({HEAD!r} / then) / math.log({HEAD!r} / now)) ** (1 / {FALL!r})
-    return min(max(found, 1.125), 4.0) if found == found else 2.0
+def finer_by(aliasing, left):
+    now = (min(aliasing, 4.0) / 4.0) ** (1 / POWER)
+    then = ({_SHARE!r} * max(left, 1e-300) / 4.0) ** (1 / POWER)
+    found = {_EASE!r} * (math.log({_HEAD!r} / then) / math.log({_HEAD!r} / now)) ** (1 / {_FALL!r})
+    return min(max(found, {_FINER[0]!r}), {_FINER[1]!r}) if found == found else 2.0
 """

@@ -55,9 +55,8 @@ def lattice(
     shape = shape or LATTICES[integrand.dim]
     most = max_nodes or shape.budget
     found = on_boxes(integrand, rtol, cov, depth, most)
-    if found is None and shape is LATTICES.get(integrand.dim):
-        import os
-        found = on_balls(integrand, rtol, cov, -np.log(rtol) + float(os.environ.get('LAT_DEPTH','4')), most)
+    if found is None and shape is LATTICES[integrand.dim]:
+        found = on_balls(integrand, rtol, cov, most)
     rest = np.arange(integrand.samples) if found is None else np.flatnonzero(~found.converged)
     if found is not None and not rest.size:
         return found
