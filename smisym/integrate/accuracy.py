@@ -158,7 +158,7 @@ BOXES = {
 # Before the adaptive lattice: measured by benchmarks/moments.py.
 BALLS = {
     1: Ball(0.8, 60.0),
-    2: Ball(1.0, 40.0),
+    2: Ball(1.0, 32.0),
     3: Ball(1.0, 14.0),
 }
 # Tolerance from which on the first step of a lattice is the loose one.

@@ -89,9 +89,10 @@ def balls_source(point: PointProgram, cov: bool, rules: str) -> str:
         "    for sample in who:",
         *(f"        p{q} = numbers[sample, {q}]" for q in range(point.parameters)),
         "        best, reach, lost, h = top[sample], radius[sample], -inf, FIRST",
+        "        before, coarser = inf, inf",
         "        centre[:] = 0.0",
         "        for level in range(LEVELS):",
-        "            if reach / h > LARGEST * (1 + 1e-9):",
+        "            if reach / h > LARGEST:",
         "                break",
         f"            tiles = np.searchsorted(distance, reach / h + {0.5 * d**0.5!r}, side='right')",
         f"            tiles = (tiles + {LANES - 1}) // {LANES}",
@@ -252,13 +253,17 @@ def _write_error(text: _Text, cov: bool) -> None:
     add(3, "total_mass = first[0]")
     add(3, f"for i in range({d}):", "    mean[sample, i] = centre[i] + h * first[1 + i] / total_mass")
     add(3, f"for j in range({d}, {D}):", "    mean[sample, j] = first[1 + j] / total_mass")
-    add(3, "aliasing, worst = 0.0, 0.0", f"for a in range({K - 1}):", "    missed, square = 0.0, 0.0")
+    add(3, "aliasing, worst, every = 0.0, 0.0, 0.0", f"for a in range({K - 1}):", "    missed, square = 0.0, 0.0")
     add(4, f"for p in range({K}):", "    missed += signs[a, p] * sums[p, 0]")
     add(4, f"for j in range({D}):", "    own = 0.0", f"    for p in range({K}):", "        own += signs[a, p] * sums[p, 1 + j]")
     add(5, "own = (own - missed * mean[sample, j]) / total_mass", "square += own * own")
     add(4, "gap = math.sqrt(square) + abs(missed / total_mass)", "worst = gap if gap > worst else worst")
-    add(4, "aliasing += gap ** POWER if gap < 1.0 else gap")
-    add(3, "aliasing *= FACTOR", f"log_norm[sample] = reference + math.log(total_mass) + {d}.0 * math.log(h)")
+    add(4, "every += gap", "aliasing += gap ** POWER if gap < 1.0 else gap")
+    add(3, "aliasing *= FACTOR", "if level > 0 and every > 0.0:")
+    # As from the lattice before to this one, from the sublattices to all nodes.
+    add(4, "power = max(math.log(before / every) / math.log(coarser / h), 0.0)")
+    add(4, "aliasing = max(aliasing, every * 2.0**-power) if power < SLOW else aliasing")
+    add(3, "before, coarser = every, h", f"log_norm[sample] = reference + math.log(total_mass) + {d}.0 * math.log(h)")
     add(3, "unseen = min(DISTANCE * unseen / total_mass, 1.0)", "chance = min(worst, DISTANCE * coarse / total_mass)")
     if not text.factors:
         add(3, "best = max(best, reference)")
@@ -269,7 +274,7 @@ def _write_error(text: _Text, cov: bool) -> None:
         _write_second(text)
     add(3, "if not error[sample] > rtol:", "    break", "if level == 0:")
     _write_ball(text)
-    add(3, border, "if not rtol > border:", "    break", "h = max(h / finer_by(aliasing, rtol - border), reach / LARGEST)")
+    add(3, border, "if not rtol > border:", "    break", "h = h / finer_by(aliasing, rtol - border)")
 
 
 def _write_ball(text: _Text) -> None:

@@ -25,7 +25,6 @@ from smisym.integrate.averages import Average
 from smisym.integrate.ball_loops import LANES, compiled_balls
 from smisym.integrate.cells import (
     ALIASING_POWER,
-    FAR,
     aliasing_factor,
     means_and_gaps,
     parity_signs,
@@ -42,6 +41,8 @@ from smisym.integrate.sums import BLURRED, RESOLVED
 _HEAD, _FALL, _EASE = 5.0, 1.3, 1.05
 # Ratios of steps from one lattice to the next, at least and at most.
 _FINER = 1.125, 4.0
+# Power of the step from below which on errors are those of an integrand that is not smooth: 3 for the cusp of a ring.
+_SLOW = 5.0
 # Share of the tolerance that what sublattices miss may take.
 _SHARE = 0.5
 # Lattices of one posterior at most.
@@ -50,6 +51,8 @@ _LEVELS = 5
 _AROUND = 0.25
 # By how much the logarithm of what a ball may leave out lies below that of the tolerance.
 _DEPTH = 4.0
+# Radius of a first ball, relative to that of a standard normal, from which on too little of it holds mass.
+_FAR = 1.6
 # Samples of one call of compiled loops, after which Ctrl-C and the clock are heard.
 _CALL = 256
 
@@ -176,6 +179,8 @@ class BallState:
         self.signs = parity_signs(np.array(list(itertools.product((0, 1), repeat=d))))
         self.step, self.radius, self.centre = np.full(S, self.ball.first), np.zeros(S), np.zeros((S, d))
         self.best = np.full(S, -np.inf)
+        # The step of the lattice before, and what its sublattices missed.
+        self.before, self.missed = np.full(S, np.inf), np.full(S, np.inf)
         # Log of what the first lattice finds outside of the next ones.
         self.lost = np.full(S, -np.inf)
         self.log_norm, self.mean = np.full(S, np.nan), np.full((S, D), np.nan)
@@ -183,14 +188,16 @@ class BallState:
         self.error, self.nodes = np.full(S, np.inf), np.zeros(S)
 
     def average(self) -> Average:
+        """What has not converged is no estimate: narrow maxima may have been passed by."""
         converged, sure = self.error <= self.rtol, np.ones(len(self.error))
-        return Average(self.log_norm, self.mean, self.cov, self.error, self.nodes, converged, sure=sure)
+        error = np.where(converged, self.error, np.inf)
+        return Average(self.log_norm, self.mean, self.cov, error, self.nodes, converged, sure=sure)
 
     def begin(self) -> np.ndarray:
         """Which posteriors are tried: those of which some point that was tried lies near the mass."""
         self.best, weight = probe(self.integrand, np.arange(self.integrand.samples))
         self.radius = radius_of_mass(self.best, weight, self.depth)
-        return np.flatnonzero(np.isfinite(self.best) & (self.radius <= FAR * np.sqrt(2 * self.depth)))
+        return np.flatnonzero(np.isfinite(self.best) & (self.radius <= _FAR * np.sqrt(2 * self.depth)))
 
     def in_loops(self, run: Callable[..., None], who: np.ndarray, numbers: np.ndarray) -> None:
         """All lattices of some, in compiled loops."""
@@ -204,7 +211,7 @@ class BallState:
         radius = self.radius[active] / self.step[active]
         count, each = self.blocks.within(radius), len(self.signs) + 1
         cost = self.nodes[active] + count * each * self.integrand.branches
-        fits = (radius <= self.ball.largest * (1 + 1e-9)) & (cost <= self.most)
+        fits = (radius <= self.ball.largest) & (cost <= self.most)
         active, count = active[fits], count[fits]
         self.nodes[active] = cost[fits]
         order = np.argsort(count, kind="stable")
@@ -244,7 +251,7 @@ class BallState:
         self.best[who] = np.maximum(self.best[who], one.top)
         gap, total = self._moments(one)
         log_norm = self.log_norm[who]
-        aliasing = sublattice_error(gap, d)
+        aliasing = np.maximum(sublattice_error(gap, d), self._slow(one, gap.sum(axis=1)))
         rough = np.where(one.change > RESOLVED, one.mass.sum(axis=0), 0.0).sum(axis=0) / total
         error = aliasing + random_error(gap, rough) + self._unseen(one, total)
         error += self._border(self.lost[who], log_norm)
@@ -255,8 +262,17 @@ class BallState:
         left = self.rtol - self._border(self.lost[who], log_norm)
         going = known & (error > self.rtol) & (left > 0)
         step = one.step / finer_by(aliasing, left)
-        self.step[who] = np.where(going, np.maximum(step, self.radius[who] / self.ball.largest), one.step)
+        self.step[who] = np.where(going, step, one.step)
         return going
+
+    def _slow(self, one: _Lattice, missed: np.ndarray) -> np.ndarray:
+        """Error (G,) of integrands that are not smooth, whose errors fall like a power of the step: as from the lattice
+        before to this one, from the sublattices to all nodes."""
+        finer, before = self.before[one.who] / one.step, self.missed[one.who]
+        self.before[one.who], self.missed[one.who] = one.step, missed
+        with np.errstate(divide="ignore", invalid="ignore"):
+            power = np.maximum(np.log(before / missed) / np.log(finer), 0.0)
+            return np.where(power < _SLOW, missed * np.exp2(-power), 0.0)
 
     def _border(self, lost: np.ndarray, log_norm: np.ndarray) -> np.ndarray:
         """Error owed to what lies outside of a ball."""
@@ -360,7 +376,7 @@ def rules(dim: int) -> str:
     ball = BALLS[dim]
     return f"""FIRST, LARGEST, LEVELS = {ball.first!r}, {ball.largest!r}, {_LEVELS!r}
 RESOLVED, BLURRED, BLIND, DISTANCE, FAINT = {RESOLVED!r}, {BLURRED!r}, {BLIND!r}, {DISTANCE!r}, {FAINT!r}
-POWER, FACTOR, AROUND = {ALIASING_POWER!r}, {aliasing_factor(dim)!r}, {_AROUND!r}
+SLOW, POWER, FACTOR, AROUND = {_SLOW!r}, {ALIASING_POWER!r}, {aliasing_factor(dim)!r}, {_AROUND!r}
 
 
 @inlined
