@@ -155,11 +155,11 @@ BOXES = {
     3: (Box(16, 4), Box(32, 4), Box(64, 4)),
     4: (Box(12, 2),),
 }
-# Before the adaptive lattice: measured by benchmarks/moments.py.
+# Before the adaptive lattice: measured by benchmarks/moments.py.  None in one dimension, where the phase of the one
+# sublattice may hide what it misses: of 1024 posteriors of an untied head one missed twice what was stated.
 BALLS = {
-    1: Ball(0.8, 60.0),
-    2: Ball(1.0, 32.0),
-    3: Ball(1.0, 14.0),
+    2: Ball(1.0, 40.0),
+    3: Ball(1.0, 24.0),
 }
 # Tolerance from which on the first step of a lattice is the loose one.
 LOOSE = 3e-3

@@ -83,7 +83,8 @@ def balls_source(point: PointProgram, cov: bool, rules: str) -> str:
         "def balls(who, numbers, places, distance, signs, rtol, depth, budget, top, radius, log_norm, mean, cov, error,",
         "          nodes):",
         "    s = np.zeros({size})",
-        f"    around, held = np.empty(places.shape[0] * {text.size}), np.empty(places.shape[0] * {text.size})",
+        f"    around = np.empty(places.shape[0] * {text.size})",
+        "    held, tilt = np.empty_like(around), np.empty_like(around)",
         f"    levels, sums = np.empty(places.shape[0]), np.zeros(({text.nodes}, {len(text.sums)}))",
         f"    first, centre = np.zeros({len(text.sums)}), np.zeros({d})",
         "    for sample in who:",
@@ -222,6 +223,11 @@ def _write_look(text: _Text) -> None:
     _margin(text, 6)
     add(6, f"{text.at('near', 0)} = 0.5 + blur if widest > RESOLVED else AROUND")
     add(6, f"{text.at('rise', 0)} = 1.0 if widest > RESOLVED else 0.0")
+    # How fast the weights may rise, at most.
+    for w in text.w:
+        lows, highs = ([text.at(w, p) for p in range(text.nodes)] for _ in range(2))
+        add(6, f"low, high = {_nested('smaller', lows)}, {_nested('larger', highs)}")
+        add(6, f"{text.at('tilt', 0)} = " + ("(high - low) / h" if w == "lw0" else f"larger({text.at('tilt', 0)}, (high - low) / h)"))
     for p in range(text.nodes):
         add(5, f"for k in range({LANES}):", f"    near = {text.at('near', 0)}", "    limit = -inf")
         for b in range(B):
@@ -235,6 +241,8 @@ def _write_look(text: _Text) -> None:
         for i in range(d):
             add(6, f"gap = c{i} + places[tile, {i}, {p * LANES} + k] * h", "near += gap * gap")
         add(6, f"around[tile * {text.size} + {p * LANES} + k] = limit + {text.at('rise', 0)} - 0.5 * near")
+    for p in range(text.nodes):
+        add(5, f"for k in range({LANES}):", f"    tilt[tile * {text.size} + {p * LANES} + k] = {text.at('tilt', 0)}")
     add(5, f"for k in range({text.size}):", f"    held[tile * {text.size} + k] = {text.row('mass')}")
 
 
@@ -293,7 +301,9 @@ def _write_ball(text: _Text) -> None:
     square = " + ".join(f"({x[i]} - c{i}) * ({x[i]} - c{i})" for i in range(d))
     add(4, "for tile in range(tiles):", f"    for k in range({size}):", f"        at = tile * {size} + k")
     add(6, f"away = math.sqrt({square})", f"{text.row('away')} = away", "more = around[at] - floor")
-    add(6, "further = away + smaller(more / larger(away, 1.0), 0.5 * math.sqrt(2.0) * h)")
+    add(6, "slope = away - tilt[at]", "far = away * away + 2.0 * more * away / slope")
+    add(6, "far = math.sqrt(far if slope > 0.0 and more > 0.0 else 0.0)")
+    add(6, "further = smaller(far, away + h) if slope > 0.0 else away + h")
     add(6, f"{text.row('further')} = further if more > 0.0 else 0.0", "around[at] = away")
     add(5, f"reach = max(reach, {text.extreme('largest', 'further')})")
     add(4, "for tile in range(tiles):", f"    for k in range({size}):", f"        at = tile * {size} + k")

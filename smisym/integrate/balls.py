@@ -36,9 +36,10 @@ from smisym.integrate.left_out import BLIND, DISTANCE, FAINT
 from smisym.integrate.modes import CHUNK, Integrand, Values, probe
 from smisym.integrate.sums import BLURRED, RESOLVED
 
-# What sublattices miss is HEAD exp(-a / step^FALL), and steps are finer than that tells by EASE: of two layers on two
-# tokens in (0.3, 0.9), 1024 posteriors at steps from 0.3 to 1, steps that leave 1e-6 are told to 8 %.
-_HEAD, _FALL, _EASE = 5.0, 1.3, 1.05
+# What sublattices miss is HEAD exp(-a / step^FALL): of two layers on two tokens at Q = (0.3, 0.9), 256 posteriors at steps
+# from 0.3 to 1, the step that leaves 1e-6 is told to 10 %.  A lower power than that of the best fit, 1.5, is cheaper:
+# fewer posteriors need one lattice more.
+_HEAD, _FALL = 5.0, 1.2
 # Ratios of steps from one lattice to the next, at least and at most.
 _FINER = 1.125, 4.0
 # Power of the step from below which on errors are those of an integrand that is not smooth: 3 for the cusp of a ring.
@@ -93,7 +94,7 @@ class Blocks:
 def blocks(dim: int) -> Blocks:
     """All blocks of the largest ball, and some more to fill the lanes."""
     most = BALLS[dim].largest + 0.5 * np.sqrt(dim)
-    side = np.arange(-int(most / 2) - 3, int(most / 2) + 3)
+    side = np.arange(-int(most / 2) - 2 * LANES, int(most / 2) + 2 * LANES)
     corner = np.stack(np.meshgrid(*[side] * dim, indexing="ij")).reshape(dim, -1)
     distance = np.sqrt(((2.0 * corner + 1.0) ** 2).sum(axis=0))
     order = np.argsort(distance, kind="stable")[: (np.count_nonzero(distance <= most) // LANES + 2) * LANES]
@@ -343,8 +344,12 @@ class BallState:
         high = np.where(there, x, -np.inf).max(axis=(1, 2))
         centre = 0.5 * (low + high)
         away = np.sqrt(((x - centre[:, None, None]) ** 2).sum(axis=0))
-        # As far as the Gaussian part alone takes to fall so low, and no farther than the next node.
-        further = away + np.minimum(more / np.maximum(away, 1.0), 0.5 * np.sqrt(2.0) * one.step)
+        # As far as the Gaussian part takes to fall so low against the slope of the weight, at most to the next node.
+        weights = one.log_weight
+        slope = away - (weights.max(axis=1) - weights.min(axis=1)).max(axis=0) / one.step
+        with np.errstate(divide="ignore", invalid="ignore"):
+            further = np.sqrt(away**2 + 2 * more * away / slope)
+        further = np.where(slope > 0, np.fmin(further, away + one.step), away + one.step)
         radius = np.where(there, further, 0.0).max(axis=(0, 1))
         outside = np.where(away > radius, one.mass, 0.0).sum(axis=(0, 1))
         self.centre[one.who], self.radius[one.who] = centre.T, radius
@@ -366,7 +371,7 @@ def finer_by(aliasing: np.ndarray, left: np.ndarray) -> np.ndarray:
         now, then = (
             (x / 4.0) ** (1 / ALIASING_POWER) for x in (np.minimum(aliasing, 4.0), _SHARE * np.maximum(left, 1e-300))
         )
-        found = _EASE * (np.log(_HEAD / then) / np.log(_HEAD / now)) ** (1 / _FALL)
+        found = (np.log(_HEAD / then) / np.log(_HEAD / now)) ** (1 / _FALL)
     return np.clip(np.nan_to_num(found, nan=2.0), *_FINER)
 
 
@@ -383,6 +388,6 @@ SLOW, POWER, FACTOR, AROUND = {_SLOW!r}, {ALIASING_POWER!r}, {aliasing_factor(di
 def finer_by(aliasing, left):
     now = (min(aliasing, 4.0) / 4.0) ** (1 / POWER)
     then = ({_SHARE!r} * max(left, 1e-300) / 4.0) ** (1 / POWER)
-    found = {_EASE!r} * (math.log({_HEAD!r} / then) / math.log({_HEAD!r} / now)) ** (1 / {_FALL!r})
+    found = (math.log({_HEAD!r} / then) / math.log({_HEAD!r} / now)) ** (1 / {_FALL!r})
     return min(max(found, {_FINER[0]!r}), {_FINER[1]!r}) if found == found else 2.0
 """
