@@ -73,15 +73,15 @@ def balls_source(point: PointProgram, cov: bool, rules: str) -> str:
     program, factors = weights_as_factors(point)
     text = _Text(point, cov)
     text.factors = factors
-    d, m = point.dim, point.residuals
+    d = point.dim
     text.add(
         0,
-        "@numba.njit('void(int64[::1], float64[:,::1], float64[:,:,::1], float64[::1], float64[:,::1], float64, float64, '",
-        "            'float64, float64[::1], float64[::1], float64[::1], float64[:,::1], float64[:,:,::1], float64[::1], '",
-        "            'float64[::1])',",
+        "@numba.njit('void(int64[::1], float64[:,::1], float64[:,:,::1], float64[::1], float64[:,::1], float64, '",
+        "            'float64, float64, float64[::1], float64[::1], float64[::1], float64[:,::1], float64[:,:,::1], '",
+        "            'float64[::1], float64[::1])',",
         "            nogil=True, cache=True, error_model='numpy', fastmath={'contract'})",
-        "def balls(who, numbers, places, distance, signs, rtol, depth, budget, top, radius, log_norm, mean, cov, error,",
-        "          nodes):",
+        "def balls(who, numbers, places, distance, signs, rtol, depth, budget, top, radius, log_norm, mean, cov,",
+        "          error, nodes):",
         "    s = np.zeros({size})",
         f"    around = np.empty(places.shape[0] * {text.size})",
         "    held, tilt = np.empty_like(around), np.empty_like(around)",
@@ -227,7 +227,11 @@ def _write_look(text: _Text) -> None:
     for w in text.w:
         lows, highs = ([text.at(w, p) for p in range(text.nodes)] for _ in range(2))
         add(6, f"low, high = {_nested('smaller', lows)}, {_nested('larger', highs)}")
-        add(6, f"{text.at('tilt', 0)} = " + ("(high - low) / h" if w == "lw0" else f"larger({text.at('tilt', 0)}, (high - low) / h)"))
+        add(
+            6,
+            f"{text.at('tilt', 0)} = "
+            + ("(high - low) / h" if w == "lw0" else f"larger({text.at('tilt', 0)}, (high - low) / h)"),
+        )
     for p in range(text.nodes):
         add(5, f"for k in range({LANES}):", f"    near = {text.at('near', 0)}", "    limit = -inf")
         for b in range(B):
@@ -252,7 +256,7 @@ def _write_error(text: _Text, cov: bool) -> None:
     d, m, K, Q = point.dim, point.residuals, text.nodes, len(text.sums)
     D = d + m
     add(3, "if not whole:", "    error[sample] = inf", "    break")
-    add(3, f"for a in range({Q}):", f"    first[a] = 0.0", f"    for p in range({K}):")
+    add(3, f"for a in range({Q}):", "    first[a] = 0.0", f"    for p in range({K}):")
     add(5, f"sums[p, a] = total(s, {text.start('sum0')} + a * {text.size} + p * {LANES}, {LANES})")
     add(5, "first[a] += sums[p, a]")
     # From steps to coordinates.
@@ -263,7 +267,13 @@ def _write_error(text: _Text, cov: bool) -> None:
     add(3, f"for j in range({d}, {D}):", "    mean[sample, j] = first[1 + j] / total_mass")
     add(3, "aliasing, worst, every = 0.0, 0.0, 0.0", f"for a in range({K - 1}):", "    missed, square = 0.0, 0.0")
     add(4, f"for p in range({K}):", "    missed += signs[a, p] * sums[p, 0]")
-    add(4, f"for j in range({D}):", "    own = 0.0", f"    for p in range({K}):", "        own += signs[a, p] * sums[p, 1 + j]")
+    add(
+        4,
+        f"for j in range({D}):",
+        "    own = 0.0",
+        f"    for p in range({K}):",
+        "        own += signs[a, p] * sums[p, 1 + j]",
+    )
     add(5, "own = (own - missed * mean[sample, j]) / total_mass", "square += own * own")
     add(4, "gap = math.sqrt(square) + abs(missed / total_mass)", "worst = gap if gap > worst else worst")
     add(4, "every += gap", "aliasing += gap ** POWER if gap < 1.0 else gap")
@@ -293,7 +303,11 @@ def _write_ball(text: _Text) -> None:
     add(4, *(f"low{i}, high{i} = inf, -inf" for i in range(d)), "for tile in range(tiles):")
     add(5, f"for k in range({size}):", f"    there = around[tile * {size} + k] > floor")
     for i in range(d):
-        add(6, f"{text.row(f'low{i}')} = {x[i]} if there else inf", f"{text.row(f'high{i}')} = {x[i]} if there else -inf")
+        add(
+            6,
+            f"{text.row(f'low{i}')} = {x[i]} if there else inf",
+            f"{text.row(f'high{i}')} = {x[i]} if there else -inf",
+        )
     for i in range(d):
         add(5, f"low{i} = min(low{i}, {text.extreme('smallest', f'low{i}')})")
         add(5, f"high{i} = max(high{i}, {text.extreme('largest', f'high{i}')})")
@@ -321,7 +335,8 @@ def _write_second(text: _Text) -> None:
         for b in range(a, d + m):
             left, right = (f"first[{1 + q}]" for q in (a, b))
             if b < d:
-                value = f"centre[{a}] * centre[{b}] * total_mass + h * (centre[{a}] * {right} + centre[{b}] * {left}) + h * h * first[{at}]"
+                both = f"centre[{a}] * centre[{b}] * total_mass + h * (centre[{a}] * {right} + centre[{b}] * {left})"
+                value = f"{both} + h * h * first[{at}]"
             elif a < d:
                 value = f"centre[{a}] * {right} + h * first[{at}]"
             else:
@@ -339,7 +354,11 @@ def weights_as_factors(point: PointProgram) -> tuple[StraightLine, bool]:
     """
     program = point.program
     made = {line.targets[0]: line for line in program.lines}
-    parts = {line.operands[1]: line.targets[0] for line in program.lines if line.operation == "divide" and line.operands[0] == 1.0}
+    parts = {
+        line.operands[1]: line.targets[0]
+        for line in program.lines
+        if line.operation == "divide" and line.operands[0] == 1.0
+    }
     first = point.branches * point.residuals
     lines, outputs = list(program.lines), list(program.outputs)
     for k in range(first, first + point.weights):

@@ -1,9 +1,9 @@
 """Posteriors on lattices in a ball: a coarse one tells where the mass is, and how fine the next one must be.
 
-The trapezoid rule of :mod:`smisym.integrate.quadrature`, with the same bounds and errors, for posteriors that fill a good
-part of a ball, as they do where outputs leave the free fields nearly as the cavity has them.  Nothing is kept of cells:
-nodes come in blocks of 2^d, ordered by their distance from the centre, so that any ball is the beginning of one list, in
-the steps and around the centre of each posterior.
+The trapezoid rule of :mod:`smisym.integrate.quadrature`, with the same bounds and errors, for posteriors that fill a
+good part of a ball, as they do where outputs leave the free fields nearly as the cavity has them.  Nothing is kept of
+cells: nodes come in blocks of 2^d, ordered by their distance from the centre, so that any ball is the beginning of one
+list, in the steps and around the centre of each posterior.
 
 What the sublattices of half the density miss falls like exp(-a / step^p).  The first lattice gives a, and with it the
 step at which the tolerance is met.  What is not met even so, and what does not suit a ball (ends of sheets, narrow
@@ -20,9 +20,10 @@ from functools import cache, cached_property
 import numpy as np
 
 from smisym.base import patience
-from smisym.integrate.accuracy import BALLS, Ball
+from smisym.integrate.accuracy import BALLS
 from smisym.integrate.averages import Average
-from smisym.integrate.ball_loops import LANES, compiled_balls
+from smisym.integrate.ball_blocks import blocks, serves
+from smisym.integrate.ball_loops import compiled_balls
 from smisym.integrate.cells import (
     ALIASING_POWER,
     aliasing_factor,
@@ -36,9 +37,9 @@ from smisym.integrate.left_out import BLIND, DISTANCE, FAINT
 from smisym.integrate.modes import CHUNK, Integrand, Values, probe
 from smisym.integrate.sums import BLURRED, RESOLVED
 
-# What sublattices miss is HEAD exp(-a / step^FALL): of two layers on two tokens at Q = (0.3, 0.9), 256 posteriors at steps
-# from 0.3 to 1, the step that leaves 1e-6 is told to 10 %.  A lower power than that of the best fit, 1.5, is cheaper:
-# fewer posteriors need one lattice more.
+# What sublattices miss is HEAD exp(-a / step^FALL): of two layers on two tokens at Q = (0.3, 0.9), 256 posteriors, what
+# steps of 0.8 and 1 miss tells the step that leaves 1e-6 to 10 %.  A lower power than that of the best fit, 1.5, is
+# cheaper: fewer posteriors need one lattice more.
 _HEAD, _FALL = 5.0, 1.2
 # Ratios of steps from one lattice to the next, at least and at most.
 _FINER = 1.125, 4.0
@@ -58,57 +59,9 @@ _FAR = 1.6
 _CALL = 256
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """Blocks of K = 2^d nodes in the order of the distances (N,) of their centres from the origin, in steps.
-
-    features (K, F, N): 1, places of the nodes, products of two of them.
-    """
-
-    distance: np.ndarray
-    features: np.ndarray
-
-    @property
-    def dim(self) -> int:
-        return len(self.features).bit_length() - 1
-
-    @property
-    def places(self) -> np.ndarray:
-        """(K, d, N)"""
-        return self.features[:, 1 : 1 + self.dim]
-
-    def within(self, radius: np.ndarray) -> np.ndarray:
-        """How many blocks hold all nodes within a radius in steps: whole lanes."""
-        count = np.searchsorted(self.distance, radius + 0.5 * np.sqrt(self.dim), side="right")
-        return np.asarray(-(-count // LANES) * LANES)
-
-    @cached_property
-    def tiles(self) -> np.ndarray:
-        """Places (N / LANES, d, K LANES), as compiled loops read them."""
-        K, d, N = self.places.shape
-        tiles = self.places.reshape(K, d, N // LANES, LANES)
-        return np.ascontiguousarray(np.moveaxis(tiles, 0, 2).swapaxes(0, 1).reshape(N // LANES, d, K * LANES))
-
-
-@cache
-def blocks(dim: int) -> Blocks:
-    """All blocks of the largest ball, and some more to fill the lanes."""
-    most = BALLS[dim].largest + 0.5 * np.sqrt(dim)
-    side = np.arange(-int(most / 2) - 2 * LANES, int(most / 2) + 2 * LANES)
-    corner = np.stack(np.meshgrid(*[side] * dim, indexing="ij")).reshape(dim, -1)
-    distance = np.sqrt(((2.0 * corner + 1.0) ** 2).sum(axis=0))
-    order = np.argsort(distance, kind="stable")[: (np.count_nonzero(distance <= most) // LANES + 2) * LANES]
-    inside = np.array(list(itertools.product((0, 1), repeat=dim)))
-    places = 2.0 * corner[:, order] + inside[:, :, None] + 0.5
-    pairs = [places[:, i] * places[:, j] for i in range(dim) for j in range(i, dim)]
-    features = np.concatenate([np.ones_like(places[:, :1]), places, np.stack(pairs, axis=1)], axis=1)
-    return Blocks(distance[order], features)
-
-
 def on_balls(integrand: Integrand, rtol: float, cov: bool, most: float) -> Average | None:
     """Averages of a batch, converged or not, for at most so many evaluations each; None where balls are no way."""
-    plain = integrand.residuals and not integrand.broken and not integrand.modeless and integrand.widening == 1.0
-    if integrand.dim not in BALLS or not plain:
+    if not serves(integrand):
         return None
     found = integrand.points()
     state = BallState(integrand, rtol, cov, most)
@@ -130,8 +83,9 @@ def on_balls(integrand: Integrand, rtol: float, cov: bool, most: float) -> Avera
 class _Lattice:
     """One lattice of each of G posteriors: N blocks of K nodes, of which the last ones may be ``beyond`` (N, G) a ball.
 
-    step (G,), centre (d, G), x (d, K N, G), top (G,) the largest exponent; relative to it, w (B, K N, G) weights and mass
-    (K, N, G) their sums over sheets; total (G,) of all nodes; low, high (B, m, N, G) of residuals over each block.
+    step (G,), centre (d, G), x (d, K N, G), top (G,) the largest exponent; relative to it, w (B, K N, G) weights and
+    mass (K, N, G) their sums over sheets.  whole (G,): whether all nodes are on all sheets.  low, high (B, m, N, G): of
+    residuals over each block.
     """
 
     who: np.ndarray
@@ -300,7 +254,12 @@ class BallState:
     def _second(self, one: _Lattice, sums: np.ndarray, weighted: list[np.ndarray]) -> np.ndarray:
         """Sums (G, D, D) of zeta zeta^T; sums (F, G) over all nodes, weighted residuals (K, N, G)."""
         d, m, N = self.integrand.dim, self.integrand.residuals, one.mass.shape[1]
-        c, h, r, out = one.centre, one.step, one.values.residuals, np.empty((len(one.who), len(weighted) + self.integrand.dim, d + m))
+        c, h, r, out = (
+            one.centre,
+            one.step,
+            one.values.residuals,
+            np.empty((len(one.who), len(weighted) + self.integrand.dim, d + m)),
+        )
         offset = h * sums[1 : 1 + d]
         for k, (i, j) in enumerate(itertools.combinations_with_replacement(range(d), 2)):
             pairs = c[i] * c[j] * sums[0] + c[i] * offset[j] + c[j] * offset[i] + h * h * sums[1 + d + k]
