@@ -305,8 +305,8 @@ class BallState:
         away = np.sqrt(((x - centre[:, None, None]) ** 2).sum(axis=0))
         # As far as the Gaussian part takes to fall so low against the slope of the weight, at most to the next node.
         weights = one.log_weight
-        slope = away - (weights.max(axis=1) - weights.min(axis=1)).max(axis=0) / one.step
         with np.errstate(divide="ignore", invalid="ignore"):
+            slope = away - (weights.max(axis=1) - weights.min(axis=1)).max(axis=0) / one.step
             further = np.sqrt(away**2 + 2 * more * away / slope)
         further = np.where(slope > 0, np.fmin(further, away + one.step), away + one.step)
         radius = np.where(there, further, 0.0).max(axis=(0, 1))
