@@ -171,7 +171,7 @@ def _write_sums(text: _Text) -> None:
     point, add, row = text.point, text.add, text.row
     B = range(point.branches)
     add(4, "if most > reference:", "    scale = exp(reference - most)", "    reference = most")
-    add(5, "coarse *= scale", f"for k in range({text.size}):")
+    add(5, "coarse *= scale", "unseen *= scale", f"for k in range({text.size}):")
     add(6, *(f"{row(f'sum{a}')} *= scale" for a in range(len(text.sums))))
     add(4, f"for k in range({text.size}):")
     F = text.factors
