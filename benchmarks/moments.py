@@ -30,8 +30,8 @@ from smisym.posterior.composite import ByChain
 A = smisym.Attention
 # name: (layers, tokens, diagonal of Q, tolerance asked for, tolerance of the reference, samples)
 CASES: dict[str, tuple[tuple[smisym.Attention, ...], int, tuple[float, ...], float, float, int]] = {
-    "L2-T2": ((A(),) * 2, 2, (0.3, 0.9), 2e-5, 1e-10, 4096),
-    "L2-T2-c0.7": ((A(skip=0.7),) * 2, 2, (0.3, 0.9), 3e-5, 1e-10, 4096),
+    "L2-T2": ((A(),) * 2, 2, (0.3, 0.9), 1.3e-5, 1e-10, 4096),
+    "L2-T2-c0.7": ((A(skip=0.7),) * 2, 2, (0.3, 0.9), 1.5e-5, 1e-10, 4096),
     "L2-T2-loose": ((A(),) * 2, 2, (0.3, 0.9), 1e-2, 1e-10, 4096),
     "L2-T3": ((A(),) * 2, 3, (0.3, 0.9), 1e-2, 1e-5, 256),
     "L3-T2": ((A(),) * 3, 2, (0.3, 0.3, 0.9), 1e-2, 3e-5, 256),

@@ -61,11 +61,15 @@ class Average:
         better = other.bound < self.bound[index]
         used[index[better]] = True
         self.nodes[index] += other.nodes
+        self.put(index[better], other, better)
+        return used
+
+    def put(self, index: np.ndarray, other: Average, chosen: np.ndarray) -> None:
+        """All but the nodes of the samples ``index``, from the chosen ones of another batch."""
         for name in ("log_norm", "mean", "cov", "error", "converged", "sure"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine is not None:
-                mine[index[better]] = theirs[better]
-        return used
+                mine[index] = theirs[chosen]
 
 
 def discrete(integrand: Integrand, *, cov: bool = False) -> Average:

@@ -18,6 +18,8 @@ FAR = 1.3
 # Error of a lattice over what its sublattices miss, at kinks and where sheets end: it falls like a power of the step,
 # down to 1/2.
 _AT_EDGES = 3.0
+# Of what sublattices miss, in the error of a lattice.
+ALIASING_POWER = 1.75
 # Distance in standard deviations of what lies beyond the border of a sum.
 _BEYOND = 3.0
 
@@ -129,8 +131,12 @@ def sublattice_error(gap: np.ndarray, dim: int) -> np.ndarray:
     square alone is below the true error for a fifth of the posteriors, and for most where the skip is 3; of two layers
     of ranks one and two, in three dimensions, for one of fifteen, by up to six times.
     """
-    power, factor = 1.75, 2.0 if dim <= 2 else 2.5
-    return factor * np.where(gap < 1, gap**power, gap).sum(axis=1)
+    return aliasing_factor(dim) * np.where(gap < 1, gap**ALIASING_POWER, gap).sum(axis=1)
+
+
+def aliasing_factor(dim: int) -> float:
+    """Of :func:`sublattice_error`."""
+    return 2.0 if dim <= 2 else 2.5
 
 
 def random_error(gap: np.ndarray, share: np.ndarray) -> np.ndarray:

@@ -51,7 +51,7 @@ def _program(point: PointProgram) -> str:
     return f"{HEADER}\n\n{scalar_function(point.program, 'point')}\n"
 
 
-def _names(point: PointProgram) -> tuple[list[str], list[str], list[str]]:
+def names_of(point: PointProgram) -> tuple[list[str], list[str], list[str]]:
     """Arguments, residuals and log-weights, directions, by names."""
     B, m = point.branches, point.residuals
     r = [f"r{b}_{j}" for b in range(B) for j in range(m)]
@@ -64,7 +64,7 @@ def points_source(point: PointProgram) -> str:
     """``points(index, x, numbers, r, log_weight, along)``: index (C,), x (d, n, C), numbers (S, k); written:
     r (B m, n, C), log_weight (w, n, C), along (B count m, n, C)."""
     d, k = point.dim, point.parameters
-    r, w, v = _names(point)
+    r, w, v = names_of(point)
     arguments = [*(f"x[{i}, i, c]" for i in range(d)), *(f"p{q}" for q in range(k))]
     lines = [
         "@numba.njit('void(int64[::1], float64[:,:,::1], float64[:,::1], float64[:,:,::1], float64[:,:,::1], "
@@ -92,7 +92,7 @@ class _Text:
         self.lines: list[str] = []
         self._starts: dict[str, int] = {}
         self.loop = f"for k in range({nodes}):"
-        self.r, self.w, self.v = _names(point)
+        self.r, self.w, self.v = names_of(point)
         # The log-weight of each sheet, which may be one for all.
         self.own = [f"lw{b if point.weights > 1 else 0}" for b in range(point.branches)]
 
@@ -115,7 +115,7 @@ class _Text:
 def cells_source(point: PointProgram, nodes: int, cov: bool) -> str:
     """The text of ``cells``, as :class:`smisym.integrate.sums.CellSums` calls it."""
     text = _Text(point, nodes, cov)
-    sums = _sums(point.dim, point.branches, point.residuals, point.directions, cov)
+    sums = sums_of(point.dim, point.branches, point.residuals, point.directions, cov)
     B, m = point.branches, point.residuals
     text.add(
         0,
@@ -208,7 +208,7 @@ def _write_sums(text: _Text, sums: list[str]) -> None:
     add(4, *(f"{row(f'sum{a}')} += {expression}" for a, expression in enumerate(sums)))
 
 
-def _sums(d: int, B: int, m: int, directions: int, cov: bool) -> list[str]:
+def sums_of(d: int, B: int, m: int, directions: int, cov: bool) -> list[str]:
     """What is summed over nodes, one text each: 1 over rough cells, 1, zeta, and products of two of zeta, the upper
     triangle row by row."""
     first = ["rough * mass", "mass", *(f"mass * x{i}" for i in range(d)), *(f"m{j}" for j in range(m))]

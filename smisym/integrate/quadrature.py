@@ -11,6 +11,7 @@ import numpy as np
 
 from smisym.integrate.accuracy import LATTICES, LOOSE, Lattice
 from smisym.integrate.averages import SURE, Average
+from smisym.integrate.balls import on_balls
 from smisym.integrate.boxes import on_boxes
 from smisym.integrate.cells import (
     FAR,
@@ -47,24 +48,33 @@ def lattice(
     The trapezoid rule converges faster than any power of the step for smooth integrands that vanish
     at the border.  Cells that a bound on the residuals shows to hold no mass are dropped; the
     rest are halved.  The error is estimated on each level from the sublattices of half the density.
-    Every posterior stops on its own.  Where there is an accelerator, boxes of a fixed number of nodes come first
-    (:mod:`smisym.integrate.boxes`), and what is told here holds for the posteriors that these do not resolve.
+    Every posterior stops on its own.  Unless a shape is asked for, lattices in balls come first
+    (:mod:`smisym.integrate.balls`), or, where there is an accelerator, boxes of a fixed number of nodes
+    (:mod:`smisym.integrate.boxes`); what is told here holds for the posteriors that these do not resolve.
     """
     depth = -np.log(rtol) + 6.0
-    shape = shape or LATTICES[integrand.dim]
+    whole, shape = shape is None, shape or LATTICES[integrand.dim]
     most = max_nodes or shape.budget
-    found = on_boxes(integrand, rtol, cov, depth, most)
-    rest = np.arange(integrand.samples) if found is None else np.flatnonzero(~found.converged)
-    if found is not None and not rest.size:
-        return found
+    boxes = on_boxes(integrand, rtol, cov, depth, most)
+    balls = on_balls(integrand, rtol, cov, most) if boxes is None and whole else None
+    first = boxes or balls
+    rest = np.arange(integrand.samples) if first is None else np.flatnonzero(~first.converged)
+    if first is not None and not rest.size:
+        return first
     state = _LatticeState(integrand, rtol, cov, depth, most, shape)
-    if found is None:
+    if first is None:
         return _adaptive(state, rest)
     if max_nodes is not None:
-        # What the boxes cost is spent.
-        state.nodes[rest], found.nodes[rest] = found.nodes[rest], 0.0
-    found.replace(rest, _adaptive(state, rest).take(rest), rtol)
-    return found
+        # What boxes or balls cost is spent.
+        state.nodes[rest], first.nodes[rest] = first.nodes[rest], 0.0
+    found = _adaptive(state, rest)
+    if boxes is None:
+        # What balls have not resolved is no estimate.
+        first.put(rest, found, rest)
+        first.nodes[rest] += found.nodes[rest]
+    else:
+        first.replace(rest, found.take(rest), rtol)
+    return first
 
 
 def _adaptive(state: _LatticeState, active: np.ndarray) -> Average:

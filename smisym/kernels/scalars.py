@@ -190,3 +190,12 @@ def smallest(values, start, count):  # type: ignore[no-untyped-def]
     for k in range(np.uint64(1), np.uint64(count)):
         found = smaller(found, values[np.uint64(start) + k])
     return found
+
+
+@njit(fastmath={"contract", "reassoc"}, error_model="numpy", forceinline=True)
+def total(values, start, count):  # type: ignore[no-untyped-def]
+    """Sum of ``count`` entries from ``start`` on, in any order."""
+    found = 0.0
+    for k in range(np.uint64(0), np.uint64(count)):
+        found += values[np.uint64(start) + k]
+    return found

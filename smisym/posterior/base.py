@@ -19,6 +19,9 @@ from smisym.charts.base import Coordinates
 from smisym.integrate import modes
 from smisym.integrate.accuracy import LATTICES
 from smisym.integrate.averages import Average
+from smisym.integrate.ball_blocks import serves
+from smisym.integrate.ball_loops import balls_source
+from smisym.integrate.balls import rules
 from smisym.integrate.loops import cells_source, points_source
 from smisym.integrate.modes import Doubt
 from smisym.kernels.points import PointProgram
@@ -246,7 +249,9 @@ class Block(abc.ABC):
         point = found[0]
         if point.dim == 0 or point.dim not in LATTICES:
             return [points_source(point)]
-        return [cells_source(point, LATTICES[point.dim].cell ** point.dim, True), points_source(point)]
+        cells = cells_source(point, LATTICES[point.dim].cell ** point.dim, True)
+        balls = [balls_source(point, True, rules(point.dim))] if serves(self) else []
+        return [*balls, cells, points_source(point)]
 
     def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average | None:
         return None

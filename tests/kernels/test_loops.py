@@ -11,6 +11,8 @@ import smisym
 from smisym import SMI, Architecture, Attention
 from smisym.integrate import importance, quadrature
 from smisym.integrate.averages import Average, discrete
+from smisym.integrate.ball_loops import weights_as_factors
+from smisym.integrate.balls import on_balls
 from smisym.integrate.modes import Integrand, at_points
 from smisym.kernels.numba_code import load
 from smisym.kernels.pairs import look_source, pairs_source, scouts_source
@@ -51,8 +53,8 @@ def drawn(model: Model, samples: int, overlap: float = 0.6) -> tuple[smisym.Obse
     return model.observe(Z), omega, V
 
 
-def integrand(model: Model, samples: int) -> Integrand:
-    observation, omega, V = drawn(model, samples)
+def integrand(model: Model, samples: int, overlap: float = 0.6) -> Integrand:
+    observation, omega, V = drawn(model, samples, overlap)
     posterior = model.channel.posterior
     return posterior.at(posterior.read(observation), omega, V[None])  # type: ignore[attr-defined]
 
@@ -191,3 +193,46 @@ def test_one_sample_at_points_that_all_share(use: Use) -> None:
     use("numpy")
     plain = at_points(one, np.arange(1), x)
     np.testing.assert_allclose(fast.residuals, plain.residuals, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("cov", [False, True])
+@pytest.mark.parametrize("name", ["two layers", "two layers, three tokens", "ellipse"])
+def test_balls(name: str, cov: bool, use: Use) -> None:
+    """All lattices of a posterior in one compiled loop: the same nodes and numbers, and the same left to others."""
+    model = smisym.compile(NETWORKS[name])
+    # Narrow posteriors too: nodes that may pass by a ridge, balls far from the origin.
+    for overlap in (0.6, 0.97):
+        posterior, found = integrand(model, 24, overlap), {}
+        for backend in ("numpy", "numba"):
+            use(backend)
+            with np.errstate(all="ignore"):
+                found[backend] = on_balls(posterior, 1e-4, cov, 10**6)
+        one, other = found["numba"], found["numpy"]
+        if one is None or other is None:
+            assert name == "ellipse" and one is other
+            return
+        known = np.flatnonzero(other.converged)
+        assert len(known) > (12 if overlap < 0.9 else 3)
+        np.testing.assert_array_equal(one.converged, other.converged)
+        np.testing.assert_array_equal(one.nodes, other.nodes)
+        same(one.take(known), other.take(known))
+
+
+def test_weights_without_logarithms() -> None:
+    """The log-weight of two layers is minus the log of a determinant: its reciprocal is there already."""
+    found = integrand(smisym.compile(NETWORKS["two layers"]), 3).points()
+    assert found is not None
+    point, numbers = found
+    program, factors = weights_as_factors(point)
+    assert factors and not any(line.operation == "log" for line in program.lines)
+    assert sum(line.operation == "divide" for line in program.lines) <= sum(
+        line.operation == "divide" for line in point.program.lines
+    )
+    at = [*np.random.default_rng(2).standard_normal((point.dim, 5)), *(np.full(5, p) for p in numbers[1])]
+    plain, given = point.program.compile()(*at), program.compile()(*at)
+    for k, (a, b) in enumerate(zip(plain, given, strict=True)):
+        weight = k >= point.branches * point.residuals
+        np.testing.assert_allclose(np.exp(a) if weight else a, b, rtol=1e-13)
+    # A weight that is no logarithm stays as it is.
+    untied = integrand(smisym.compile(NETWORKS["untied"]), 3).points()
+    assert untied is not None and weights_as_factors(untied[0]) == (untied[0].program, False)

@@ -160,7 +160,7 @@ def test_the_channel_is_a_density_and_obeys_nishimori_exactly() -> None:
     axis = np.arange(-20, 20) * 0.4 + 0.2
     u = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     u = u[u[:, 0] > 0]  # both signs of the scores are one output
-    moments = model.channel.moments_at(u, np.broadcast_to(omega, (len(u), n + 1, 2)), V, cov=True, rtol=1e-3)
+    moments = model.channel.moments_at(u, np.broadcast_to(omega, (len(u), n + 1, 2)), V, cov=True, rtol=1e-5)
     weight = np.exp(moments.log_partition) * (axis[1] - axis[0]) ** 2
     assert weight.sum() == pytest.approx(1, abs=1e-4)
     np.testing.assert_allclose(np.einsum("s,spt->pt", weight, moments.g), 0.0, atol=1e-4)
