@@ -1,7 +1,7 @@
 """Parts of a link that share no field: outputs that are made of disjoint groups of inputs.
 
-With f = (f_1, ..., f_n), each f_k of rows R_k alone, the likelihood of all outputs is a product. Given a cavity that does
-not couple the groups either, so is the posterior,
+With f = (f_1, ..., f_n), each f_k of rows R_k alone, the likelihood of all outputs is a product. Given a cavity that
+does not couple the groups either, so is the posterior,
 
     p(Z | y, omega, V) = prod_k p(Z_k | y_k, omega_k, V_kk),
 

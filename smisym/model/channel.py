@@ -288,7 +288,8 @@ def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Av
     found = quadrature.lattice(integrand, **budget | {"max_nodes": how.max_nodes or row.most})
     # Sampling ends at a standard error of what is asked: what is known as well as that is not sampled.
     rest = np.flatnonzero(~(found.bound <= SURE * how.rtol))
-    if not rest.size:
+    # Nor where the lattice tells of a border: points that are drawn know of none.
+    if not rest.size or integrand.bordered:
         return found, statistical
     sampled = importance.mixture(integrand.take(rest), rng=rng, **budget)
     return found, found.replace(rest, sampled, how.rtol)

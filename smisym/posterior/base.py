@@ -224,6 +224,7 @@ class Block(abc.ABC):
     widening = 1.0
     modeless = False
     broken = False
+    bordered = False
     dim: int
     residuals: int
 

@@ -71,6 +71,7 @@ class Whitened(Block):
         self.dim = self.n_white + len(level_set.latents)
         self.residuals = self.n_solved * tokens
         self.branches = level_set.branches
+        self.bordered = level_set.bordered
         # Which entries of the factor below the diagonal are used at all: most V are diagonal.
         self._linked = np.any(self.factor != 0.0, axis=0)
 
