@@ -147,7 +147,8 @@ class UntiedHead:
     """y shows q k^T (linear), or q_i (k_j - k_1)^T (softmax): E = q c^T with n = T or T - 1 rows of c.
 
     r <= n: an orbit of GL(r), q = A M, c = C M^{-T}, with measure |det M|^{-r} dM (linear) or |det M|^{1-r} dM and a
-    free, flat shift of the keys (softmax).  r > n: each q_i obeys n linear equations, given the keys, which are free.
+    free, flat shift of the keys (softmax).  Of rank two M is a rotation times an upper triangular matrix, in whose shear
+    both are affine: one latent coordinate less, and one direction more.  r > n: each q_i obeys n linear equations, given the keys, which are free.
     Two tokens under a softmax see of the keys their difference alone: a length and a direction, and a flat shift.
     """
 
@@ -156,11 +157,13 @@ class UntiedHead:
         self.differences = tokens - 1 if softmax else tokens
         self.orbit = rank <= self.differences
         if self.orbit:
-            self.latents: tuple[str, ...] = (FLAT,) * rank**2
-            self.branches = 2 if rank == 1 else 1
-            self.directions = rank if softmax else 0
+            shears = int(rank == 2)
+            self.latents: tuple[str, ...] = (FLAT,) * (rank**2 - shears)
+            self.branches = 2 if rank <= 2 else 1
+            shifts = rank if softmax else 0
+            self.directions = shifts + shears
             self.known_columns = 0
-            self.dimension = 2 * tokens * rank - rank**2 - self.directions
+            self.dimension = 2 * tokens * rank - rank**2 - shifts
         else:
             self.polar = softmax and self.differences == 1
             self.branches = 1
@@ -182,7 +185,9 @@ class UntiedHead:
         return Coordinates(np.concatenate([A.reshape(len(E), -1), C.reshape(len(E), -1)], axis=1), error, outside)
 
     def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
-        return self._orbit(latent, u, size) if self.orbit else self._conditional(latent, u, known, size)
+        if not self.orbit:
+            return self._conditional(latent, u, known, size)
+        return self._sheared(latent, u, size) if self.rank == 2 else self._orbit(latent, u, size)
 
     def unfolding(self) -> Unfolding | None:
         """Rank one on two tokens under a softmax: E = q (k_2 - k_1) is any vector of R^2.
@@ -214,6 +219,41 @@ class UntiedHead:
                 keys = [[np.zeros(()), *column] for column in keys]
                 directions = self._shifts()
             found.append(Sheet(queries + keys, weight, directions))
+        return found
+
+    def _sheared(self, latent: Arrays, u: Arrays, size: np.ndarray) -> list[Sheet]:
+        """M = (e, f) ((a, s), (0, b)), e and f orthonormal: an angle, lengths a and b of either sign, a direction s.
+
+        q = (a A e, s A e + b A f) and c = (C e / a - s C f / (a b), C f / b); dM = |a| d(angle) da db ds, and (a, b) and
+        (-a, -b) are half a turn apart.
+        """
+        T, n = self.tokens, self.differences
+        A, C = ([u[first + 2 * t : first + 2 * t + 2] for t in range(rows)] for first, rows in ((0, T), (2 * T, n)))
+        # Columns of C are orthogonal and those of A orthonormal: shared out evenly, so that M is near a rotation.
+        roots = [np.sqrt(np.sqrt(sum(row[i] ** 2 for row in C))) for i in range(2)]
+        A = [[value * root for value, root in zip(row, roots, strict=True)] for row in A]
+        C = [[value / root for value, root in zip(row, roots, strict=True)] for row in C]
+        e, turn = _sphere(latent[:1])
+        f = [-e[1], e[0]]
+        Ae, Af, Ce, Cf = ([_dot(row, vector) for row in rows] for rows in (A, C) for vector in (e, f))
+        sizes = [np.sqrt(_dot(column, column)) for column in (Ae, Af)]
+        (a, log_a), (b, log_b) = (
+            _length(x, [own * np.sqrt(_dot(seen, seen))], _REACH * size)
+            for x, own, seen in zip(latent[1:], sizes, (Ce, Cf), strict=True)
+        )
+        a, b = a / sizes[0], b / sizes[1]
+        log_a, log_b = log_a - np.log(sizes[0]), log_b - np.log(sizes[1])
+        power = 1 if self.softmax else 2
+        weight = turn + log_a + log_b + (1 - power) * np.log(a) - power * np.log(b)
+        first = [np.zeros(())] if self.softmax else []
+        found = []
+        for sign in (1.0, -1.0):
+            own = sign * b
+            keys = [[*first, *(value / a for value in Ce)], [*first, *(value / own for value in Cf)]]
+            queries = [[a * value for value in Ae], [own * value for value in Af]]
+            zero = [np.zeros(())] * T
+            shear = [zero, Ae, [*first, *(-value / (a * own) for value in Cf)], zero]
+            found.append(Sheet(queries + keys, weight, [shear, *(self._shifts() if self.softmax else [])]))
         return found
 
     def _gauges(self, latent: Arrays, C: list[Arrays], reach: np.ndarray) -> list[tuple[list[Arrays], np.ndarray]]:

@@ -267,7 +267,7 @@ def _code(observed: Observed, missed: bool, rtol: float) -> Result:
 
 def plan_of(posterior: Posterior) -> Row:
     """The row of the accuracy plan that a posterior is integrated by."""
-    return plan(posterior.dim, posterior.smooth, posterior.broken, posterior.summed, posterior.tabled)
+    return plan(posterior.dim, posterior.smooth, posterior.broken, posterior.summed, posterior.tabled, posterior.along)
 
 
 def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Average, np.ndarray]:
@@ -285,7 +285,7 @@ def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Av
         return _refined(integrand, ready, row, budget, rng)
     if row.method is SAMPLING:
         return _doubted(importance.mixture(integrand, rng=rng, **budget), integrand, how.rtol), ~statistical
-    found = quadrature.lattice(integrand, **budget | {"max_nodes": how.max_nodes or row.most})
+    found = quadrature.lattice(integrand, shape=row.lattice, **budget | {"max_nodes": how.max_nodes or row.most})
     # Sampling ends at a standard error of what is asked: what is known as well as that is not sampled.
     rest = np.flatnonzero(~(found.bound <= SURE * how.rtol))
     # Nor where the lattice tells of a border: points that are drawn know of none.

@@ -31,7 +31,7 @@ class OnLevelSet(Kind):
 
     def __init__(self, level_set: LevelSet, tokens: int) -> None:
         self.level_set, self.tokens = level_set, tokens
-        self.smooth = level_set.smooth
+        self.smooth, self.along = level_set.smooth, level_set.directions
         self.order = rows_of(level_set)
         self.dim = len(level_set.free_rows) * tokens + len(level_set.latents)
 
