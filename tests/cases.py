@@ -165,7 +165,7 @@ PAIRS = (
             2, A(tied=False, rank=2, heads=2, activation="s/(1 + abs(s))"), output="sequence", head_layout="split"
         ),
         8,
-        8,
+        6,
         12,
     ),
     Family(

@@ -147,9 +147,9 @@ class UntiedHead:
     """y shows q k^T (linear), or q_i (k_j - k_1)^T (softmax): E = q c^T with n = T or T - 1 rows of c.
 
     r <= n: an orbit of GL(r), q = A M, c = C M^{-T}, with measure |det M|^{-r} dM (linear) or |det M|^{1-r} dM and a
-    free, flat shift of the keys (softmax).  Of rank two M is a rotation times an upper triangular matrix, in whose shear
-    both are affine: one latent coordinate less, and one direction more.  r > n: each q_i obeys n linear equations, given the keys, which are free.
-    Two tokens under a softmax see of the keys their difference alone: a length and a direction, and a flat shift.
+    free, flat shift of the keys (softmax).  Of rank two M is a rotation times an upper triangular matrix, in whose
+    shear both are affine: one latent coordinate less, and one direction more.  r > n: each q_i obeys n linear
+    equations, given the keys, which are free. Two tokens under a softmax see of the keys their difference alone.
     """
 
     def __init__(self, tokens: int, rank: int, *, softmax: bool) -> None:
@@ -224,8 +224,8 @@ class UntiedHead:
     def _sheared(self, latent: Arrays, u: Arrays, size: np.ndarray) -> list[Sheet]:
         """M = (e, f) ((a, s), (0, b)), e and f orthonormal: an angle, lengths a and b of either sign, a direction s.
 
-        q = (a A e, s A e + b A f) and c = (C e / a - s C f / (a b), C f / b); dM = |a| d(angle) da db ds, and (a, b) and
-        (-a, -b) are half a turn apart.
+        q = (a A e, s A e + b A f) and c = (C e / a - s C f / (a b), C f / b); dM = |a| d(angle) da db ds, and (a, b)
+        and (-a, -b) are half a turn apart.
         """
         T, n = self.tokens, self.differences
         A, C = ([u[first + 2 * t : first + 2 * t + 2] for t in range(rows)] for first, rows in ((0, T), (2 * T, n)))
@@ -237,21 +237,23 @@ class UntiedHead:
         f = [-e[1], e[0]]
         Ae, Af, Ce, Cf = ([_dot(row, vector) for row in rows] for rows in (A, C) for vector in (e, f))
         sizes = [np.sqrt(_dot(column, column)) for column in (Ae, Af)]
-        (a, log_a), (b, log_b) = (
-            _length(x, [own * np.sqrt(_dot(seen, seen))], _REACH * size)
-            for x, own, seen in zip(latent[1:], sizes, (Ce, Cf), strict=True)
+        products = [own * np.sqrt(_dot(seen, seen)) for own, seen in zip(sizes, (Ce, Cf), strict=True)]
+        (a, log_a), (b, log_b) = (_length(x, [p], _REACH * size) for x, p in zip(latent[1:], products, strict=True))
+        a, b, log_sizes = a / sizes[0], b / sizes[1], np.log(sizes[0] * sizes[1])
+        weight = (
+            turn
+            + log_a
+            + log_b
+            - log_sizes
+            + (0 if self.softmax else -1) * np.log(a)
+            - (1 if self.softmax else 2) * np.log(b)
         )
-        a, b = a / sizes[0], b / sizes[1]
-        log_a, log_b = log_a - np.log(sizes[0]), log_b - np.log(sizes[1])
-        power = 1 if self.softmax else 2
-        weight = turn + log_a + log_b + (1 - power) * np.log(a) - power * np.log(b)
         first = [np.zeros(())] if self.softmax else []
         found = []
         for sign in (1.0, -1.0):
             own = sign * b
             keys = [[*first, *(value / a for value in Ce)], [*first, *(value / own for value in Cf)]]
-            queries = [[a * value for value in Ae], [own * value for value in Af]]
-            zero = [np.zeros(())] * T
+            queries, zero = [[a * value for value in Ae], [own * value for value in Af]], [np.zeros(())] * T
             shear = [zero, Ae, [*first, *(-value / (a * own) for value in Cf)], zero]
             found.append(Sheet(queries + keys, weight, [shear, *(self._shifts() if self.softmax else [])]))
         return found

@@ -15,10 +15,10 @@ import numpy as np
 import sympy as sp
 
 from smisym.base.derivation import Formula, Step
-from smisym.charts import two_mixings
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
 from smisym.charts.matching import linear_in_one_field, resolve, square_factors
 from smisym.charts.programs import Counts, programmed
+from smisym.charts.two_mixings import Factor, borderless, sheets_without_border
 from smisym.link.core import core_of
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Program, product_factor, split_constant
@@ -130,7 +130,7 @@ def mixing_product(link: LinkFunction) -> LevelSet | Refusal:
 
     def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
         if pair is not None:
-            return two_mixings.sheets(*pair, latent, u)
+            return sheets_without_border(*pair, latent, u)
         total = 1.0
         for layer in layers:
             total *= layer.sum
@@ -163,12 +163,12 @@ def mixing_product(link: LinkFunction) -> LevelSet | Refusal:
     )
 
 
-def _pair(layers: list[_Layer]) -> tuple[two_mixings.Factor, two_mixings.Factor] | None:
+def _pair(layers: list[_Layer]) -> tuple[Factor, Factor] | None:
     """Two layers whose level set has coordinates without a border; None for all others."""
     if len(layers) != 2 or not all(layer.tied and layer.shift == (0.0, 0.0) for layer in layers):
         return None
-    first, second = (two_mixings.Factor(one.skip, one.readout, one.coefficient) for one in layers)
-    return (first, second) if two_mixings.borderless(first, second) else None
+    first, second = (Factor(one.skip, one.readout, one.coefficient) for one in layers)
+    return (first, second) if borderless(first, second) else None
 
 
 def _match(program: Program) -> list[_Layer] | Refusal:

@@ -104,7 +104,7 @@ def _scales(first: Factor, second: Factor) -> tuple[float, float]:
     return max(first.coefficient, 1.0), max(second.coefficient * max(first.sum, 1.0) ** 2, 1.0)
 
 
-def sheets(first: Factor, second: Factor, latent: Arrays, u: Arrays) -> Sheets:
+def sheets_without_border(first: Factor, second: Factor, latent: Arrays, u: Arrays) -> Sheets:
     """Four sheets, one for each sign of both scores' vectors; latent (2,), u (y_12, y_21)."""
     region = _region(first, second, u)
     centre = _centre(region, latent[0])

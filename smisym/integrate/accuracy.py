@@ -101,8 +101,8 @@ _BROKEN = tuple(
     )
     for row in _SMOOTH
 )
-# Several directions in closed form, as of untied heads of rank two: residuals are many and change fast, and smaller cells
-# have tighter bounds.  Of 24 posteriors at an overlap of one half a million evaluations leave half above 1e-2.
+# Several directions in closed form, as of untied heads of rank two: residuals are many and change fast, and smaller
+# cells have tighter bounds.  Of 24 posteriors at an overlap of one half a million evaluations leave half above 1e-2.
 _ALONG = replace(
     _SMOOTH[3],
     dearer=8,

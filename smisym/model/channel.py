@@ -60,7 +60,7 @@ class Channel:
         self.fields, self.tokens = link.fields, link.tokens
         self.free_dimensions = posterior.dim
         largest = max((part.channel for part in parts), key=lambda one: one.free_dimensions, default=None)
-        self.plan = plan_of(posterior) if largest is None else largest.plan
+        self.plan: Row = plan_of(posterior) if largest is None else largest.plan
 
     @cached_property
     def still(self) -> Channel:
