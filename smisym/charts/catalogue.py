@@ -17,6 +17,7 @@ from scipy.special import log_ndtr
 
 from smisym.base.axes import canonical, signed
 from smisym.charts.base import FLAT, Arrays, Coordinates, Fault, Unfolding, faults
+from smisym.charts.lengths import length
 from smisym.charts.rank_one_vector import from_log_ratios
 from smisym.kernels.tracing import call
 
@@ -238,7 +239,7 @@ class UntiedHead:
         Ae, Af, Ce, Cf = ([_dot(row, vector) for row in rows] for rows in (A, C) for vector in (e, f))
         sizes = [np.sqrt(_dot(column, column)) for column in (Ae, Af)]
         products = [own * np.sqrt(_dot(seen, seen)) for own, seen in zip(sizes, (Ce, Cf), strict=True)]
-        (a, log_a), (b, log_b) = (_length(x, [p], _REACH * size) for x, p in zip(latent[1:], products, strict=True))
+        (a, log_a), (b, log_b) = (length(x, [p], _REACH * size) for x, p in zip(latent[1:], products, strict=True))
         a, b, log_sizes = a / sizes[0], b / sizes[1], np.log(sizes[0] * sizes[1])
         weight = (
             turn
@@ -266,7 +267,7 @@ class UntiedHead:
         if self.rank > 1:
             M = [[reach * latent[i * self.rank + j] for j in range(self.rank)] for i in range(self.rank)]
             return [(M, self.rank**2 * np.log(reach))]
-        scale, weight = _length(latent[0], [column[0] for column in C], reach)
+        scale, weight = length(latent[0], [column[0] for column in C], reach)
         return [([[scale]], weight), ([[-scale]], weight)]
 
     def _shifts(self) -> list[Columns]:
@@ -280,10 +281,10 @@ class UntiedHead:
         T, r, n, zero = self.tokens, self.rank, self.differences, np.zeros(())
         weight = zero
         if self.polar:
-            length, weight = _length(latent[0], u, _REACH * size)
+            own, weight = length(latent[0], u, _REACH * size)
             point, turn = _sphere(latent[1:])
-            K = [length * x for x in point]
-            weight = weight + turn + (r - 1) * np.log(length)
+            K = [own * x for x in point]
+            weight = weight + turn + (r - 1) * np.log(own)
         else:
             first = 1 if self.softmax else 0
             base = [column[0] if self.softmax else 0.0 for column in known]
@@ -300,21 +301,6 @@ class UntiedHead:
             columns += [[zero, K[c]] for c in range(r)]
             directions = [[*direction, *[[zero] * T] * r] for direction in directions] + self._shifts()
         return [Sheet(columns, weight - T * volume, directions)]
-
-
-def _length(x: np.ndarray, seen: Arrays, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Length of queries or keys at a latent coordinate, and the log of its derivative; ``seen``: their products.
-
-    sqrt(|seen|) e^s with sinh s proportional to x, so that queries and keys, sqrt(|seen|) e^{+-s}, grow no faster
-    than x on either side.
-    """
-    root = np.sqrt(np.sqrt(sum(value**2 for value in seen)))
-    step = 0.5 * reach / root
-    stretched = step * x
-    # e^s without cancellation where x is negative.
-    above = np.abs(stretched) + np.sqrt(1 + stretched**2)
-    length = root * np.where(stretched >= 0, above, 1 / above)
-    return length, np.log(length) + np.log(step) - 0.5 * np.log1p(stretched**2)
 
 
 # An angle runs over the line with a weight that is one turn in all: a box of one turn, smoothed over _SMOOTH.
