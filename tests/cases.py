@@ -165,7 +165,7 @@ PAIRS = (
             2, A(tied=False, rank=2, heads=2, activation="s/(1 + abs(s))"), output="sequence", head_layout="split"
         ),
         8,
-        8,
+        6,
         12,
     ),
     Family(
@@ -224,7 +224,7 @@ NAMED = (
     Family("untied-T2-linear", attention(2, A(tied=False, activation="linear")), 2, 1, 600),
     Family("untied-T3-linear", attention(3, A(tied=False, activation="linear")), 2, 1, 600),
     Family("untied-r2-T2", attention(2, A(tied=False, rank=2)), 4, 2, 100),
-    Family("untied-r2-T3", attention(3, A(tied=False, rank=2)), 4, 4, 8),
+    Family("untied-r2-T3", attention(3, A(tied=False, rank=2)), 4, 3, 8),
     Family("untied-on-tied", attention(2, A(), A(tied=False)), 3, 3, 40),
     Family("untied-two-layers", attention(2, A(tied=False), A(tied=False)), 4, 5, 20),
     Family("untied-three-layers", attention(2, A(), A(), A(tied=False)), 4, 5, 20),

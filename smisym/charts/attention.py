@@ -344,11 +344,14 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
         text = (
             f"The output shows the product of queries and keys through {seen}: {count}. Queries and keys are known up "
             f"to a matrix $M$ of GL({inverse.rank}) with measure $|\\det M|^{{{power}}}\\,dM$"
+            + (f", and a shift common to all keys, of {inverse.rank} number(s)." if inverse.softmax else ".")
             + (
-                f", and a shift common to all keys ({inverse.directions} free direction(s))."
-                if inverse.softmax
-                else "."
+                " $M$ is a rotation times an upper triangular matrix: in its entry off the diagonal queries and keys "
+                "are affine."
+                if inverse.rank == 2
+                else ""
             )
+            + f" {inverse.directions} free direction(s) are integrated in closed form."
         )
         formula = Formula("Q, K", r"A M,\quad C M^{-\top}", "the gauge of untied weights")
     else:

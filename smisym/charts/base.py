@@ -160,6 +160,9 @@ class LevelSet:
     pieces
         Whether sheets differ in how many of their coordinates count (an output that is constant on some pieces): the
         co-area formula, which is of one dimension, is then not asked for.
+    bordered
+        Whether fields may be likely far out in the latent coordinates, where no bound on the weight says how far:
+        errors then hold what the border of a lattice has.
     registered
         Whether a rule of one's own found it (:func:`smisym.register_chart`); ``compile`` says so.
     steps
@@ -182,6 +185,7 @@ class LevelSet:
     complete: bool = False
     unfolding: Unfolding | None = None
     pieces: bool = False
+    bordered: bool = False
     registered: bool = False
     program: StraightLine | None = None
 

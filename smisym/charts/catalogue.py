@@ -17,6 +17,7 @@ from scipy.special import log_ndtr
 
 from smisym.base.axes import canonical, signed
 from smisym.charts.base import FLAT, Arrays, Coordinates, Fault, Unfolding, faults
+from smisym.charts.lengths import length
 from smisym.charts.rank_one_vector import from_log_ratios
 from smisym.kernels.tracing import call
 
@@ -147,8 +148,9 @@ class UntiedHead:
     """y shows q k^T (linear), or q_i (k_j - k_1)^T (softmax): E = q c^T with n = T or T - 1 rows of c.
 
     r <= n: an orbit of GL(r), q = A M, c = C M^{-T}, with measure |det M|^{-r} dM (linear) or |det M|^{1-r} dM and a
-    free, flat shift of the keys (softmax).  r > n: each q_i obeys n linear equations, given the keys, which are free.
-    Two tokens under a softmax see of the keys their difference alone: a length and a direction, and a flat shift.
+    free, flat shift of the keys (softmax).  Of rank two M is a rotation times an upper triangular matrix, in whose
+    shear both are affine: one latent coordinate less, and one direction more.  r > n: each q_i obeys n linear
+    equations, given the keys, which are free. Two tokens under a softmax see of the keys their difference alone.
     """
 
     def __init__(self, tokens: int, rank: int, *, softmax: bool) -> None:
@@ -156,11 +158,13 @@ class UntiedHead:
         self.differences = tokens - 1 if softmax else tokens
         self.orbit = rank <= self.differences
         if self.orbit:
-            self.latents: tuple[str, ...] = (FLAT,) * rank**2
-            self.branches = 2 if rank == 1 else 1
-            self.directions = rank if softmax else 0
+            shears = int(rank == 2)
+            self.latents: tuple[str, ...] = (FLAT,) * (rank**2 - shears)
+            self.branches = 2 if rank <= 2 else 1
+            shifts = rank if softmax else 0
+            self.directions = shifts + shears
             self.known_columns = 0
-            self.dimension = 2 * tokens * rank - rank**2 - self.directions
+            self.dimension = 2 * tokens * rank - rank**2 - shifts
         else:
             self.polar = softmax and self.differences == 1
             self.branches = 1
@@ -182,7 +186,9 @@ class UntiedHead:
         return Coordinates(np.concatenate([A.reshape(len(E), -1), C.reshape(len(E), -1)], axis=1), error, outside)
 
     def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
-        return self._orbit(latent, u, size) if self.orbit else self._conditional(latent, u, known, size)
+        if not self.orbit:
+            return self._conditional(latent, u, known, size)
+        return self._sheared(latent, u, size) if self.rank == 2 else self._orbit(latent, u, size)
 
     def unfolding(self) -> Unfolding | None:
         """Rank one on two tokens under a softmax: E = q (k_2 - k_1) is any vector of R^2.
@@ -216,6 +222,43 @@ class UntiedHead:
             found.append(Sheet(queries + keys, weight, directions))
         return found
 
+    def _sheared(self, latent: Arrays, u: Arrays, size: np.ndarray) -> list[Sheet]:
+        """M = (e, f) ((a, s), (0, b)), e and f orthonormal: an angle, lengths a and b of either sign, a direction s.
+
+        q = (a A e, s A e + b A f) and c = (C e / a - s C f / (a b), C f / b); dM = |a| d(angle) da db ds, and (a, b)
+        and (-a, -b) are half a turn apart.
+        """
+        T, n = self.tokens, self.differences
+        A, C = ([u[first + 2 * t : first + 2 * t + 2] for t in range(rows)] for first, rows in ((0, T), (2 * T, n)))
+        # Columns of C are orthogonal and those of A orthonormal: shared out evenly, so that M is near a rotation.
+        roots = [np.sqrt(np.sqrt(sum(row[i] ** 2 for row in C))) for i in range(2)]
+        A = [[value * root for value, root in zip(row, roots, strict=True)] for row in A]
+        C = [[value / root for value, root in zip(row, roots, strict=True)] for row in C]
+        e, turn = _sphere(latent[:1])
+        f = [-e[1], e[0]]
+        Ae, Af, Ce, Cf = ([_dot(row, vector) for row in rows] for rows in (A, C) for vector in (e, f))
+        sizes = [np.sqrt(_dot(column, column)) for column in (Ae, Af)]
+        products = [own * np.sqrt(_dot(seen, seen)) for own, seen in zip(sizes, (Ce, Cf), strict=True)]
+        (a, log_a), (b, log_b) = (length(x, [p], _REACH * size) for x, p in zip(latent[1:], products, strict=True))
+        a, b, log_sizes = a / sizes[0], b / sizes[1], np.log(sizes[0] * sizes[1])
+        weight = (
+            turn
+            + log_a
+            + log_b
+            - log_sizes
+            + (0 if self.softmax else -1) * np.log(a)
+            - (1 if self.softmax else 2) * np.log(b)
+        )
+        first = [np.zeros(())] if self.softmax else []
+        found = []
+        for sign in (1.0, -1.0):
+            own = sign * b
+            keys = [[*first, *(value / a for value in Ce)], [*first, *(value / own for value in Cf)]]
+            queries, zero = [[a * value for value in Ae], [own * value for value in Af]], [np.zeros(())] * T
+            shear = [zero, Ae, [*first, *(-value / (a * own) for value in Cf)], zero]
+            found.append(Sheet(queries + keys, weight, [shear, *(self._shifts() if self.softmax else [])]))
+        return found
+
     def _gauges(self, latent: Arrays, C: list[Arrays], reach: np.ndarray) -> list[tuple[list[Arrays], np.ndarray]]:
         """Elements M of GL(r) at the latent coordinates, and the log of dM/d(latent); queries are A M, A orthonormal.
 
@@ -224,7 +267,7 @@ class UntiedHead:
         if self.rank > 1:
             M = [[reach * latent[i * self.rank + j] for j in range(self.rank)] for i in range(self.rank)]
             return [(M, self.rank**2 * np.log(reach))]
-        scale, weight = _length(latent[0], [column[0] for column in C], reach)
+        scale, weight = length(latent[0], [column[0] for column in C], reach)
         return [([[scale]], weight), ([[-scale]], weight)]
 
     def _shifts(self) -> list[Columns]:
@@ -238,10 +281,10 @@ class UntiedHead:
         T, r, n, zero = self.tokens, self.rank, self.differences, np.zeros(())
         weight = zero
         if self.polar:
-            length, weight = _length(latent[0], u, _REACH * size)
+            own, weight = length(latent[0], u, _REACH * size)
             point, turn = _sphere(latent[1:])
-            K = [length * x for x in point]
-            weight = weight + turn + (r - 1) * np.log(length)
+            K = [own * x for x in point]
+            weight = weight + turn + (r - 1) * np.log(own)
         else:
             first = 1 if self.softmax else 0
             base = [column[0] if self.softmax else 0.0 for column in known]
@@ -258,21 +301,6 @@ class UntiedHead:
             columns += [[zero, K[c]] for c in range(r)]
             directions = [[*direction, *[[zero] * T] * r] for direction in directions] + self._shifts()
         return [Sheet(columns, weight - T * volume, directions)]
-
-
-def _length(x: np.ndarray, seen: Arrays, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Length of queries or keys at a latent coordinate, and the log of its derivative; ``seen``: their products.
-
-    sqrt(|seen|) e^s with sinh s proportional to x, so that queries and keys, sqrt(|seen|) e^{+-s}, grow no faster
-    than x on either side.
-    """
-    root = np.sqrt(np.sqrt(sum(value**2 for value in seen)))
-    step = 0.5 * reach / root
-    stretched = step * x
-    # e^s without cancellation where x is negative.
-    above = np.abs(stretched) + np.sqrt(1 + stretched**2)
-    length = root * np.where(stretched >= 0, above, 1 / above)
-    return length, np.log(length) + np.log(step) - 0.5 * np.log1p(stretched**2)
 
 
 # An angle runs over the line with a weight that is one turn in all: a box of one turn, smoothed over _SMOOTH.

@@ -18,6 +18,7 @@ from smisym.base.derivation import Formula, Step
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
 from smisym.charts.matching import linear_in_one_field, resolve, square_factors
 from smisym.charts.programs import Counts, programmed
+from smisym.charts.two_mixings import Factor, borderless, sheets_without_border
 from smisym.link.core import core_of
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Program, product_factor, split_constant
@@ -125,7 +126,11 @@ def mixing_product(link: LinkFunction) -> LevelSet | Refusal:
         y = observation.y
         return Coordinates(np.stack([y[:, 0, 1], y[:, 1, 0]], axis=1), np.zeros(len(y)))
 
+    pair = _pair(layers)
+
     def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
+        if pair is not None:
+            return sheets_without_border(*pair, latent, u)
         total = 1.0
         for layer in layers:
             total *= layer.sum
@@ -147,14 +152,23 @@ def mixing_product(link: LinkFunction) -> LevelSet | Refusal:
         dimension=2,
         coordinates=coordinates,
         solve=compiled,
-        steps=(_step(layers),),
+        steps=(_step(layers) if pair is None else _pair_step(),),
         latents=(FLAT,) * count,
         directions=directions,
-        smooth=False,
-        shared=True,
+        smooth=pair is not None,
+        shared=pair is None,
+        bordered=pair is not None,
         complete=True,
         program=straight,
     )
+
+
+def _pair(layers: list[_Layer]) -> tuple[Factor, Factor] | None:
+    """Two layers whose level set has coordinates without a border; None for all others."""
+    if len(layers) != 2 or not all(layer.tied and layer.shift == (0.0, 0.0) for layer in layers):
+        return None
+    first, second = (Factor(one.skip, one.readout, one.coefficient) for one in layers)
+    return (first, second) if borderless(first, second) else None
 
 
 def _match(program: Program) -> list[_Layer] | Refusal:
@@ -275,6 +289,30 @@ def _above(mixes: list[_Two]) -> _Two:
     for mix in mixes:
         total = mix @ total
     return total
+
+
+def _pair_step() -> Step:
+    return Step(
+        "chart",
+        "A product of two mixing matrices on two tokens",
+        "The output is $F_2 F_1$, two mixing matrices with constant row sums $S_l$. In the plane of the entries "
+        "$(a, b)$ off the diagonal of the first layer's attention all conditions on both layers are straight lines, "
+        "and the level set is what they enclose, four times, for the signs of both. Coordinates on the whole plane "
+        "are $\\tau$ and a logistic function of $X + Y$ between its ends; $\\tau$ is measured from the points at which "
+        "one layer's attention is stationary, in units of $u_1 - u_2$ there, so that no weight is singular.",
+        (
+            Formula(r"a_2", r"S_2 o_1 (a_{\max} - a) / (o_2 \lambda_1), \qquad a_{\max} = y_{12} / (S_2 o_1)"),
+            Formula(r"\lambda_l", r"c_l + o_l (1 - a_l - b_l), \qquad \lambda_1 \lambda_2 = S_1 S_2 - y_{12} - y_{21}"),
+            Formula(r"X, Y", r"\log \frac{a}{a_{\max} - a},\ \log \frac{b}{b_{\max} - b}, \qquad \tau = X - Y"),
+            Formula(
+                r"w",
+                r"\left|\frac{\partial (u_1, u_2)}{\partial (a_1, b_1)}\right| "
+                r"\left|\frac{\partial (u_1, u_2)}{\partial (a_2, b_2)}\right| \frac{1}{o_2^2 \lambda_1^2 |\det F_1|}",
+                "against da db",
+            ),
+        ),
+        source=SOURCE,
+    )
 
 
 def _step(layers: list[_Layer]) -> Step:

@@ -103,6 +103,8 @@ class Integrand(Protocol):
     one: how many times as far out as the log-weight near the centre tells some mass may lie. ``modeless``: whether its
     maxima are dear to find, or tell little of where the mass is; whoever samples it begins with broad proposals then.
     ``broken``: whether it has kinks or jumps where there is mass, so that a lattice converges like a power of its step.
+    ``bordered``: whether mass may lie farther out than the log-weight near the centre tells; the error is told what the
+    border holds then.
     """
 
     samples: int
@@ -112,6 +114,7 @@ class Integrand(Protocol):
     widening: float
     modeless: bool
     broken: bool
+    bordered: bool
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values: ...
 

@@ -121,6 +121,8 @@ class _LatticeState:
         # Known maxima of narrow posteriors: the cells that hold them are never dropped.
         self.narrow = np.zeros(S, dtype=bool)
         self.modes = np.full((S, starts(d) * integrand.branches, d), np.nan)
+        # Of the ball that is covered.
+        self.radius = np.full(S, np.inf)
 
     def step(self, owner: np.ndarray) -> np.ndarray:
         return self.first_step * 0.5 ** self.level[owner]
@@ -142,6 +144,8 @@ class _LatticeState:
         self.best[active] = best
         self.left_out.begin(active, best)
         radius = self.integrand.widening * radius
+        if self.integrand.bordered:
+            self.radius[active] = radius
         active, radius = active[np.isfinite(best)], radius[np.isfinite(best)]
         if not active.size:
             return Cells(np.empty(0, dtype=int), np.empty((0, d), dtype=int))
@@ -187,6 +191,13 @@ class _LatticeState:
         with np.errstate(invalid="ignore"):
             return ((place >= -0.5) & (place <= 1.5)).all(axis=2).any(axis=1)
 
+    def _border(self, cells: Cells, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Owners, highest nodes and widths of the cells at the border of the ball, where mass may go on."""
+        width = self.n * self.step(cells.owner)
+        far = (np.abs(cells.corner + 0.5) + 0.5) * width[:, None]
+        there = np.flatnonzero((far**2).sum(axis=1) > self.radius[cells.owner] ** 2)
+        return cells.owner[there], highest[there], width[there]
+
     # ---- decide --------------------------------------------------------------------------------
 
     def _edges(self, cells: Cells, keep: np.ndarray, sums: Sums) -> np.ndarray:
@@ -231,7 +242,8 @@ class _LatticeState:
         error += random_error(gap, share) + self.left_out.unseen(who, total, cells.owner[blind], sums.bound[blind])
         error += self.left_out.drop(who, total, cells.owner[~keep], highest[~keep])
         self.left_out.go_on(who, total, self.best[who])
-        # What the integrand itself misses, no finer lattice finds.
+        # What the integrand itself misses, no finer lattice finds, nor what lies beyond its border.
+        own = own + self.left_out.beyond(who, total, *self._border(cells, highest))
         finest = error <= 0.1 * own
         self.error[who] = error = error + own
         self.converged[who] = error <= self.rtol

@@ -5,9 +5,9 @@ What is integrated over is the posterior's to say (:mod:`smisym.posterior.base`)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,76 +18,24 @@ from smisym.charts.base import Coordinates
 from smisym.integrate import importance, quadrature
 from smisym.integrate.accuracy import SAMPLING, SUM, Row, plan
 from smisym.integrate.averages import SURE, Average, discrete
+from smisym.link.components import Component
 from smisym.link.linking import LinkFunction, Observation, check_fields
+from smisym.model.moments import Moments, join, nothing, product
 from smisym.model.observing import observation_from_array
 from smisym.posterior.base import Integrand, Observed, Posterior, Task
 from smisym.posterior.composite import BySharedRows
 
-
-@dataclass(frozen=True)
-class Moments:
-    """Posterior moments of the fields of a batch of samples.
-
-    log_partition (S,): log p(y | omega, V), a density in the chart's coordinates of y.
-    mean (S, P, T): E[Z | y, omega, V].
-    cov (S, P, T, P, T): covariance, or None when not asked for.
-    g (S, P, T): g_out = V^{-1}(mean - omega), without cancellation.
-    dg (S, P, T, P, T): d g_out / d omega = V^{-1} cov V^{-1} - V^{-1}, or None.
-    error (S,): estimated error of ``mean`` in the norm of V^{-1}; deterministic (refinement) on a lattice,
-    statistical (independent scrambles) where ``statistical`` is True.
-    nodes (S,): integrand evaluations spent.
-    result: SUCCESS, INTEGRATION (some error above rtol) or ILL_CONDITIONED (y rounds away the fields).
-    """
-
-    log_partition: np.ndarray
-    mean: np.ndarray
-    cov: np.ndarray | None
-    g: np.ndarray
-    dg: np.ndarray | None
-    error: np.ndarray
-    nodes: np.ndarray
-    statistical: np.ndarray
-    result: Result
-
-    def take(self, index: np.ndarray) -> Moments:
-        """The same for chosen samples, which may repeat."""
-        arrays: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "result"}
-        chosen: dict[str, Any] = {n: None if a is None else a[index] for n, a in arrays.items()}
-        return Moments(**chosen, result=self.result)
-
-    @property
-    def bound(self) -> np.ndarray:
-        """(S,) what 99 % of errors keep to: ``error``, or some standard errors."""
-        return np.where(self.statistical, SURE, 1.0) * self.error
-
-    def replaced(self, index: np.ndarray, other: Moments) -> Moments:
-        """With ``other`` for the samples ``index`` where its error is smaller, at the level of 99 %.
-
-        An error is not smaller than what lies between the two means beyond the error known before.
-        """
-        with np.errstate(invalid="ignore"):
-            gap = np.sqrt(np.einsum("spt,spt->s", other.mean - self.mean[index], other.g - self.g[index]))
-            error = np.fmax(other.error, gap - self.error[index])
-        other = replace(other, error=error)
-        better = other.bound < self.bound[index]
-        choice = np.arange(len(self.error))
-        choice[index[better]] = len(choice) + np.flatnonzero(better)
-        chosen = join([self, other], self.result).take(choice)
-        chosen.nodes[index] = self.nodes[index] + other.nodes
-        return chosen
-
-
-def join(parts: list[Moments], result: Result) -> Moments:
-    """Moments of several batches as those of one."""
-    arrays: dict[str, Any] = {}
-    for name in (f.name for f in fields(Moments) if f.name != "result"):
-        values = [getattr(part, name) for part in parts]
-        arrays[name] = None if values[0] is None else np.concatenate(values)
-    return Moments(**arrays, result=result)
-
+__all__ = ["Channel", "Moments", "Part", "plan_of"]
 
 # Error, over that asked for, that sums of an integrand are made for where the first ones miss it.
 _FINER = 1 / 30
+
+
+class Part(NamedTuple):
+    """Rows of Z that share no output with the others, and the channel of their outputs."""
+
+    component: Component
+    channel: Channel
 
 
 class Channel:
@@ -96,15 +44,23 @@ class Channel:
     ``y`` is an array (S, ...) of outputs or an :class:`~smisym.link.linking.Observation`; ``omega`` (S, P, T);
     ``V`` (P, P) or (S, P, P), positive definite.  Errors: InputError for shapes, NaN, a V that is not positive
     definite, y outside the image.  shared: asked in place of ``posterior`` for batches that it serves.
+    parts: asked in place of both wherever V couples none of them with another.
     """
 
     def __init__(
-        self, link: LinkFunction, posterior: Posterior, noise: float = 0.0, shared: BySharedRows | None = None
+        self,
+        link: LinkFunction,
+        posterior: Posterior,
+        noise: float = 0.0,
+        shared: BySharedRows | None = None,
+        parts: tuple[Part, ...] = (),
     ) -> None:
         self.link, self.posterior, self.noise, self.shared = link, posterior, noise, shared
+        self.parts = parts
         self.fields, self.tokens = link.fields, link.tokens
         self.free_dimensions = posterior.dim
-        self.plan = plan_of(posterior)
+        largest = max((part.channel for part in parts), key=lambda one: one.free_dimensions, default=None)
+        self.plan: Row = plan_of(posterior) if largest is None else largest.plan
 
     @cached_property
     def still(self) -> Channel:
@@ -137,6 +93,8 @@ class Channel:
             )
         how = _How(cov, self._checked_rtol(rtol), seed, max_nodes)
         V = self._covariances(V, len(omega))
+        if self.parts and all(part.component.free_of(V) for part in self.parts):
+            return self._part_by_part(observation, omega, V, how)
         return self._integrate(self.posterior.read(observation), omega, V, how)
 
     def moments_at(
@@ -159,6 +117,15 @@ class Channel:
         return self._integrate(Coordinates(u, np.zeros(len(u))), omega, self._covariances(V, len(omega)), how)
 
     # ---- integrate -----------------------------------------------------------------------------
+
+    def _part_by_part(self, observation: Observation, omega: np.ndarray, V: np.ndarray, how: _How) -> Moments:
+        """Moments of parts that neither outputs nor V couple."""
+        share, found = replace(how, rtol=how.rtol / np.sqrt(len(self.parts))), []
+        for component, channel in self.parts:
+            rows = list(component.rows)
+            observed = channel.posterior.read(component.observed(observation))
+            found.append((rows, channel._integrate(observed, omega[:, rows], V[:, rows][:, :, rows], share)))
+        return product(found, self.fields)
 
     def _integrate(self, observed: Observed, omega: np.ndarray, V: np.ndarray, how: _How) -> Moments:
         """Moments of all samples, each from the task in which its error is smaller."""
@@ -190,7 +157,7 @@ class Channel:
         block = plan_of(task.posterior).block
         parts = [self._block(task, slice(i, min(i + block, S)), how) for i in range(0, S, block)]
         if not parts:
-            return _nothing(self.fields, self.tokens, how.cov)
+            return nothing(self.fields, self.tokens, how.cov)
         return join(parts, _code(task.observed, any(not part.result.ok for part in parts), how.rtol))
 
     def _block(self, task: Task, where: slice, how: _How) -> Moments:
@@ -300,7 +267,7 @@ def _code(observed: Observed, missed: bool, rtol: float) -> Result:
 
 def plan_of(posterior: Posterior) -> Row:
     """The row of the accuracy plan that a posterior is integrated by."""
-    return plan(posterior.dim, posterior.smooth, posterior.broken, posterior.summed, posterior.tabled)
+    return plan(posterior.dim, posterior.smooth, posterior.broken, posterior.summed, posterior.tabled, posterior.along)
 
 
 def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Average, np.ndarray]:
@@ -318,10 +285,11 @@ def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Av
         return _refined(integrand, ready, row, budget, rng)
     if row.method is SAMPLING:
         return _doubted(importance.mixture(integrand, rng=rng, **budget), integrand, how.rtol), ~statistical
-    found = quadrature.lattice(integrand, **budget | {"max_nodes": how.max_nodes or row.most})
+    found = quadrature.lattice(integrand, shape=row.lattice, **budget | {"max_nodes": how.max_nodes or row.most})
     # Sampling ends at a standard error of what is asked: what is known as well as that is not sampled.
     rest = np.flatnonzero(~(found.bound <= SURE * how.rtol))
-    if not rest.size:
+    # Nor where the lattice tells of a border: points that are drawn know of none.
+    if not rest.size or integrand.bordered:
         return found, statistical
     sampled = importance.mixture(integrand.take(rest), rng=rng, **budget)
     return found, found.replace(rest, sampled, how.rtol)
@@ -382,11 +350,3 @@ def _apart(
     if result is Result.SUCCESS and (chosen.error[where] > rtol).any():
         return union, join([chosen], Result.INTEGRATION)
     return union, chosen
-
-
-def _nothing(fields: int, tokens: int, cov: bool) -> Moments:
-    """Moments of no samples."""
-    one, pair = np.empty((0, fields, tokens)), np.empty((0, fields, tokens, fields, tokens))
-    none = np.empty(0)
-    second = pair if cov else None
-    return Moments(none, one, second, one, second, none, none, np.empty(0, dtype=bool), Result.SUCCESS)

@@ -7,8 +7,8 @@ import numpy as np
 from smisym.base.errors import InputError
 from smisym.kernels.numba_code import NotCompiled
 from smisym.link.linking import Observation
+from smisym.model.channel import Channel
 from smisym.model.compiled import Model
-from smisym.posterior.base import Posterior
 
 # Overlap at which a posterior is typical: all rows are known in part, and no two are coupled.
 _OVERLAP, _SAMPLES = 0.5, 4
@@ -24,7 +24,7 @@ def kernel_source(model: Model) -> str:
     observed = model.channel.sample(omega + rest, rng)
     V = (1 - _OVERLAP) * np.eye(model.fields)[None]
     try:
-        texts = _sources(model.channel.posterior, observed, omega, V)
+        texts = _sources(model.channel, observed, omega, V)
     except NotCompiled as error:
         raise InputError(
             "--code numba", f"a model whose posteriors call {error}", "a model of arithmetic that is compiled",
@@ -38,9 +38,15 @@ def kernel_source(model: Model) -> str:
     return "\n\n".join(texts)
 
 
-def _sources(posterior: Posterior, observed: Observation, omega: np.ndarray, V: np.ndarray) -> list[str]:
+def _sources(channel: Channel, observed: Observation, omega: np.ndarray, V: np.ndarray) -> list[str]:
     """Texts of the loops of all kinds of posterior that such samples are integrated by, each once."""
     texts: dict[str, None] = {}
+    for component, own in channel.parts:
+        rows = list(component.rows)
+        texts |= dict.fromkeys(_sources(own, component.observed(observed), omega[:, rows], V[:, rows][:, :, rows]))
+    if channel.parts:
+        return list(texts)
+    posterior = channel.posterior
     for task in posterior.tasks(posterior.read(observed), omega, V):
         for kind in (task.posterior, task.otherwise):
             if kind is not None:

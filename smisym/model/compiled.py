@@ -10,8 +10,8 @@ import numpy as np
 
 from smisym.base.derivation import Derivation, Step
 from smisym.base.edge import check_generator, check_rows
-from smisym.base.errors import InputError, NoChartError
-from smisym.charts import LevelSet, Rules, find_level_set, record_refusals
+from smisym.base.errors import InputError
+from smisym.charts import LevelSet, Rules
 from smisym.declare.architecture import Architecture
 from smisym.declare.smi import SMI
 from smisym.link.interfaces import record_interfaces
@@ -23,7 +23,13 @@ from smisym.link.symmetry_check import held_symmetry
 from smisym.model.calibrating import check_calibration
 from smisym.model.channel import Channel
 from smisym.model.cutting import choose_shared
-from smisym.model.integration import choose_posterior, record_channel, record_statistic
+from smisym.model.integration import (
+    chart_of,
+    choose_parts,
+    choose_posterior,
+    record_channel,
+    record_statistic,
+)
 from smisym.posterior.central_limit import ThroughStatistic
 from smisym.prior import GaussianRows, Prior, SlicedRows
 
@@ -151,10 +157,12 @@ def compile(
     through = isinstance(declared, Architecture) and declared.statistic == "gaussian"
     if through:
         record_statistic(link, derivation)
-    level_set = None if noise else _level_set(link.through_statistic if through else link, derivation, rules)
+    level_set = None if noise else chart_of(link.through_statistic if through else link, derivation, rules)
     posterior = choose_posterior(link, noise, level_set, symmetry, derivation, through=through, rules=rules)
     shared = None if level_set is None or through else choose_shared(link, level_set, rules)
-    channel = Channel(link, posterior, noise, shared)
+    own = level_set is not None and level_set.registered
+    parts = () if own or through else choose_parts(link, noise, symmetry, derivation, rules)
+    channel = Channel(link, posterior, noise, shared, parts)
     record_channel(channel, derivation)
     if level_set is not None and level_set.registered:
         checks = check_calibration(level_set.rule, channel)
@@ -205,12 +213,3 @@ CALIBRATED = (
     "The chart is of a registered rule: that its sheets hold all probability is seen in the posteriors themselves, "
     "which must agree on average with the fields that the outputs were made from."
 )
-
-
-def _level_set(link: LinkFunction, derivation: Derivation, rules: Rules | None) -> LevelSet | None:
-    """The chart of a noiseless output, or None where no rule finds one."""
-    try:
-        return find_level_set(link, derivation, rules)
-    except NoChartError as error:
-        record_refusals(error.refusals, derivation)
-        return None

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import sympy as sp
 
 from smisym.base.derivation import Derivation, Formula, Step
 from smisym.base.errors import InputError, NoChartError
 from smisym.charts import LevelSet, Rules, find_level_set, record_refusals
+from smisym.link.components import find_components, record_components
 from smisym.link.linking import LinkFunction
 from smisym.link.rank import jacobian_rank
 from smisym.link.statistic import Statistic
 from smisym.link.symmetry import Symmetry
-from smisym.model.channel import Channel
-from smisym.model.cutting import on_level_set
+from smisym.model.channel import Channel, Part
+from smisym.model.cutting import choose_shared, on_level_set
 from smisym.posterior.all_fields import OnAllFields
 from smisym.posterior.around import WEAK, AroundLevelSet, spread_of
 from smisym.posterior.around_image import NEAR, AroundImage, refusal
@@ -53,6 +56,33 @@ def choose_posterior(
     if noise:
         return _under_noise(link, noise, derivation, rules)
     return OnAllFields(link, noise) if _discrete(link) else numeric_posterior(link, symmetry.signs)
+
+
+def choose_parts(
+    link: LinkFunction, noise: float, symmetry: Symmetry, derivation: Derivation, rules: Rules | None
+) -> tuple[Part, ...]:
+    """The parts of a link that share no field, each with a channel of its own; none where it is one."""
+    found = []
+    components = find_components(link)
+    for component in components:
+        chart = None if noise else chart_of(component.link, Derivation(), rules)
+        # A flip of rows of the whole is one of the rows of each part.
+        own = replace(symmetry, signs=np.unique(symmetry.signs[:, list(component.rows)], axis=0)[::-1])
+        posterior = choose_posterior(component.link, noise, chart, own, Derivation(), through=False, rules=rules)
+        shared = None if chart is None else choose_shared(component.link, chart, rules)
+        found.append(Part(component, Channel(component.link, posterior, noise, shared)))
+    if components:
+        record_components(link, components, derivation)
+    return tuple(found)
+
+
+def chart_of(link: LinkFunction, derivation: Derivation, rules: Rules | None) -> LevelSet | None:
+    """The chart of a noiseless output, or None where no rule finds one."""
+    try:
+        return find_level_set(link, derivation, rules)
+    except NoChartError as error:
+        record_refusals(error.refusals, derivation)
+        return None
 
 
 def _under_noise(link: LinkFunction, noise: float, derivation: Derivation, rules: Rules | None) -> Posterior:

@@ -122,7 +122,8 @@ class Posterior(abc.ABC):
 
     dim: dimensions of the integral.  summed: how many of them the integrand sums over by itself.  smooth: whether the
     integrand is, so that a lattice converges fast.  broken: whether it is continuous or bounded, but with kinks or
-    jumps: a lattice converges like a power of its step.  tabled: whether it is integrated layer by layer.
+    jumps: a lattice converges like a power of its step.  tabled: whether it is integrated layer by layer.  along: how
+    many directions beside are integrated in closed form.
     """
 
     dim: int
@@ -130,6 +131,7 @@ class Posterior(abc.ABC):
     broken: bool = False
     summed: int = 0
     tabled: bool = False
+    along: int = 0
 
     @abc.abstractmethod
     def read(self, observation: Observation) -> Any:
@@ -227,6 +229,7 @@ class Block(abc.ABC):
     widening = 1.0
     modeless = False
     broken = False
+    bordered = False
     dim: int
     residuals: int
 
