@@ -15,7 +15,7 @@ from smisym.model.compiled import Model
 from smisym.theory.controls import rates_of
 
 # log2 of the draws of one scramble, scrambles, and outputs at most.
-_DRAWS, _SCRAMBLES, _MOST = 17, 16, 64
+_DRAWS, _SCRAMBLES, _MOST = 15, 16, 64
 _SEED = 20261124
 
 
