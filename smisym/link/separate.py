@@ -22,7 +22,7 @@ class Separate:
     program: Program
 
 
-def separate(link: LinkFunction) -> tuple[Separate, ...]:
+def networks_of(link: LinkFunction) -> tuple[Separate, ...]:
     """The networks that a link consists of, by the data flow of its program; itself alone where it is one."""
     program = link.program
     seen: dict[sp.MatrixSymbol, frozenset[sp.MatrixSymbol]] = {symbol: frozenset([symbol]) for symbol in program.inputs}

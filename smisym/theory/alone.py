@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from smisym.link.separate import Separate, separate
+from smisym.link.separate import Separate, networks_of
 from smisym.model.compiled import Model, compile
 from smisym.prior import GaussianPrior, GaussianRows
 from smisym.theory.over_outputs import by_quadrature, first_threshold
@@ -15,7 +15,7 @@ from smisym.theory.over_outputs import by_quadrature, first_threshold
 _NONE = 1e-9
 
 
-def alone(model: Model, parts: Sequence[int]) -> tuple[Model, list[int]] | None:
+def network_alone(model: Model, parts: Sequence[int]) -> tuple[Model, list[int]] | None:
     """One of the networks that a model consists of, and which of its parts are there what ``parts`` are of the whole.
 
     At Q = 0 their posteriors are independent and G, of mean zero, vanishes on average between them: what grows in one
@@ -25,7 +25,7 @@ def alone(model: Model, parts: Sequence[int]) -> tuple[Model, list[int]] | None:
     prior = model.prior
     if model.noise or not isinstance(prior, GaussianPrior) or (prior.deviations != 1).any():
         return None
-    networks = separate(model.link)
+    networks = networks_of(model.link)
     if len(networks) < 2:
         return None
     grown = np.diag(model.symmetry.span(list(parts)))
@@ -42,14 +42,14 @@ def _its_parts(whole: Model, one: Separate, grown: np.ndarray) -> list[int]:
 
 def by_quadrature_alone(model: Model, parts: Sequence[int]) -> bool:
     """Whether one network alone is better integrated over its outputs than sampled."""
-    found = alone(model, parts)
+    found = network_alone(model, parts)
     return found is not None and by_quadrature(found[0])
 
 
 def threshold_alone(model: Model, parts: Sequence[int]) -> tuple[float, float] | None:
     """(alpha, error) of the first threshold from one network alone, by quadrature over its outputs; None where there is
     none of that kind."""
-    found = alone(model, parts)
+    found = network_alone(model, parts)
     if found is None or not by_quadrature(found[0]):
         return None
     alpha, error = first_threshold(*found)

@@ -31,7 +31,7 @@ from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement
 from smisym.theory.stage import Stage, sampled_first
 from smisym.theory.stages import NO_RATE, idle_directions, largest_rate, staircase
-from smisym.theory.unsampled import is_better, unsampled
+from smisym.theory.unsampled import is_better, without_samples
 from smisym.theory.unshown import finer, of_first
 
 # Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
@@ -134,7 +134,7 @@ def _met_in_turn(
             known = _growth_is_known(omap, stage.pivot)
             integrated = is_better(target, stage) if quadrature is None else quadrature
             if integrated:
-                alpha, error = unsampled(target, stage)
+                alpha, error = without_samples(target, stage)
             elif error < _TOO_GOOD * alpha:
                 # Scrambles that all see the same few outputs: what is left is the error of the integrals.
                 error = alpha * math.sqrt(omap.at(0, nothing).inner_error)

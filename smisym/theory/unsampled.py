@@ -19,7 +19,7 @@ def is_better(model: Model, stage: Stage) -> bool:
     return are_counted(model) or by_quadrature(model) or by_quadrature_alone(model, stage.new)
 
 
-def unsampled(model: Model, stage: Stage) -> tuple[float, float]:
+def without_samples(model: Model, stage: Stage) -> tuple[float, float]:
     """(alpha, error) of the first threshold without samples, or as it was sampled where that is better."""
     if are_counted(model):
         return counted_threshold(model, stage.new)

@@ -7,8 +7,8 @@ import pytest
 
 import smisym
 from smisym import SMI, Architecture, Attention
-from smisym.link.separate import separate
-from smisym.theory.alone import alone, threshold_alone
+from smisym.link.separate import networks_of
+from smisym.theory.alone import network_alone, threshold_alone
 from smisym.theory.counted import are_counted, counted_threshold
 
 A = Attention
@@ -17,15 +17,15 @@ A = Attention
 def test_networks_side_by_side_are_told_by_their_data_flow() -> None:
     """Heads of one layer are separate, also above split ones; heads that are summed, and layers, are not."""
     two = smisym.compile(Architecture(2, (A(heads=2, tied=False),)))
-    parts = separate(two.link)
+    parts = networks_of(two.link)
     assert sorted(parts[0].rows + parts[1].rows) == [0, 1, 2, 3]
-    assert len(separate(smisym.compile(Architecture(2, (A(heads=2), A(heads=2)), head_layout="split")).link)) == 2
+    assert len(networks_of(smisym.compile(Architecture(2, (A(heads=2), A(heads=2)), head_layout="split")).link)) == 2
     for other in (
         Architecture(2, (A(heads=2, readout=(1.0, 0.5)),), combine="sum", noise=0.05),
         Architecture(2, (A(heads=2), A(heads=2))),
         Architecture(2, (A(), A())),
     ):
-        assert len(separate(smisym.compile(other).link)) == 1
+        assert len(networks_of(smisym.compile(other).link)) == 1
     # Each is the whole one with the other's fields put anywhere.
     Z = np.random.default_rng(0).standard_normal((8, 4, 2))
     for k, part in enumerate(parts):
@@ -61,7 +61,7 @@ def test_one_network_alone_agrees_with_samples_of_the_whole() -> None:
 
 
 def test_weights_of_other_laws_and_single_networks_are_left_alone() -> None:
-    assert alone(smisym.compile(Architecture(2, (A(),))), [0]) is None
+    assert network_alone(smisym.compile(Architecture(2, (A(),))), [0]) is None
 
 
 @pytest.mark.parametrize(
