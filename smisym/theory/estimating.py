@@ -99,14 +99,16 @@ class Estimator:
             moments.result is not Result.INTEGRATION and not absent.any(),
             gaps.mean(axis=1),
             gaps.std(axis=1, ddof=1) / math.sqrt(n),
-            np.zeros((len(gaps[0]),) * 2 + (NUMBERS, NUMBERS + 1))
-            if Q.any()
-            else self._beside(scramble, dg, star, observed),
+            self._beside(Q, scramble, dg, star, observed),
         )
 
-    def _beside(self, scramble: int, dg: np.ndarray, star: np.ndarray, observed: Observation) -> np.ndarray:
-        """:attr:`Estimate.beside` at Q = 0."""
+    def _beside(
+        self, Q: np.ndarray, scramble: int, dg: np.ndarray, star: np.ndarray, observed: Observation
+    ) -> np.ndarray:
+        """:attr:`Estimate.beside`."""
         unit, made = units(self.model.symmetry.basis), None
+        if Q.any():
+            return np.zeros((len(unit), len(unit), NUMBERS, NUMBERS + 1))
         if worth(self.model, len(dg)):
             surrogate = self._surrogate.get((), lambda: Surrogate.of(self.model))
             draws = np.random.SeedSequence(self.seed, spawn_key=(scramble, _KNOWN))
