@@ -1,6 +1,6 @@
 """Makes architectures.md and architectures.json beside it: every family, its chart and its first threshold.
 
-Run it to bring them up to date (about half an hour, most of it in the rows that are sampled; rows of unchanged
+Run it to bring them up to date (an hour and more, most of it in the rows that are sampled, until they are known to 0.4 %; rows of unchanged
 declarations keep their numbers unless they are named): python docs/architectures.py [--all | NAME ...]
 """
 
