@@ -1,7 +1,7 @@
 """Makes architectures.md and architectures.json beside it: every family, its chart and its first threshold.
 
-Run it to bring them up to date (an hour and more, most of it in the rows that are sampled, until they are known to 0.4 %; rows of unchanged
-declarations keep their numbers unless they are named): python docs/architectures.py [--all | NAME ...]
+Run it to bring them up to date: python docs/architectures.py [--all | NAME ...].  Rows that are sampled, until they are
+known to 0.4 %, take most of the time; rows of unchanged declarations keep their numbers unless they are named.
 """
 
 from __future__ import annotations
