@@ -56,6 +56,7 @@ SLOW_BINS = {
     "heads-sum": 1024,
     "two-tokens": 1024,
     "noise-untied": 1024,
+    "untied-r2-T2": 1024,
     "L2-T2-c0": 512,
     "L3-T2-mixed": 1024,
 }
@@ -108,7 +109,6 @@ WALKS = {
 SLOW_WALKS = {
     "committee": Walks(1024, Walk(2000, 200)),
     "ring-mask": Walks(4096, Walk(2000, 200)),
-    "untied-r2-T2": Walks(256, Walk(2000, 200)),
     "untied-r2-T3": Walks(256, Walk(1000, 200)),
     "heads-readouts": Walks(256, Walk(2000, 300)),
     "p-split-linear": Walks(512, Walk(4000, 300)),

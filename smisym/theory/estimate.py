@@ -17,6 +17,7 @@ import numpy as np
 from smisym.base.matrices import square_root
 from smisym.model.compiled import Model
 from smisym.prior import remaining
+from smisym.theory.controls import NUMBERS
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Estimate:
     accurate: whether every inner integral met its tolerance.
     gap, gap_error (2, k): what the first of the three has above the second and the third in the invariant coordinates,
     and its standard error if the points were independent draws (Sobol points do better).
+    beside (k, k, 6, 7): at Q = 0 the rates of growth and what is known of their fluctuations
+    (:func:`smisym.theory.controls.beside`), times the multiplicity; zeros at any other Q.
     """
 
     Q: np.ndarray
@@ -48,6 +51,7 @@ class Estimate:
     accurate: bool
     gap: np.ndarray
     gap_error: np.ndarray
+    beside: np.ndarray
 
     @cached_property
     def root(self) -> np.ndarray:
@@ -77,7 +81,7 @@ def estimate_from(values: Mapping[str, Any], model: Model) -> Estimate | None:
     P, k = model.fields, len(model.symmetry.basis)
     shapes = {
         "Q": (P, P), "white": (P, P), "three": (3, P, P), "slope": (P,) * 4, "unclear": (k, k), "gap": (2, k),
-        "gap_error": (2, k),
+        "gap_error": (2, k), "beside": (k, k, NUMBERS, NUMBERS + 1),
     }  # fmt: skip
     try:
         arrays = {name: np.array(values[name], dtype=float) for name in shapes}

@@ -10,8 +10,11 @@ from smisym.base.matrices import units
 from smisym.base.remembered import Remembered
 from smisym.base.sobol import Normals
 from smisym.base.solution import Result
+from smisym.link.linking import Observation
 from smisym.model.compiled import Model
+from smisym.theory.controls import NUMBERS, StandIn, beside
 from smisym.theory.estimate import Estimate
+from smisym.theory.surrogate import Surrogate, worth
 
 # Multiple of its squared error above which what a posterior adds to a rate of growth is no error.
 _BEYOND = 10.0
@@ -19,6 +22,8 @@ _BEYOND = 10.0
 _ROUNDING = 1e-10
 # Parts of the points of one scramble that take their control coefficients from each other.
 _FOLDS = 4
+# Key of the draws that tell means of a stand-in, beside those of the points.
+_KNOWN = 1
 
 
 class Estimator:
@@ -27,6 +32,7 @@ class Estimator:
     def __init__(self, model: Model, points: int, seed: int, rtol: float) -> None:
         self.model, self.points, self.seed, self.rtol = model, points, seed, rtol
         self._points = Remembered[tuple[np.ndarray, np.ndarray]]()
+        self._surrogate = Remembered[Surrogate]()
 
     def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
         """Standard normals of one scramble: (n, 2, P, T) for the fields and the part of omega independent of them,
@@ -47,8 +53,9 @@ class Estimator:
         normals, noise = self._normals(scramble)
         Z = law.scale @ normals[:, 0]
         omega = law.gain @ Z + law.noise @ normals[:, 1]
+        observed = self.model.channel.draw(Z, noise)
         moments = self.model.channel.moments(
-            self.model.channel.draw(Z, noise), omega, law.V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble
+            observed, omega, law.V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble
         )
         if moments.dg is None:
             raise TypeError("the channel returned no covariance")
@@ -92,7 +99,21 @@ class Estimator:
             moments.result is not Result.INTEGRATION and not absent.any(),
             gaps.mean(axis=1),
             gaps.std(axis=1, ddof=1) / math.sqrt(n),
+            self._beside(Q, scramble, dg, star, observed),
         )
+
+    def _beside(
+        self, Q: np.ndarray, scramble: int, dg: np.ndarray, star: np.ndarray, observed: Observation
+    ) -> np.ndarray:
+        """:attr:`Estimate.beside`."""
+        unit, made = units(self.model.symmetry.basis), None
+        if Q.any():
+            return np.zeros((len(unit), len(unit), NUMBERS, NUMBERS + 1))
+        if worth(self.model, len(dg)):
+            surrogate = self._surrogate.get((), lambda: Surrogate.of(self.model))
+            draws = np.random.SeedSequence(self.seed, spawn_key=(scramble, _KNOWN))
+            made = StandIn(surrogate.at(observed), *surrogate.known(self.model, draws))
+        return self.model.prior.multiplicity * beside(unit, dg, star, made)
 
     def _unclear(self, dg: np.ndarray, error: np.ndarray) -> np.ndarray:
         """:attr:`Estimate.unclear` from dg (n, P, T, P, T) and errors (n,) of posteriors; one without a bound is told

@@ -12,6 +12,7 @@ from smisym.base.matrices import units
 from smisym.charts import LevelSet
 from smisym.integrate.accuracy import OUTPUTS, SHARED_OUTPUTS
 from smisym.model.compiled import Model
+from smisym.posterior.shared_rows import MOST_COORDINATES
 from smisym.theory.output_lattice import OutputLattice, exchanges
 from smisym.theory.outputs import Outputs
 
@@ -39,6 +40,9 @@ _FAST, _SLOWEST, _UNSEEN = 0.3, 0.95, 0.05
 _FREE, _MOST_FREE = 2, 5
 # Dimensions of shared rows up to which columns may be lattices, unless asked for.
 _FEW_ROWS = 2
+# Error of posteriors that sum over rows and over a plane of columns (untied on tied layers: 0.01 s an output; 0.6 s at
+# 1e-5, and the threshold is then known to no more digits).
+_COLUMNED = 1e-3
 # Relative error that is always stated: outputs that are left out, and rounding.
 _LEAST = 1e-7
 # Outputs whose posteriors tell whether that is within reach; nodes above which a line has edges (smooth ones take some
@@ -82,7 +86,11 @@ def _chart(model: Model) -> LevelSet:
 
 
 def _tolerance(model: Model) -> float:
-    return model.channel.still.plan.over_outputs
+    shared, tolerance = model.channel.shared, model.channel.still.plan.over_outputs
+    if shared is None or shared.shared.columns < MOST_COORDINATES:
+        return tolerance
+    # Each digit costs ten times as much where each output has a lattice of columns of its own.
+    return max(tolerance, _COLUMNED)
 
 
 def first_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]:

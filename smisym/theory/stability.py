@@ -26,11 +26,12 @@ from smisym.theory.fixed_point import solve
 from smisym.theory.growth import clear_growth
 from smisym.theory.hermite import first_order
 from smisym.theory.maps import OverlapMap
-from smisym.theory.over_outputs import by_quadrature, can_be_integrated, first_threshold
+from smisym.theory.over_outputs import can_be_integrated
 from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement
 from smisym.theory.stage import Stage, sampled_first
 from smisym.theory.stages import NO_RATE, idle_directions, largest_rate, staircase
+from smisym.theory.unsampled import is_better, without_samples
 from smisym.theory.unshown import finer, of_first
 
 # Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
@@ -45,8 +46,6 @@ _MULTIPLES, _CLOSE = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0), 1.004
 _ROWS = 12
 # Relative statistical errors below this are none at all.
 _TOO_GOOD = 1e-9
-# Change under refinement, relative, above which a quadrature over y is compared with sampling.
-_ROUGH = 1e-3
 
 
 # Many parameters: settings, all by keyword.
@@ -133,9 +132,9 @@ def _met_in_turn(
         alpha, error, samples = stage.alpha, stage.error, stage.samples or None
         if number == 0:
             known = _growth_is_known(omap, stage.pivot)
-            integrated = by_quadrature(target) if quadrature is None else quadrature
+            integrated = is_better(target, stage) if quadrature is None else quadrature
             if integrated:
-                alpha, error = _integrated(target, stage)
+                alpha, error = without_samples(target, stage)
             elif error < _TOO_GOOD * alpha:
                 # Scrambles that all see the same few outputs: what is left is the error of the integrals.
                 error = alpha * math.sqrt(omap.at(0, nothing).inner_error)
@@ -183,16 +182,6 @@ def _sampled(omap: OverlapMap, stage: Stage, aim: Aim, codes: list[Result]) -> t
         whole = math.hypot(error, alpha * of_first(larger, stage.members))
     codes += results
     return alpha, whole, larger.samples
-
-
-def _integrated(model: Model, stage: Stage) -> tuple[float, float]:
-    """The first threshold by quadrature over the output, or as it was sampled where that is better."""
-    alpha, change = first_threshold(model, stage.new)
-    if not change <= _ROUGH * alpha:
-        # The law of y has edges that the lattice does not resolve: sampling may be better.
-        both = (alpha, change), (stage.alpha, stage.error)
-        return min((pair for pair in both if np.isfinite(pair).all()), key=lambda pair: pair[1], default=both[1])
-    return alpha, change
 
 
 def _together(model: Model, stage: Stage) -> np.ndarray:

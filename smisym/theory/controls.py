@@ -1,0 +1,107 @@
+"""Rates of growth where nothing is known, with less noise: quantities of known mean beside them, as control variates.
+
+With z the fields in units of the prior, standard normal, X = z z^T - I and G = E[X | y], the rates
+
+    R_jk = sum_ts tr(U_j G_ts U_k G_ts^T)
+
+have tails as heavy as those of |z|^4.  Much of what they fluctuate by they share with the traces of U_j G and U_k G, of
+mean zero because X is, with the same of X in place of G, whose mean is that of a Gaussian, and with what a cheap
+stand-in for G makes of it (:mod:`smisym.theory.surrogate`).  Of the first two alone, measured as the factor by
+which samples become fewer: 3 for two layers with sequence output on two tokens, 9 for two untied layers, 36 and 60
+where the output leaves finitely many fields (two layers with sequence output, two heads summed, on three tokens); where
+the fields are known up to signs nothing is left to fluctuate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# Numbers that are kept of each rate: itself, two traces of G, what X makes of it, and G and a stand-in for it, and the
+# stand-in alone.
+NUMBERS = 6
+# Share of the largest variance of a control below which it is a combination of the others.
+_SAME = 1e-9
+# Standard deviation, beside the rate, below which a control is constant.
+_QUIET = 1e-2
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """H (n, P, T, P, T), a function of the output that stands for G, at the points.
+
+    Known of it from draws of their own: the share (C,) of each cell, in which it is ``value`` and X is ``mean`` on
+    average, (C, P, T, P, T).
+    """
+
+    points: np.ndarray
+    share: np.ndarray
+    value: np.ndarray
+    mean: np.ndarray
+
+    def controls(self, unit: np.ndarray, dg: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(n, k, k) each, of mean zero: what G and H make together of the rates, and what H does alone."""
+        both = rates_of(unit, dg, self.points) - np.einsum(
+            "c,cjk->jk", self.share, rates_of(unit, self.mean, self.value)
+        )
+        alone = rates_of(unit, self.points) - np.einsum("c,cjk->jk", self.share, rates_of(unit, self.value))
+        return 0.5 * (both + np.swapaxes(both, 1, 2)), alone
+
+
+def beside(unit: np.ndarray, dg: np.ndarray, star: np.ndarray, stand_in: StandIn | None = None) -> np.ndarray:
+    """(k, k, 6, 7): of R_jk and its controls the means, and after these the covariances.
+
+    dg (n, P, T, P, T): G of n points; star (n, P, T): their fields z; along unit matrices (k, P, P).
+    """
+    n, P, T = star.shape
+    X = np.einsum("npt,nqs->nptqs", star, star) - np.eye(P * T).reshape(P, T, P, T)
+    trace = np.einsum("kpp->k", unit)
+    known = T**2 * np.outer(trace, trace) + T * np.einsum("jpq,kqp->jk", unit, unit)
+    shown = np.einsum("kpq,nptqt->nk", unit, dg)
+    k = len(unit)
+    numbers = np.zeros((n, k, k, NUMBERS))
+    numbers[..., 0], numbers[..., 3] = rates_of(unit, dg), rates_of(unit, X) - known
+    numbers[..., 1], numbers[..., 2] = shown[:, :, None], shown[:, None, :]
+    if stand_in is not None:
+        numbers[..., 4], numbers[..., 5] = stand_in.controls(unit, dg)
+    mean = numbers.mean(axis=0)
+    numbers -= mean
+    return np.concatenate([mean[..., None], np.einsum("njka,njkb->jkab", numbers, numbers) / n], axis=3)
+
+
+def rates_of(unit: np.ndarray, G: np.ndarray, H: np.ndarray | None = None) -> np.ndarray:
+    """(n, k, k) from G and H (n, P, T, P, T), one and the same where there is no other."""
+    fed = np.einsum("nptas,kab,nqtbs->nkpq", G, unit, G if H is None else H, optimize=True)
+    return np.asarray(np.einsum("jpq,nkpq->njk", unit, fed, optimize=True))
+
+
+def controlled(found: Sequence[np.ndarray]) -> np.ndarray:
+    """(R, k, k): the mean rates of R scrambles (k, k, 6, 7) less what they share with their controls.
+
+    Each takes its coefficients from the others, which are independent: from its own points, or from parts of one set of
+    Sobol points, which balance each other, they would bias the mean.
+    """
+    every = np.array(found)
+    mean, spread = every[..., 0], every[..., 1:]
+    out = np.empty(mean.shape[:3])
+    for r in range(len(every)):
+        others = np.delete(spread, r, axis=0).mean(axis=0)
+        for j, k in np.ndindex(*out.shape[1:]):
+            least = _QUIET * abs(mean[:, j, k, 0].mean())
+            out[r, j, k] = mean[r, j, k, 0] - mean[r, j, k, 1:] @ _coefficients(others[j, k], least)
+    return out
+
+
+def _coefficients(spread: np.ndarray, least: float) -> np.ndarray:
+    """Of the controls, from the covariances (6, 6) of the rate and them; controls that say the same share theirs.
+
+    Those that vary by less than ``least`` tell nothing: how well their means are known is more than that.
+    """
+    size = np.sqrt(np.maximum(np.diag(spread)[1:], 0.0))
+    heard = size > least
+    size = np.where(heard, size, 1.0)
+    alike = np.where(np.outer(heard, heard), spread[1:, 1:] / np.outer(size, size), 0.0)
+    shared = np.where(heard, spread[1:, 0] / size, 0.0)
+    return np.linalg.pinv(alike, rcond=_SAME, hermitian=True) @ shared / size

@@ -1,0 +1,73 @@
+"""First thresholds where outputs are few: hard attention, signs.
+
+E[z z^T - I | y] of each output is then a mean over draws of the fields that have it: no posterior is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from smisym.base.matrices import units
+from smisym.base.sobol import Normals
+from smisym.model.compiled import Model
+from smisym.theory.controls import rates_of
+
+# log2 of the draws of one scramble, scrambles, and outputs at most.
+_DRAWS, _SCRAMBLES, _MOST = 15, 16, 64
+_SEED = 20261124
+
+
+def are_counted(model: Model) -> bool:
+    """Whether all outputs are few, and without noise."""
+    return not model.noise and _kinds(model, _fields(model, np.random.SeedSequence(_SEED), 12)) is not None
+
+
+def counted_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]:
+    """(alpha, standard error) of the first threshold of a class of parts that grow together.
+
+    G of an output is the mean over all draws that have it; what leaving out one scramble changes tells the error.
+    """
+    found = []
+    for seed in np.random.SeedSequence(_SEED).spawn(_SCRAMBLES):
+        z = _fields(model, seed, _DRAWS)
+        kinds = _kinds(model, z)
+        if kinds is None:
+            raise ArithmeticError("outputs that are not few")
+        flat = z.reshape(len(z), -1)
+        found.append({y: (own.sum(), flat[own].T @ flat[own]) for y, own in kinds.items()})
+    alphas = [_alpha(model, parts, found[:r] + found[r + 1 :]) for r in range(_SCRAMBLES)]
+    spread = np.std(alphas) * np.sqrt(_SCRAMBLES - 1)
+    return _alpha(model, parts, found), float(spread)
+
+
+def _fields(model: Model, seed: np.random.SeedSequence, log_n: int) -> np.ndarray:
+    """Standard normal fields (n, P, T)."""
+    P, T = model.fields, model.tokens
+    return Normals(P * T, seed, fine=True).draw(2**log_n).reshape(-1, P, T)
+
+
+def _kinds(model: Model, z: np.ndarray) -> dict[bytes, np.ndarray] | None:
+    """Of each output that there is which fields (n,) have it; None where these are many."""
+    scale = model.prior.law(np.zeros((model.fields, model.fields))).scale
+    y = model.link(scale @ z).reshape(len(z), -1)
+    first, which = np.unique(y, axis=0, return_inverse=True)
+    if len(first) > _MOST:
+        return None
+    return {value.tobytes(): which.reshape(-1) == k for k, value in enumerate(first)}
+
+
+def _alpha(model: Model, parts: Sequence[int], found: Sequence[dict[bytes, tuple[int, np.ndarray]]]) -> float:
+    counts: dict[bytes, int] = {}
+    sums: dict[bytes, np.ndarray] = {}
+    for one in found:
+        for y, (count, total) in one.items():
+            counts[y] = counts.get(y, 0) + count
+            sums[y] = sums.get(y, 0.0) + total
+    share = np.array(list(counts.values())) / sum(counts.values())
+    P, T = model.fields, model.tokens
+    G = np.stack([sums[y] / counts[y] - np.eye(P * T) for y in counts]).reshape(-1, P, T, P, T)
+    unit = units(model.symmetry.basis[np.isin(model.symmetry.parts, list(parts))])
+    rates = model.prior.multiplicity * np.einsum("n,njk->jk", share, rates_of(unit, G))
+    return float(1 / np.linalg.eigvalsh(rates)[-1])

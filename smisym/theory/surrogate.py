@@ -1,0 +1,155 @@
+"""A cheap stand-in for the posterior where nothing is known: E[z z^T - I | y] in cells of outputs.
+
+Draws of fields and outputs are cut into cells of equally many, by halves along the coordinate of the output that is
+widest there.  Whatever a stand-in H of y misses of G = E[X | y], X = z z^T - I,
+
+    E[G (x) H] = E[X (x) H]   and   E[H (x) H]
+
+are known from draws alone, millions of them, without any posterior: beside what posteriors give at their own points
+they are control variates of E[G (x) G] that leave the square of G - H to be sampled, two to five per cent of the whole
+where outputs have two coordinates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.base.sobol import Normals
+from smisym.link.linking import Observation
+from smisym.model.compiled import Model
+from smisym.theory.counted import are_counted
+from smisym.theory.over_outputs import by_quadrature
+
+# log2 of the draws that cells are made of, of the draws of a cell, and of those that tell means beside one scramble.
+_DRAWS, _CELL, _KNOWN = 19, 8, 19
+# Posteriors of one scramble from which on a stand-in is made.
+_FEW = 128
+# Draws made at once.
+_AT_ONCE = 2**16
+# Share of the largest variance of an output's coordinates below which one is constant.
+_CONSTANT = 1e-13
+# Quantiles between which the width of a cell is measured.
+_WIDTH = (0.1, 0.9)
+_SEED = 20261124
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """axes (M, m), centre (M,), scale (m,): from an output to the coordinates that cells are cut along.
+
+    cuts: level by level the coordinate and the place of each cut.  G (C, P, T, P, T): of each cell.
+    """
+
+    axes: np.ndarray
+    centre: np.ndarray
+    scale: np.ndarray
+    cuts: tuple[tuple[np.ndarray, np.ndarray], ...]
+    G: np.ndarray
+
+    @classmethod
+    def of(cls, model: Model) -> Surrogate:
+        z, y = _drawn(model, _DRAWS, np.random.SeedSequence(_SEED))
+        noiseless = np.concatenate([_shown(model, part) for part in _parts(z[: 2**14])])
+        centre = noiseless.mean(axis=0)
+        values, axes = np.linalg.eigh(np.cov(noiseless.T).reshape(len(centre), -1))
+        axes = axes[:, values > _CONSTANT * values[-1]]
+        v = (y - centre) @ axes
+        scale = np.maximum(np.median(np.abs(v), axis=0), np.finfo(float).tiny)
+        v = np.arcsinh(v / scale)
+        cuts, cells = _cut(v, _DRAWS - _CELL)
+        shape = (-1, model.fields, model.tokens) * 2
+        G = _means(z, cells, 2 ** len(cuts))[1].reshape(-1, *shape[1:3], *shape[1:3])
+        # What a flip that leaves the output alone changes the sign of is zero.
+        signs = model.symmetry.signs
+        alike = (signs[:, :, None] == signs[:, None, :]).all(axis=0)
+        return cls(axes, centre, scale, tuple(cuts), np.where(alike[:, None, :, None], G, 0.0))
+
+    def cells(self, y: np.ndarray) -> np.ndarray:
+        """Numbers (n,) of the cells of outputs y (n, M)."""
+        v = np.arcsinh(((y - self.centre) @ self.axes) / self.scale)
+        found, rows = np.zeros(len(v), dtype=int), np.arange(len(v))
+        for axis, place in self.cuts:
+            found = 2 * found + (v[rows, axis[found]] > place[found])
+        return found
+
+    def known(self, model: Model, seed: np.random.SeedSequence) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shares (C,) of the cells, the stand-in and the mean (C, P, T, P, T) of X in each, by draws of their own."""
+        z, y = _drawn(model, _KNOWN, seed)
+        counts, means = _means(z, self.cells(y), len(self.G))
+        return counts / len(z), self.G, means.reshape(self.G.shape)
+
+    def at(self, observed: Observation) -> np.ndarray:
+        """(n, P, T, P, T): the stand-in at n outputs."""
+        return self.G[self.cells(_told(observed.y if observed.log_ratios is None else observed.log_ratios))]
+
+
+def worth(model: Model, points: int) -> bool:
+    """Whether a stand-in is made for so many posteriors: where they cost more than it."""
+    channel = model.channel
+    if channel.plan.dearer == 1 or points < _FEW or are_counted(model):
+        return False
+    # Rows that all outputs share are integrated over outputs, without random numbers.
+    return channel.shared is None or not by_quadrature(model)
+
+
+def _told(y: np.ndarray) -> np.ndarray:
+    """What cells are cut along, (n, M): log-ratios, of which masked ones tell nothing, or the entries of outputs."""
+    return np.where(np.isfinite(y), y, 0.0).reshape(len(y), -1)
+
+
+def _parts(z: np.ndarray) -> list[np.ndarray]:
+    return [z[i : i + _AT_ONCE] for i in range(0, len(z), _AT_ONCE)]
+
+
+def _shown(model: Model, z: np.ndarray) -> np.ndarray:
+    scale = model.prior.law(np.zeros((model.fields, model.fields))).scale
+    return _told(model.link.raw(scale @ z.reshape(len(z), model.fields, model.tokens)))
+
+
+def _drawn(model: Model, log_n: int, seed: np.random.SeedSequence) -> tuple[np.ndarray, np.ndarray]:
+    """Fields (n, P T), standard normal, and their outputs (n, M), under noise."""
+    size, K = model.fields * model.tokens, model.channel.noise_dimensions
+    drawn = Normals(size + K, seed, fine=True).draw(2**log_n)
+    z, noise = np.split(drawn, [size], axis=1)
+    y = np.concatenate([_shown(model, part) for part in _parts(z)])
+    return z, y + np.sqrt(model.noise) * noise if K else y
+
+
+def _cut(v: np.ndarray, levels: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
+    """Cuts of points v (n, m) in halves, level by level, and the cell (n,) of each point."""
+    cuts, parts = [], [np.arange(len(v))]
+    for _ in range(levels):
+        axes, places, halves = [], [], list[np.ndarray]()
+        for part in parts:
+            own = v[part]
+            if not len(own):  # below a cut in the middle of many equal outputs
+                halves += [part, part]
+                axes.append(0)
+                places.append(0.0)
+                continue
+            axis = int(np.ptp(np.quantile(own, _WIDTH, axis=0), axis=0).argmax())
+            place = float(np.median(own[:, axis]))
+            above = own[:, axis] > place
+            halves += [part[~above], part[above]]
+            axes.append(axis)
+            places.append(place)
+        cuts.append((np.array(axes), np.array(places)))
+        parts = halves
+    cells = np.empty(len(v), dtype=int)
+    for number, part in enumerate(parts):
+        cells[part] = number
+    return cuts, cells
+
+
+def _means(z: np.ndarray, cells: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """How many points are in each of ``count`` cells, and the means (count, D, D) of z z^T - I in each."""
+    D = z.shape[1]
+    counts = np.bincount(cells, minlength=count)
+    means = np.empty((count, D, D))
+    for i in range(D):
+        for j in range(i, D):
+            total = np.bincount(cells, z[:, i] * z[:, j], count)
+            means[:, i, j] = means[:, j, i] = total / np.maximum(counts, 1) - (i == j)
+    return counts, means
