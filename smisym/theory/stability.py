@@ -25,12 +25,13 @@ from smisym.theory.effort import affordable
 from smisym.theory.fixed_point import solve
 from smisym.theory.growth import clear_growth
 from smisym.theory.hermite import first_order
+from smisym.theory.limits import NO_RATE, idle_directions, largest_rate
 from smisym.theory.maps import OverlapMap
 from smisym.theory.over_outputs import by_quadrature, can_be_integrated, first_threshold
 from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement
 from smisym.theory.stage import Stage, sampled_first
-from smisym.theory.stages import NO_RATE, idle_directions, largest_rate, staircase
+from smisym.theory.stages import staircase
 from smisym.theory.unshown import finer, of_first
 
 # Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
@@ -109,7 +110,7 @@ def weak_recovery(
     omap, aim = aimed(model, accuracy, most_samples, **other)
     with omap.used() as used:
         found, codes, known = _met_in_turn(omap, stages, quadrature, aim)
-    if aim is not None and any(t.error > aim.accuracy for t in found):
+    if aim is not None and any(t.error > aim.at(t.alpha).accuracy for t in found if math.isfinite(t.alpha)):
         codes.append(Result.MISSED)
     lacking = any(not np.isfinite(estimate.inner_error) for estimate in used)
     solution = weak_solution(omap, found, codes, known=known and not lacking)
@@ -140,8 +141,8 @@ def _met_in_turn(
                 # Scrambles that all see the same few outputs: what is left is the error of the integrals.
                 error = alpha * math.sqrt(omap.at(0, nothing).inner_error)
             samples = None if integrated and (alpha, error) != (stage.alpha, stage.error) else stage.samples
-            if aim is not None and not (integrated and error <= aim.accuracy):
-                sampled = _sampled(omap, stage, aim, codes)
+            if aim is not None and not (integrated and error <= aim.at(alpha).accuracy):
+                sampled = _sampled(omap, stage, aim.at(alpha), codes)
                 if not integrated or sampled[1] < error:
                     alpha, error, samples = sampled
         one = _along(target, "weak", _together(target, stage), alpha, error, stage.Q)
