@@ -16,9 +16,10 @@ import numpy as np
 from smisym.base.errors import InputError
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.declare.io import Store, to_json
+from smisym.theory.collecting import FixedPoint, perfect_part
 from smisym.theory.curves import curve as trace_curve
 from smisym.theory.entropy import free_entropy
-from smisym.theory.evolution import FixedPoint, perfect_part, state_evolution
+from smisym.theory.evolution import state_evolution
 from smisym.theory.maps import OverlapMap
 from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery

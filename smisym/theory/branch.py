@@ -70,6 +70,11 @@ def followed(
             return
 
 
+def once_more(omap: OverlapMap, point: Passed) -> Passed | None:
+    """The same point, as another map has it."""
+    return _corrected(omap, point.Q, point.alpha, point.tangent[:-1])
+
+
 def _corrected(omap: OverlapMap, Q: np.ndarray, alpha: float, tangent: np.ndarray) -> Passed | None:
     """The point of the branch in the plane through Q across the tangent (k,)."""
     for _ in range(_AGAIN):

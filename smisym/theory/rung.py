@@ -15,24 +15,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.base.errors import OutOfTime
-from smisym.base.matrices import units
 from smisym.base.solution import Result, mean_and_error
-from smisym.theory.aim import INNER, Aim, Tries
+from smisym.theory.aim import INNER, Aim, Tries, tolerance
 from smisym.theory.branch import Passed, followed
+from smisym.theory.collecting import collect
 from smisym.theory.crossing import Guess, between, crossing, guessed
-from smisym.theory.evolution import collect, tolerance
 from smisym.theory.fixed_point import solve
 from smisym.theory.growth import class_rate, coupled_classes
-from smisym.theory.kick import KICK
 from smisym.theory.limits import NO_RATE, idle_directions, largest_rate
-from smisym.theory.linearised import KNOWN
+from smisym.theory.linearised import KNOWN, Equation
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.stage import Stage, begun, excited, growing, leader, within
 from smisym.theory.unshown import finer, of_growth
 
-# Scrambles of the rough map, and points of each: a part of those of the map, at most so many, fewer where they are dear.
-_ROUGH_SCRAMBLES, _ROUGH, _MOST = 2, 2, 256
+# Scrambles of the rough map, and points of each: a part of those of the map, at most so many, fewer where dear.
+_ROUGH_SCRAMBLES, _ROUGH, _MOST = 4, 2, 128
+# Standard errors by which alpha must fall along the branch for it to turn back.
+_FALLS = 2.0
 # Steps along the branch on the rough map at most.
 _ALONG = 40
 # Multiple of what the integrals say of their errors that a rate must exceed to be one.
@@ -54,6 +54,13 @@ _BENT = 0.2
 _MOST_KNOWN = 0.99
 # Tolerance of the fixed points, relative to what is left to learn.
 _TOL, _ROUGH_TOL = 5e-4, 2e-3
+
+
+def rough_map(omap: OverlapMap) -> OverlapMap:
+    """The map that only finds the way."""
+    most = _MOST // omap.model.channel.plan.dearer
+    few = max(min(omap.samples // omap.scrambles // _ROUGH, most), 2)
+    return omap.sibling(few * _ROUGH_SCRAMBLES, _ROUGH_SCRAMBLES)
 
 
 @dataclass
@@ -79,12 +86,12 @@ class _Look:
 class Rung:
     """From one stage to the next."""
 
-    def __init__(self, omap: OverlapMap, stage: Stage, unseen: np.ndarray, aim: Aim | None = None) -> None:
-        self.omap, self.stage, self.aim = omap, stage, aim
+    def __init__(
+        self, omap: OverlapMap, stage: Stage, unseen: np.ndarray, aim: Aim | None = None, roughly: bool = False
+    ) -> None:
+        self.omap, self.stage, self.aim, self.roughly = omap, stage, aim, roughly
         self.tol = _TOL if aim is None else min(_TOL, tolerance(aim))
-        most = _MOST // omap.model.channel.plan.dearer
-        few = max(min(omap.samples // omap.scrambles // _ROUGH, most), 2)
-        self.rough = omap.sibling(few * _ROUGH_SCRAMBLES, _ROUGH_SCRAMBLES)
+        self.rough = rough_map(omap)
         self.idle = np.flatnonzero(~(stage.active | unseen)[omap.model.symmetry.parts])
         self.looks: list[_Look] = []  # on the rough map, by alpha
         self.guess: Guess | None = None
@@ -94,6 +101,8 @@ class Rung:
         """The next stage, or None where no idle block ever grows."""
         self.omap.what = f"next threshold, beyond alpha = {self.stage.alpha:.3g}"
         members = self._on_the_branch()
+        if members is not None and self.roughly and self.guess is not None:
+            return self._roughly(self.guess, members)
         stage = None if members is None else self._answer(members, None)
         if stage is not None:
             return stage
@@ -113,6 +122,14 @@ class Rung:
         self.guess = self._guess(low, high, members)
         return self._answer(members, (low, high))
 
+    def _roughly(self, guess: Guess, members: list[int]) -> Stage:
+        """The stage as the rough map has it."""
+        found = self.rough.each(lambda r: Equation(self.rough, r).at(guess.Q, guess.alpha))
+        on, nothing = np.ix_(self.idle, self.idle), np.zeros_like(guess.Q)
+        points = [Point(here.Q, nothing, here, nothing, Result.SUCCESS, [], guess.alpha) for here in found]
+        look = _Look(self.rough, guess.alpha, points, np.array([here.jacobian[on] for here in found]))
+        return self._stage(look, members, guess.alpha, 0.0, (1.0, 1.0), [])
+
     # ---- along the branch --------------------------------------------------------------------------
 
     def _on_the_branch(self) -> list[int] | None:
@@ -123,15 +140,15 @@ class Rung:
         if self.stage.trivial:
             return None
         symmetry, last = self.omap.model.symmetry, None
-        start = self.beginning()
-        for number, point in enumerate(followed(self.rough, start, self.stage.alpha, self._upwards())):
+        start = self.stage.beginning(self.omap.model.symmetry)
+        for number, point in enumerate(followed(self.rough, start, self.stage.alpha, self.stage.upwards(symmetry))):
             rates = point.rates(self.idle)
             classes = coupled_classes(rates, symmetry.parts[self.idle])
             growth, members = max(((class_rate(rates, m), m) for m in classes), key=lambda pair: pair[0])
             if number == 0 or last is None:
                 if growth >= 1:
                     return None
-            elif point.alpha <= last.alpha:
+            elif point.alpha <= last.alpha * math.exp(-_FALLS * math.hypot(point.error, last.error)):
                 return None
             elif growth >= 1:
                 self.guess = self._crossed(last, point, members)
@@ -140,11 +157,6 @@ class Rung:
                 return None
             last = point
         return None
-
-    def _upwards(self) -> np.ndarray:
-        """Where the branch goes as the stage begins (k,): all that is new is learned."""
-        symmetry = self.omap.model.symmetry
-        return np.einsum("kij,ij->k", units(symmetry.basis), symmetry.span(self.stage.new))
 
     def _crossed(self, low: Passed, high: Passed, members: list[int]) -> Guess | None:
         """Where growth is one between two points of the branch."""
@@ -162,7 +174,7 @@ class Rung:
         def task(r: int) -> Point:
             start = None if before is None else before.points[r % len(before.points)]
             if before is None or start is None or start.at is None:
-                return solve(omap, r, alpha, Q=self.beginning(), kicked=False, tol=tol)
+                return solve(omap, r, alpha, Q=self.stage.beginning(self.omap.model.symmetry), kicked=False, tol=tol)
             if before.omap is omap:
                 return solve(omap, r, alpha, Q=start.at.Q, known=start.known, kicked=False, tol=tol)
             # What another map knows perfectly this one has yet to learn.
@@ -172,14 +184,6 @@ class Rung:
         on = np.ix_(self.idle, self.idle)
         rates = np.array([p.at.jacobian[on] if p.at is not None else np.zeros((len(self.idle),) * 2) for p in points])
         return _Look(omap, alpha, points, rates)
-
-    def beginning(self) -> np.ndarray:
-        """Where the path is as the stage begins: what was learned before, and a little of what is new."""
-        if self.stage.trivial:
-            return np.zeros((self.omap.model.fields,) * 2)
-        least = np.zeros(len(self.stage.active))
-        least[self.stage.new] = KICK
-        return within(self.omap.model.symmetry, self.stage.Q, self.stage.active, 1 - KNOWN, least)
 
     def _rough_look(self, alpha: float) -> _Look:
         self.looks = self._with_look(self.rough, self.looks, alpha, _ROUGH_TOL)

@@ -21,11 +21,12 @@ from smisym.theory.rung import Rung
 from smisym.theory.stage import Stage, first_stage
 
 
-def staircase(omap: OverlapMap, aim: Aim | None = None) -> Iterator[Stage]:
+def staircase(omap: OverlapMap, aim: Aim | None = None, roughly: bool = False) -> Iterator[Stage]:
     """The stages in the order in which they are met, each computed when it is asked for.
 
     ``alpha`` of the first one is sampled at Q = 0; the caller may know it better (:mod:`smisym.theory.over_outputs`).
-    aim: what is asked of later ones, which are measured on maps of as many samples as that takes.
+    aim: what is asked of later ones, which are measured on maps of as many samples as that takes.  roughly: later ones
+    only as a map of few points has them, for the way beyond.
     """
     check_model(omap.model)
     first = first_stage(omap)
@@ -35,7 +36,7 @@ def staircase(omap: OverlapMap, aim: Aim | None = None) -> Iterator[Stage]:
     stage = first
     unseen = _unseen(omap)
     while stage.after is Result.SUCCESS and not (stage.active | unseen).all():
-        following = Rung(omap, stage, unseen, aim).following()
+        following = Rung(omap, stage, unseen, aim, roughly).following()
         if following is None:
             return
         yield following

@@ -12,7 +12,7 @@ import pytest
 
 import smisym
 from smisym.base.edge import MOST_ALPHA
-from smisym.theory.evolution import FixedPoint
+from smisym.theory.collecting import FixedPoint
 from smisym.theory.stages import staircase
 
 
