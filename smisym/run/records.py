@@ -107,7 +107,8 @@ def thresholds(
         (f"weak recovery{how}", lambda: weak_recovery(omap, stages=stages, quadrature=quadrature, **aim))
     ]
     if stages is None:
-        solvers.append(("perfect recovery", lambda: perfect_recovery(omap)))
+        asked = "".join(f" {key}={value}" for key, value in aim.items() if value is not None)
+        solvers.append((f"perfect recovery{asked}", lambda: perfect_recovery(omap, **aim)))
     for name, solve in solvers:
 
         def make(solve: Callable[[], Solution] = solve) -> Record:

@@ -49,16 +49,10 @@ _MORE_HELPS = (Result.NOISY, Result.RESIDUAL, Result.INCONSISTENT, Result.MAX_ST
 
 @dataclass(frozen=True)
 class Aim:
-    """accuracy: largest error of an answer, in its unit, or where it is ``relative`` in units of the answer itself.
-    most_samples: of one evaluation of the map at most."""
+    """accuracy: largest error of an answer, in its unit.  most_samples: of one evaluation of the map at most."""
 
     accuracy: float
     most_samples: int
-    relative: bool = False
-
-    def at(self, value: float) -> Aim:
-        """What is asked of an answer of about this value."""
-        return replace(self, accuracy=self.accuracy * abs(value), relative=False) if self.relative else self
 
     def settings(self) -> dict[str, Any]:
         return {"accuracy": self.accuracy, "most_samples": self.most_samples}

@@ -20,7 +20,7 @@ import numpy as np
 from smisym.base.solution import Result, mean_and_error, worst
 from smisym.prior import remaining
 from smisym.theory.aim import Aim
-from smisym.theory.branch import Passed, followed, once_more
+from smisym.theory.branch import Passed, at_length, followed, once_more
 from smisym.theory.fixed_point import solve
 from smisym.theory.limits import NO_RATE, idle_directions, largest_rate
 from smisym.theory.maps import OverlapMap
@@ -34,7 +34,7 @@ from smisym.theory.stages import staircase
 _LEFT, _LENGTH, _MOST, _OFF = 1e-3, 0.5, 80, 0.02
 # How well the arrival is known unless something else is asked, relative; factor between samples, and the most of them.
 _CLOSELY, _MORE, _MOST_SAMPLES = 5e-3, 4, 2**16
-# Share of alpha that is always in the error: what steps along the branch may have passed over.
+# Share of alpha that is in the error, or half of what was asked: what steps along the branch may have passed over.
 _BETWEEN = 5e-4
 # Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
 # of one scramble of the one that looks where it is reached if not there.
@@ -72,13 +72,13 @@ def arrival(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | None) 
 def _along_the_branch(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | None) -> Arrival | None:
     look = rough_map(omap)
     points = _to_the_end(omap, look)
-    if points is None or abs(points[-1].alpha / stable - 1) > _OFF + 3 * points[-1].error:
+    if points is None or not _leads_to(points, stable):
         return None
-    target = _CLOSELY * stable if aim is None else aim.at(stable).accuracy
+    target = _CLOSELY * stable if aim is None else aim.accuracy
     most = max(_MOST_SAMPLES if aim is None else aim.most_samples, look.samples)
     maps = [look] * len(points)
     while True:
-        highest = int(np.argmax([point.alpha * math.exp(point.error) for point in points]))
+        highest = _highest(points)
         samples = _MORE * maps[highest].samples
         if _known_to(points[highest], stable) <= target or samples > most:
             break
@@ -87,7 +87,9 @@ def _along_the_branch(omap: OverlapMap, stable: float, uncertain: float, aim: Ai
         if better is None:
             return None
         points[highest], maps[highest] = better, larger
-    return _arrived(points, stable, uncertain, max(omap.samples for omap in maps), omap)
+    least = max(uncertain, min(_BETWEEN * stable, 0.5 * target))
+    highest = _highest(points)
+    return _arrived(maps[highest], points[max(highest - 1, 0) : highest + 2], points[highest], stable, least)
 
 
 def _to_the_end(omap: OverlapMap, look: OverlapMap) -> list[Passed] | None:
@@ -106,6 +108,16 @@ def _to_the_end(omap: OverlapMap, look: OverlapMap) -> list[Passed] | None:
     return None
 
 
+def _leads_to(points: Sequence[Passed], stable: float) -> bool:
+    """Whether the branch ends where Q = I is stable: its last alpha is that, or lies above on its way down to it."""
+    off, error = points[-1].alpha / stable - 1, _OFF + 3 * points[-1].error
+    return abs(off) <= error or (off > 0 and _highest(points) < len(points) - 1)
+
+
+def _highest(points: Sequence[Passed]) -> int:
+    return int(np.argmax([point.alpha * math.exp(point.error) for point in points]))
+
+
 def _known_to(point: Passed, stable: float) -> float:
     """How far the arrival may be off if it is told by this point, the highest."""
     if point.alpha * math.exp(-point.error) > stable:
@@ -113,26 +125,35 @@ def _known_to(point: Passed, stable: float) -> float:
     return max(point.alpha * math.exp(point.error) - stable, 0.0)
 
 
-def _arrived(points: Sequence[Passed], stable: float, uncertain: float, samples: int, omap: OverlapMap) -> Arrival:
-    highest = int(np.argmax([point.alpha * math.exp(point.error) for point in points]))
-    top = points[highest]
+def _arrived(omap: OverlapMap, around: Sequence[Passed], top: Passed, stable: float, least: float) -> Arrival:
+    """What the highest point of the branch and those beside it tell; least: the least error that is stated."""
     agreed = agreement(omap, [here.estimate for here in top.found])
     result = Result.SUCCESS if agreed.holds else Result.NISHIMORI
-    error = max(_known_to(top, stable), uncertain, _BETWEEN * stable)
+    error = max(_known_to(top, stable), least)
     if top.alpha * math.exp(-top.error) <= stable:
         # Nothing lies clearly above: it is reached as soon as it is stable.
-        return Arrival(stable, error, np.eye(len(top.Q)), result, samples)
-    error = math.hypot(error, _above(points, highest))
-    return Arrival(top.alpha, error, top.Q, result, samples)
+        return Arrival(stable, error, np.eye(len(top.Q)), result, omap.samples)
+    alpha, Q, off = _peak(omap, around, top)
+    return Arrival(max(alpha, stable), math.hypot(error, off), Q, result, omap.samples)
 
 
-def _above(points: Sequence[Passed], highest: int) -> float:
-    """How far a parabola through a point and its neighbours rises above it."""
-    if not 0 < highest < len(points) - 1:
-        return 0.0
-    below, top, beyond = (points[highest + k].alpha for k in (-1, 0, 1))
-    curvature = 2 * top - below - beyond
-    return 0.0 if curvature <= 0 else (beyond - below) ** 2 / (8 * curvature)
+def _peak(omap: OverlapMap, around: Sequence[Passed], top: Passed) -> tuple[float, np.ndarray, float]:
+    """(alpha, overlap (P, P), how far alpha may be off but for noise) where it is largest, on a map.
+
+    By a parabola through a point and those beside it, which is then held against the branch itself.
+    """
+    beside = [once_more(omap, point) for point in around if point is not top]
+    if len(beside) < 2 or any(point is None for point in beside):
+        return top.alpha, top.Q, 0.0
+    below, beyond = (point.alpha - top.alpha for point in beside if point is not None)
+    if below + beyond >= 0:
+        return top.alpha, top.Q, max(below, beyond, 0.0)
+    there = 0.5 * (below - beyond) / (below + beyond)
+    peak = top.alpha - 0.125 * (below - beyond) ** 2 / (below + beyond)
+    found = at_length(omap, top, float(np.clip(there, -1, 1)) * _LENGTH)
+    if found is None:
+        return peak, top.Q, peak - top.alpha
+    return found.alpha, found.Q, abs(peak - found.alpha)
 
 
 # ---- at one alpha after the other ---------------------------------------------------------------

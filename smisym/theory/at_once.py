@@ -44,7 +44,7 @@ def at_once(
         for _ in range(_MOST if here is omap else 1):
             found = _stepped(here, Q, alpha)
             if found is None:
-                return None
+                break  # a map that is too rough to tell leaves it to the next
             Q = found.Q
             if found.bend <= _BENT * found.error:
                 break

@@ -9,6 +9,7 @@ are followed to wherever they lead at one or two evaluations a step, also where 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from smisym.theory.maps import OverlapMap
 
 # Length of a step; correction after which a point is evaluated anew, times that this is done, and the largest at all.
 _LENGTH, _OFF, _AGAIN, _LOST = 0.5, 0.15, 3, 1.0
+# The most that log alpha is taken to change along one step.
+_RISE = 0.3
 # Steps of Newton's method in alpha alone, which take no evaluation, and where they end.
 _IN_ALPHA, _SETTLED = 30, 1e-10
 
@@ -64,8 +67,9 @@ def followed(
         if point is None:
             return
         yield point
-        Q, alpha, tangent = point.ahead(length), point.alpha * float(np.exp(length * point.tangent[-1])), point.tangent
-        tangent = tangent[:-1]
+        # Where little is learned yet the slope of alpha is mostly noise.
+        rise = float(np.clip(length * point.tangent[-1], -_RISE, _RISE))
+        Q, alpha, tangent = point.ahead(length), point.alpha * math.exp(rise), point.tangent[:-1]
         if not np.isfinite(Q).all() or np.linalg.eigvalsh(Q)[0] < -ROUNDED:
             return
 
@@ -73,6 +77,11 @@ def followed(
 def once_more(omap: OverlapMap, point: Passed) -> Passed | None:
     """The same point, as another map has it."""
     return _corrected(omap, point.Q, point.alpha, point.tangent[:-1])
+
+
+def at_length(omap: OverlapMap, point: Passed, length: float) -> Passed | None:
+    """The point of the branch so far along its tangent."""
+    return _corrected(omap, point.ahead(length), point.alpha, point.tangent[:-1])
 
 
 def _corrected(omap: OverlapMap, Q: np.ndarray, alpha: float, tangent: np.ndarray) -> Passed | None:

@@ -257,7 +257,8 @@ class Rung:
         for few in (omap.samples // factor for factor in _FEWER):
             if self.guess is not None and (few == omap.samples or few > max(self.known, 2 * omap.scrambles)):
                 found = crossing(omap.sibling(few), self.guess, self.idle, members, few == omap.samples)
-                self.guess = None if found is None else found.guess
+                # A map that is too rough to tell leaves it to the next.
+                self.guess = self.guess if found is None else found.guess
         if found is None:
             return None
         self.known = omap.samples
@@ -278,7 +279,6 @@ class Rung:
         if measured is None or aim is None:
             return measured[0] if measured else None
         stage, looks = measured
-        aim = aim.at(stage.alpha)
         tries = Tries(aim)
         stage.error = float(tries.stated(omap.samples, stage.error))
         while not tries.reached(stage.error):
@@ -312,7 +312,7 @@ class Rung:
         """Half-width of the bracket, relative: some errors of what is known, and so narrow that its bend is small."""
         narrow = _NARROW
         if self.aim is not None:
-            narrow = min(narrow, math.sqrt(2 * _BENT * self.aim.at(alpha).accuracy / alpha))
+            narrow = min(narrow, math.sqrt(2 * _BENT * self.aim.accuracy / alpha))
         return min(max(_ERRORS * spread / alpha * math.sqrt(2), narrow), _WIDE)
 
     def _measured(

@@ -101,7 +101,7 @@ def weak_recovery(
     omap, aim = aimed(model, accuracy, most_samples, **other)
     with omap.used() as used:
         found, codes, known = _met_in_turn(omap, stages, quadrature, aim)
-    if aim is not None and any(t.error > aim.at(t.alpha).accuracy for t in found if math.isfinite(t.alpha)):
+    if aim is not None and any(t.error > aim.accuracy for t in found):
         codes.append(Result.MISSED)
     lacking = any(not np.isfinite(estimate.inner_error) for estimate in used)
     solution = weak_solution(omap, found, codes, known=known and not lacking)
@@ -132,8 +132,8 @@ def _met_in_turn(
                 # Scrambles that all see the same few outputs: what is left is the error of the integrals.
                 error = alpha * math.sqrt(omap.at(0, nothing).inner_error)
             samples = None if integrated and (alpha, error) != (stage.alpha, stage.error) else stage.samples
-            if aim is not None and not (integrated and error <= aim.at(alpha).accuracy):
-                sampled = _sampled(omap, stage, aim.at(alpha), codes)
+            if aim is not None and not (integrated and error <= aim.accuracy):
+                sampled = _sampled(omap, stage, aim, codes)
                 if not integrated or sampled[1] < error:
                     alpha, error, samples = sampled
         one = _along(target, "weak", _together(target, stage), alpha, error, stage.Q)
@@ -253,7 +253,7 @@ def perfect_recovery(
         return _solution(omap, [stable, never], Result.SUCCESS)
     found = arrival(omap, alpha, uncertain, aim)
     reached = replace(_along(target, "perfect_amp", eye, found.alpha, found.error, found.Q), samples=found.samples)
-    missed = aim is not None and math.isfinite(found.alpha) and found.error > aim.at(found.alpha).accuracy
+    missed = aim is not None and found.error > aim.accuracy
     return _solution(omap, [stable, reached], Result.MISSED if missed and found.result.ok else found.result)
 
 
