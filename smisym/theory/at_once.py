@@ -1,9 +1,10 @@
 """A fixed point of the mean of all scrambles' maps, from one evaluation near it.
 
 Newton's step of the mean map tells where its fixed point is, and those of each scramble where its own would be, to
-first order: their spread is the statistical error.  What straight lines miss, the square of the step and of the noise,
-is the deterministic one.  So a map of many samples is evaluated once, where its scrambles one by one take three or
-four; what leads there is a fixed point of a map with fewer.
+first order: their spread is the statistical error.  What the step may miss is the deterministic one: its square and
+that of the noise, and what the noise of the derivative, which is estimated, makes of it.  So a map of many samples is
+evaluated once, where its scrambles one by one take three or four; what leads there is a fixed point of a map with
+fewer.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from smisym.theory.sentinel import agreement, judged, outlying, sound
 
 # Newton's step, and standard errors, in units of what is left to learn, beyond which lines are no longer straight.
 _FAR, _UNSURE = 0.3, 0.1
-# Part of the statistical error that the bend may be, and evaluations of one map that this may take.
-_BENT, _MOST = 0.3, 2
+# Part of the statistical error that what the step misses may be, and evaluations of one map that this may take.
+_BENT, _MOST = 0.3, 3
+# Standard errors of the derivative that a step is taken to be off by.
+_DOUBT = 2.0
 # Factor by which the maps have fewer points that lead to one of many.
 _FEWER = 4
 
@@ -46,7 +49,7 @@ def at_once(
             if found is None:
                 break  # a map that is too rough to tell leaves it to the next
             Q = found.Q
-            if found.bend <= _BENT * found.error:
+            if found.missed <= _BENT * found.error:
                 break
     return None if found is None else found.solution(tol)
 
@@ -54,8 +57,8 @@ def at_once(
 class _Stepped:
     """What one evaluation (of all scrambles at one overlap) makes of the fixed point.
 
-    steps (R, k): to each scramble's own.  Q (P, P): the fixed point of the mean.  error, bend: the largest of each, in
-    units of what is left to learn.
+    steps (R, k): to each scramble's own.  Q (P, P): the fixed point of the mean.  error, missed: the largest standard
+    error, and what the step may miss, in units of what is left to learn.
     """
 
     def __init__(
@@ -66,9 +69,15 @@ class _Stepped:
         self.steps[:, on] = np.linalg.solve(slopes, np.array([here.residual[on] for here in found]).T).T
         mean, spread = (np.asarray(x) for x in mean_and_error(self.steps))
         self.size, self.error = float(np.abs(mean).max()), float(spread.max())
-        self.bend = self.size**2 + self.error**2
+        self.missed = self.size**2 + self.error**2 + _DOUBT * self._of_slopes(mean[on])
         self.overlaps = np.array([found[0].moved(step) for step in self.steps])
         self.Q = omap.model.symmetry.project(found[0].moved(mean))
+
+    def _of_slopes(self, step: np.ndarray) -> float:
+        """What one standard error of the derivative changes in a step (a,), at most."""
+        each = np.array([here.scaled[np.ix_(self.on, self.on)] @ step for here in self.found])
+        error = np.asarray(mean_and_error(each)[1])
+        return float((np.abs(np.linalg.inv(self.slopes)) @ error).max())
 
     @property
     def good(self) -> bool:
@@ -79,7 +88,7 @@ class _Stepped:
         omap, found, first = self.omap, self.found, self.found[0]
         estimates = [here.estimate for here in found]
         code = Result.SUCCESS if all(estimate.accurate for estimate in estimates) else Result.INTEGRATION
-        left = np.abs(first.in_overlap(np.where(self.on, self.bend, 0.0)))
+        left = np.abs(first.in_overlap(np.where(self.on, self.missed, 0.0)))
         error = np.asarray(mean_and_error(self.overlaps)[1])
         nishimori = agreement(omap, estimates)
         coordinates = omap.model.symmetry.coordinates(self.overlaps)

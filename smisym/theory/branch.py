@@ -19,8 +19,9 @@ from smisym.base.solution import mean_and_error
 from smisym.theory.linearised import ROUNDED, Equation, Local
 from smisym.theory.maps import OverlapMap
 
-# Length of a step; correction after which a point is evaluated anew, times that this is done, and the largest at all.
-_LENGTH, _OFF, _AGAIN, _LOST = 0.5, 0.15, 3, 1.0
+# Length of a step; correction after which a point is evaluated anew, times that this is done, the largest that the last
+# may then be (where derivatives are noise they do not get smaller), and the largest at all.
+_LENGTH, _OFF, _AGAIN, _LEFT, _LOST = 0.5, 0.15, 3, 0.4, 1.0
 # The most that log alpha is taken to change along one step.
 _RISE = 0.3
 # Steps of Newton's method in alpha alone, which take no evaluation, and where they end.
@@ -86,6 +87,7 @@ def at_length(omap: OverlapMap, point: Passed, length: float) -> Passed | None:
 
 def _corrected(omap: OverlapMap, Q: np.ndarray, alpha: float, tangent: np.ndarray) -> Passed | None:
     """The point of the branch in the plane through Q across the tangent (k,)."""
+    size = 0.0
     for _ in range(_AGAIN):
         solved = _in_plane(omap, Q, alpha, tangent)
         if solved is None:
@@ -94,15 +96,22 @@ def _corrected(omap: OverlapMap, Q: np.ndarray, alpha: float, tangent: np.ndarra
         size = float(np.abs(steps).max())
         if size > _LOST:
             return None
-        Q = found[0].moved(steps)
+        Q = _inside(found[0], steps)
         if size <= _OFF:
             break
-    else:
-        return None
-    if np.linalg.eigvalsh(Q)[0] < -ROUNDED:
+    if size > _LEFT:
         return None
     onward = _tangent(found, tangent)
     return None if onward is None else Passed(Q, alpha, error, found, steps, onward)
+
+
+def _inside(here: Local, step: np.ndarray) -> np.ndarray:
+    """The overlap after a step (k,), or after as much of it as leaves one."""
+    while True:
+        Q = here.moved(step)
+        if np.linalg.eigvalsh(Q)[0] >= -ROUNDED or not np.abs(step).max() > _SETTLED:
+            return Q
+        step = 0.5 * step
 
 
 def _in_plane(

@@ -8,8 +8,8 @@ each scramble alone would have made of it follows to first order from the same e
 statistical error takes: to that order the mean of the scrambles' own roots is the root of their mean.
 
 How growth changes with the overlap is not among what an evaluation estimates.  It is taken from differences on a map
-of few points, the same on both sides; that only directs the last step and the spread of the roots, and what both may
-miss is in the error.
+of few points, the same on both sides; that only directs the last step and the spread of the roots, and what the noise
+of all derivatives makes of the step is in the error.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from smisym.theory.sentinel import agreement, judged, outlying, sound
 _ASIDE = 0.2
 # Newton's step, and standard errors, in these units, beyond which the equations are no straight lines any more.
 _FAR, _UNSURE = 0.35, 0.1
-# Part of the statistical error that the bend of the equations may be, and evaluations that this may take.
-_BENT, _MOST = 0.3, 3
+# Part of the statistical error that what the step misses may be, and evaluations that this may take.
+_BENT, _MOST = 0.5, 3
+# Standard errors of the derivatives that a step is taken to be off by.
+_DOUBT = 2.0
 # Values of scrambles that differ by less, relative, are no strays.
 _ALIKE = 5e-3
 
@@ -40,11 +42,12 @@ _ALIKE = 5e-3
 @dataclass(frozen=True)
 class Guess:
     """Where a crossing may be: overlap (P, P), alpha, and the derivative (k,) of the log of the growth along steps in
-    unit matrices; ``on`` (k,): the coordinates that are learned there."""
+    unit matrices, with its standard error ``doubt``; ``on`` (k,): the coordinates that are learned there."""
 
     Q: np.ndarray
     alpha: float
     slope: np.ndarray
+    doubt: np.ndarray
     on: np.ndarray
 
 
@@ -52,8 +55,8 @@ class Guess:
 class Crossing:
     """The crossing as one evaluation of a map has it.
 
-    alpha, spread: the root of the mean map, and the standard error of the scrambles' roots.  bend: what straight lines
-    may miss.  points: the scrambles' own roots.  rates (R, c, c): there, of idle coordinates.  result: of what the
+    alpha, spread: the root of the mean map, and the standard error of the scrambles' roots.  bend: what the step may
+    miss.  points: the scrambles' own roots.  rates (R, c, c): there, of idle coordinates.  result: of what the
     evaluation is held against.  guess: the root, from which to go on.
     """
 
@@ -83,7 +86,7 @@ def guessed(rough: OverlapMap, Q: np.ndarray, alpha: float, own: np.ndarray) -> 
     found: list[Local] = rough.each(lambda r: Equation(rough, r).at(Q, alpha))
     on = np.any([here.active for here in found], axis=0)
     on[own] = False
-    slope = np.zeros(len(on))
+    slope, doubt = np.zeros((2, len(on)))
     for i in np.flatnonzero(on):
         step = np.zeros(len(on))
         step[i] = _ASIDE
@@ -93,9 +96,9 @@ def guessed(rough: OverlapMap, Q: np.ndarray, alpha: float, own: np.ndarray) -> 
         logs = []
         for end in ends:
             there: list[Local] = rough.each(lambda r, end=end: Equation(rough, r).at(end, alpha))
-            logs.append(np.log(max(class_rate(_of_own(there, own).mean(axis=0), range(len(own))), 1e-300)))
-        slope[i] = (logs[1] - logs[0]) / (2 * _ASIDE)
-    return Guess(found[0].Q, alpha, slope, on) if on.any() else None
+            logs.append(np.log([max(class_rate(rates, range(len(own))), 1e-300) for rates in _of_own(there, own)]))
+        slope[i], doubt[i] = mean_and_error((logs[1] - logs[0]) / (2 * _ASIDE))
+    return Guess(found[0].Q, alpha, slope, doubt, on) if on.any() else None
 
 
 def crossing(
@@ -135,13 +138,17 @@ def _evaluated(omap: OverlapMap, guess: Guess, idle: np.ndarray, members: Sequen
     step, error = mean_and_error(roots)
     if np.abs(step).max() > _FAR or np.max(error) > _UNSURE:
         return None
-    return _crossing(omap, guess, found, roots, idle)
+    # What the noise of the derivatives makes of the step.
+    each = np.array([here.scaled[np.ix_(on, on)] @ step[:-1] for here in found])
+    noise = np.append(np.asarray(mean_and_error(each)[1]), float(guess.doubt[on] @ np.abs(step[:-1])))
+    doubt = _DOUBT * float((np.abs(np.linalg.inv(system)) @ noise)[-1])
+    return _crossing(omap, guess, found, roots, idle, doubt)
 
 
 def _crossing(
-    omap: OverlapMap, guess: Guess, found: Sequence[Local], roots: np.ndarray, idle: np.ndarray
+    omap: OverlapMap, guess: Guess, found: Sequence[Local], roots: np.ndarray, idle: np.ndarray, doubt: float
 ) -> Crossing | None:
-    """From steps (R, a + 1) of all scrambles to their roots."""
+    """From steps (R, a + 1) of all scrambles to their roots; doubt: of the mean one's log alpha."""
     on, alpha, symmetry = guess.on, guess.alpha, omap.model.symmetry
     steps = np.zeros((len(found), len(on)))
     steps[:, on] = roots[:, :-1]
@@ -152,7 +159,7 @@ def _crossing(
         return None
     value = alpha * float(np.exp(mean[-1]))
     # Straight lines miss the square of the step, and on average that of the noise of the mean.
-    bend = value * float(np.abs(mean).max() ** 2 + np.max(error) ** 2)
+    bend = value * (float(np.abs(mean).max() ** 2 + np.max(error) ** 2) + doubt)
     estimates = [here.estimate for here in found]
     values = np.column_stack([symmetry.coordinates(np.array(overlaps))[:, on], alphas / value])
     strays = outlying(values, floor=_ALIKE) or not all(sound(omap, estimate) for estimate in estimates)

@@ -58,7 +58,7 @@ _TOL, _ROUGH_TOL = 5e-4, 2e-3
 
 def rough_map(omap: OverlapMap) -> OverlapMap:
     """The map that only finds the way."""
-    most = _MOST // omap.model.channel.plan.dearer
+    most = _MOST // max(omap.model.channel.plan.dearer // 2, 1)
     few = max(min(omap.samples // omap.scrambles // _ROUGH, most), 2)
     return omap.sibling(few * _ROUGH_SCRAMBLES, _ROUGH_SCRAMBLES)
 

@@ -26,10 +26,9 @@ from smisym.declare.io import Store
 from smisym.model.channel import Channel
 from smisym.posterior.level_set import OnLevelSet
 from smisym.run import records
-from smisym.theory import stability
-from smisym.theory import rung
-from smisym.theory.curves import ScramblePath
+from smisym.theory import rung, stability
 from smisym.theory.collecting import collect
+from smisym.theory.curves import ScramblePath
 from smisym.theory.fixed_point import _Solve, solve
 from smisym.theory.maps import OverlapMap
 from smisym.theory.over_outputs import by_quadrature
