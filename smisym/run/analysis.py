@@ -146,6 +146,7 @@ def _grid(alphas: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted({float(alpha) for alpha in alphas}))
 
 
+# Many parameters: settings, most by keyword.
 def write_all(
     omap: OverlapMap,
     folder: Path,

@@ -95,8 +95,8 @@ def thresholds(
 
     A record has kind, layers (counted from 1), subspace, alpha (None is infinite), error, Q (just below) and samples
     (of the map that it was measured on; None where it was not sampled).
-    stages, quadrature, accuracy, most_samples: of :func:`smisym.weak_recovery`; perfect recovery is bracketed by few
-    scrambles whatever is asked.  With ``stages`` its thresholds, which lie beyond all stages, are left out.
+    stages, quadrature, accuracy, most_samples: of :func:`smisym.weak_recovery`, the last two also of
+    :func:`smisym.perfect_recovery`.  With ``stages`` its thresholds, which lie beyond all stages, are left out.
     """
     found: list[Record] = []
     codes: list[Result] = []
