@@ -59,7 +59,7 @@ class Arrival:
     samples: int | None = None
 
 
-def arrival(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | None) -> Arrival:
+def perfect_from(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | None) -> Arrival:
     """Where state evolution reaches Q = I; stable, uncertain: where that becomes stable, with its error."""
     omap.what = "where Q = I is reached"
     found = _along_the_branch(omap, stable, uncertain, aim)

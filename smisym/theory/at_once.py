@@ -30,7 +30,7 @@ _DOUBT = 2.0
 _FEWER = 4
 
 
-def at_once(
+def fixed_point_near(
     omap: OverlapMap, Q: np.ndarray, alpha: float, known: int, tol: float
 ) -> tuple[list[Point], Solution] | None:
     """(the scrambles' points, the solution) at alpha, from the fixed point Q (P, P) of a map of ``known`` samples.

@@ -101,7 +101,7 @@ def guessed(rough: OverlapMap, Q: np.ndarray, alpha: float, own: np.ndarray) -> 
     return Guess(found[0].Q, alpha, slope, doubt, on) if on.any() else None
 
 
-def crossing(
+def crossing_near(
     omap: OverlapMap, guess: Guess, idle: np.ndarray, members: Sequence[int], last: bool = True
 ) -> Crossing | None:
     """The crossing on a map, from a guess; None where Newton's method does not confirm that it is near.

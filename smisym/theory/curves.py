@@ -24,7 +24,7 @@ from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
 from smisym.prior import remaining
 from smisym.theory.aim import aimed, tolerance
-from smisym.theory.at_once import at_once
+from smisym.theory.at_once import fixed_point_near
 from smisym.theory.between import passed_over
 from smisym.theory.collecting import collect
 from smisym.theory.evolution import refined_at_once
@@ -107,7 +107,7 @@ class _Told:
 
     def __call__(self, alpha: float) -> tuple[list[Point], Solution] | None:
         guess = self.guesses.at(alpha)
-        return None if guess is None else at_once(self.omap, guess, alpha, self.guesses.samples, self.tol)
+        return None if guess is None else fixed_point_near(self.omap, guess, alpha, self.guesses.samples, self.tol)
 
 
 def _traced(

@@ -19,7 +19,7 @@ from smisym.base.errors import InputError, OutOfTime
 from smisym.base.solution import Result, Solution, worst
 from smisym.model.compiled import Model
 from smisym.theory.aim import Aim, aimed, search, tolerance
-from smisym.theory.at_once import at_once
+from smisym.theory.at_once import fixed_point_near
 from smisym.theory.collecting import FixedPoint, collect, perfect_part
 from smisym.theory.fixed_point import solve
 from smisym.theory.maps import OverlapMap
@@ -114,8 +114,10 @@ def refined_at_once(omap: OverlapMap, aim: Aim, points: list[Point], found: Solu
 
     def again(larger: OverlapMap, smaller: OverlapMap, before: Sequence[Point]) -> tuple[list[Point], Solution]:
         tol = found.settings["tol"]
-        Q = np.mean([point.Q for point in before], axis=0)
-        told = at_once(larger, Q, before[0].alpha, smaller.samples, tol)
+        told = None
+        if not any(point.known.any() for point in before):
+            Q = np.mean([point.Q for point in before], axis=0)
+            told = fixed_point_near(larger, Q, before[0].alpha, smaller.samples, tol)
         if told is not None:
             return told
         solved = closer(larger, before, tol)

@@ -19,7 +19,7 @@ from smisym.base.solution import Result, mean_and_error
 from smisym.theory.aim import INNER, Aim, Tries, tolerance
 from smisym.theory.branch import Passed, followed
 from smisym.theory.collecting import collect
-from smisym.theory.crossing import Guess, between, crossing, guessed
+from smisym.theory.crossing import Guess, between, crossing_near, guessed
 from smisym.theory.fixed_point import solve
 from smisym.theory.growth import class_rate, coupled_classes
 from smisym.theory.limits import NO_RATE, idle_directions, largest_rate
@@ -256,7 +256,7 @@ class Rung:
         found = None
         for few in (omap.samples // factor for factor in _FEWER):
             if self.guess is not None and (few == omap.samples or few > max(self.known, 2 * omap.scrambles)):
-                found = crossing(omap.sibling(few), self.guess, self.idle, members, few == omap.samples)
+                found = crossing_near(omap.sibling(few), self.guess, self.idle, members, few == omap.samples)
                 # A map that is too rough to tell leaves it to the next.
                 self.guess = self.guess if found is None else found.guess
         if found is None:

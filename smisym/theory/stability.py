@@ -21,7 +21,7 @@ from smisym.base.threshold import Threshold
 from smisym.integrate.accuracy import SCRAMBLES, THRESHOLD_SAMPLES
 from smisym.model.compiled import Model
 from smisym.theory.aim import INNER, Aim, Tries, aimed
-from smisym.theory.arrival import arrival
+from smisym.theory.arrival import perfect_from
 from smisym.theory.effort import affordable
 from smisym.theory.growth import clear_growth
 from smisym.theory.hermite import first_order
@@ -251,7 +251,7 @@ def perfect_recovery(
         # Something is never pinned down by finitely many outputs: discrete ones leave cells, noise blurs.
         never = _along(target, "perfect_amp", eye, math.inf, 0.0, 0 * eye)
         return _solution(omap, [stable, never], Result.SUCCESS)
-    found = arrival(omap, alpha, uncertain, aim)
+    found = perfect_from(omap, alpha, uncertain, aim)
     reached = replace(_along(target, "perfect_amp", eye, found.alpha, found.error, found.Q), samples=found.samples)
     missed = aim is not None and found.error > aim.accuracy
     return _solution(omap, [stable, reached], Result.MISSED if missed and found.result.ok else found.result)
