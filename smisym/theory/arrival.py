@@ -27,6 +27,7 @@ from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.rung import rough_map
 from smisym.theory.sentinel import agreement
+from smisym.theory.stage import BEGUN
 from smisym.theory.stages import staircase
 
 # What is left of everything where a branch has arrived, the length of its steps, their number at most, and how far from
@@ -99,7 +100,7 @@ def _to_the_end(omap: OverlapMap, look: OverlapMap) -> list[Passed] | None:
     if not stages or not stages[-1].active.all() or stages[-1].after is not Result.SUCCESS or stages[-1].trivial:
         return None
     last, points = stages[-1], list[Passed]()
-    for point in followed(look, last.beginning(symmetry), last.alpha, last.upwards(symmetry), _LENGTH):
+    for point in followed(look, last.beginning(symmetry, BEGUN), last.alpha, last.upwards(symmetry), _LENGTH):
         points.append(point)
         if np.linalg.eigvalsh(remaining(point.Q))[-1] < _LEFT:
             return points

@@ -16,7 +16,7 @@ from smisym.theory.branch import followed
 from smisym.theory.crossing import between
 from smisym.theory.maps import OverlapMap
 from smisym.theory.rung import rough_map
-from smisym.theory.stage import Stage
+from smisym.theory.stage import BEGUN, Stage
 from smisym.theory.stages import staircase
 
 # What is left of everything where the branch is followed no further, and its points at most.
@@ -54,7 +54,7 @@ def _passed(look: OverlapMap, stage: Stage, end: float) -> list[tuple[float, np.
     if stage.trivial:
         return points
     symmetry = look.model.symmetry
-    way = followed(look, stage.beginning(symmetry), stage.alpha, stage.upwards(symmetry))
+    way = followed(look, stage.beginning(symmetry, BEGUN), stage.alpha, stage.upwards(symmetry))
     for point in itertools.islice(way, _MOST):
         points.append((point.alpha, point.Q))
         learned = symmetry.span(stage.active)

@@ -26,7 +26,7 @@ from smisym.theory.limits import NO_RATE, idle_directions, largest_rate
 from smisym.theory.linearised import KNOWN, Equation
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
-from smisym.theory.stage import Stage, begun, excited, growing, leader, within
+from smisym.theory.stage import BEGUN, Stage, begun, excited, growing, leader, within
 from smisym.theory.unshown import finer, of_growth
 
 # Scrambles of the rough map, and points of each: a part of those of the map, at most so many, fewer where dear.
@@ -140,7 +140,7 @@ class Rung:
         if self.stage.trivial:
             return None
         symmetry, last = self.omap.model.symmetry, None
-        start = self.stage.beginning(self.omap.model.symmetry)
+        start = self.stage.beginning(symmetry, BEGUN)
         for number, point in enumerate(followed(self.rough, start, self.stage.alpha, self.stage.upwards(symmetry))):
             rates = point.rates(self.idle)
             classes = coupled_classes(rates, symmetry.parts[self.idle])

@@ -24,6 +24,9 @@ _SHOWN = 8.0
 _CLEARLY, _CLEAR = 1e-2, 4.0
 # Overlap of what has just been learned, at which is asked what comes with it; the most of what was learned before.
 _SOME, _MUCH = 0.3, 0.9
+# Overlap of what has just been learned from which on its branch is followed: with less the noise of few points decides
+# where it goes.
+BEGUN = 0.1
 
 
 @dataclass
@@ -54,12 +57,12 @@ class Stage:
     members: list[int] = field(default_factory=list)
     samples: int = 0
 
-    def beginning(self, symmetry: Symmetry) -> np.ndarray:
-        """Where the path is as the stage begins (P, P): what was learned before, and a little of what is new."""
+    def beginning(self, symmetry: Symmetry, new: float = KICK) -> np.ndarray:
+        """Where the path is as the stage begins (P, P): what was learned before, and so much of what is new."""
         if self.trivial:
             return np.zeros_like(self.Q)
         least = np.zeros(len(self.active))
-        least[self.new] = KICK
+        least[self.new] = new
         return within(symmetry, self.Q, self.active, 1 - KNOWN, least)
 
     def upwards(self, symmetry: Symmetry) -> np.ndarray:
