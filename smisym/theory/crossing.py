@@ -27,8 +27,9 @@ from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement, judged, outlying, sound
 
-# Step on either side by which growth is differenced, in units of what is left to learn.
-_ASIDE = 0.2
+# Step on either side by which growth is differenced, in units of what is left to learn; the least, where an overlap is
+# small.
+_ASIDE, _LEAST_ASIDE = 0.2, 0.02
 # Newton's step, and standard errors, in these units, beyond which the equations are no straight lines any more.
 _FAR, _UNSURE = 0.35, 0.1
 # Part of the statistical error that what the step misses may be, and evaluations that this may take.
@@ -90,6 +91,8 @@ def guessed(rough: OverlapMap, Q: np.ndarray, alpha: float, own: np.ndarray) -> 
     for i in np.flatnonzero(on):
         step = np.zeros(len(on))
         step[i] = _ASIDE
+        while _least(found[0].moved(-step)) < -ROUNDED and step[i] > _LEAST_ASIDE:
+            step = 0.5 * step
         ends = [found[0].moved(sign * step) for sign in (-1, 1)]
         if min(_least(end) for end in ends) < -ROUNDED:
             return None
@@ -97,7 +100,7 @@ def guessed(rough: OverlapMap, Q: np.ndarray, alpha: float, own: np.ndarray) -> 
         for end in ends:
             there: list[Local] = rough.each(lambda r, end=end: Equation(rough, r).at(end, alpha))
             logs.append(np.log([max(class_rate(rates, range(len(own))), 1e-300) for rates in _of_own(there, own)]))
-        slope[i], doubt[i] = mean_and_error((logs[1] - logs[0]) / (2 * _ASIDE))
+        slope[i], doubt[i] = mean_and_error((logs[1] - logs[0]) / (2 * step[i]))
     return Guess(found[0].Q, alpha, slope, doubt, on) if on.any() else None
 
 
