@@ -23,9 +23,10 @@ from smisym.model.compiled import Model, compile
 from smisym.run.cost import estimate
 from smisym.run.progress import progress_bar
 from smisym.run.sweeping import sweep
+from smisym.theory.collecting import FixedPoint
 from smisym.theory.curves import curve
 from smisym.theory.entropy import free_entropy
-from smisym.theory.evolution import FixedPoint, state_evolution
+from smisym.theory.evolution import state_evolution
 from smisym.theory.maps import OverlapMap, overlap_map
 from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery

@@ -20,6 +20,8 @@ import typer
 from smisym.run.task import (
     BAD_INPUT,
     COMMANDS,
+    DEMO_RTOL,
+    DEMO_SAMPLES,
     EVALUATIONS,
     INTERRUPTED,
     STAGE_EVALUATIONS,
@@ -83,10 +85,6 @@ Rtol = Annotated[
 Runs = Annotated[int, typer.Option(help="GAMP runs at each alpha, on independent data.", min=0)]
 Dim = Annotated[int, typer.Option(help="Dimension D of GAMP's data.", min=2)]
 DEMO = "smisym-demo"
-# Few enough that the demo takes two minutes on two cores.
-DEMO_SAMPLES = 2048
-# Of the inner integrals; it leaves less than 1e-4 in the overlap map of two layers.
-DEMO_RTOL = 3e-2
 
 
 def main() -> None:
@@ -173,7 +171,7 @@ def thresholds(
 ) -> None:
     """The thresholds of the network, in the order in which they are met.
 
-    --accuracy is asked of the weak ones; perfect recovery is bracketed to half a per cent whatever is asked.
+    --accuracy is asked of each; without it perfect recovery is told to half a per cent.
     """
     from smisym.integrate.accuracy import THRESHOLD_SAMPLES
     from smisym.run import records, terminal
@@ -210,10 +208,7 @@ def curve(
     start: Annotated[str, typer.Option(help="symmetry-broken, uninformed or informed.")] = "symmetry-broken",
     workers: Workers = None,
 ) -> None:
-    """Overlaps, prediction errors and free entropy against alpha = N / D.
-
-    --accuracy is asked of the overlaps.
-    """
+    """Overlaps, of which --accuracy is asked, prediction errors and free entropy against alpha = N / D."""
     from smisym.integrate.accuracy import SAMPLES
     from smisym.run import records, terminal
     from smisym.run.progress import progress_bar, watching
@@ -367,6 +362,8 @@ def analyze(
     seed: Seed = 0,
     state: State = None,
     samples: Samples = None,
+    accuracy: Accuracy = None,
+    most_samples: MostSamples = None,
     scrambles: Scrambles = None,
     rtol: Rtol = None,
     workers: Workers = None,
@@ -377,8 +374,9 @@ def analyze(
 
     plan = analysis.Plan(None if alpha is None else records.alpha_grid(alpha), dim, runs, iterations, damping)
     settings = {**plan.settings(), **({} if rtol is None else {"rtol": rtol})}
-    task = begin("analyze", file, seed, state, as_json, settings, Asked(SAMPLES, samples, scrambles))
-    task.analyze(output, plan, workers, None)
+    asked = Asked(SAMPLES, samples, scrambles, accuracy, most_samples)
+    task = begin("analyze", file, seed, state, as_json, settings, asked)
+    task.analyze(output, plan, workers, None, **asked.aim)
 
 
 @app.command()

@@ -35,8 +35,9 @@ from smisym.model.compiled import Model, compile
 from smisym.report import gamp_plots, plots, report_page, write_derivation
 from smisym.run import gamp_runs, records
 from smisym.run.progress import Choice, Reporter, reporting, watching
+from smisym.theory.aim import aimed
 from smisym.theory.effort import affordable
-from smisym.theory.maps import OverlapMap, overlap_map
+from smisym.theory.maps import OverlapMap
 
 Record = dict[str, Any]
 Matrix = Sequence[Sequence[float]]
@@ -91,6 +92,8 @@ def analyze(
     published: Mapping[str, Any] | None = None,
     store: str | os.PathLike[str] | None = None,
     progress: Choice = None,
+    accuracy: float | None = None,
+    most_samples: int | None = None,
     **settings: Any,
 ) -> Record:
     """Everything about one network as files in ``folder``: derivation, thresholds, curve, GAMP, figure, report.html.
@@ -110,6 +113,9 @@ def analyze(
         A folder that keeps finished parts: the same call resumes from there, to the same bits.
     progress
         True for a bar on stderr, or a callable that is given what is finished.
+    accuracy, most_samples
+        The largest error of any threshold, in the unit of alpha, and of any overlap, in place of samples
+        (:func:`smisym.weak_recovery`, :func:`smisym.perfect_recovery`, :func:`smisym.curve`).
     settings
         Of the overlap map: samples, scrambles, seed, rtol (of GAMP's posteriors too), workers.
 
@@ -123,12 +129,13 @@ def analyze(
         raise InputError("network", network, "an Architecture, an SMI, or a Model of one", "declare it as an SMI")
     grid = None if alphas is None else _grid(alphas)
     plan = Plan(grid, dim, runs, iterations, damping)
-    omap = overlap_map(model, **settings)
-    head = {"command": "analyze", **header(model.architecture, omap.seed, plan.settings() | omap.settings())}
+    omap, aim = aimed(model, accuracy, most_samples, **settings)
+    asked = {} if aim is None else aim.settings()
+    head = {"command": "analyze", **header(model.architecture, omap.seed, plan.settings() | omap.settings() | asked)}
     kept = None if store is None else Store(store, head)
     omap.store = kept
     return write_all(
-        omap, check_path(folder, "folder for the files"), plan, head, store=kept, published=published,
+        omap, check_path(folder, "folder for the files"), plan, head, store=kept, published=published, **asked,
         bar=lambda title, total: reporting(progress, title, total),
     )  # fmt: skip
 
@@ -139,6 +146,7 @@ def _grid(alphas: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted({float(alpha) for alpha in alphas}))
 
 
+# Many parameters: settings, most by keyword.
 def write_all(
     omap: OverlapMap,
     folder: Path,
@@ -148,6 +156,8 @@ def write_all(
     store: Store | None = None,
     bar: Bar,
     published: Mapping[str, Any] | None = None,
+    accuracy: float | None = None,
+    most_samples: int | None = None,
 ) -> Record:
     """Write :data:`FILES` into ``folder``.
 
@@ -160,6 +170,8 @@ def write_all(
     published
         Other people's data to draw beneath, as :func:`smisym.report.plots.curve_figure` takes them, with "source" and
         "notes".
+    accuracy, most_samples
+        Of thresholds and curve, as of :func:`analyze`.
 
     Returns {"folder", "files", "thresholds", "points", "gamp", "results"}, the last being the
     result codes of the thresholds and of the curve.
@@ -169,18 +181,19 @@ def write_all(
     if plan.runs:
         check_fits(omap.model, plan.dim, max(plan.alphas or (1.0,)), min(omap.workers, plan.runs))
     make_folder(folder, "folder for the files")
+    aim: dict[str, Any] = {"accuracy": accuracy, "most_samples": most_samples}
     omap.pool.begin()
     model = omap.model
     write_derivation(model.derivation, folder / "derivation.html")
     with bar("thresholds", 2) as step:
         # A threshold is one number, which the curve's many points all lean on: it is worth some samples.
-        finer = omap.sibling(max(omap.samples, affordable(model, 2048)))
+        finer = omap.sibling(max(omap.samples, affordable(model, 2048))) if accuracy is None else omap
         with watching(finer, step):
-            found = records.thresholds(finer, store=store, progress=step)
+            found = records.thresholds(finer, store=store, progress=step, **aim)
     write_json(folder / "thresholds.json", {**head, **found})
     alphas = plan.alphas or default_alphas(found["thresholds"])
     with bar("curve", len(alphas)) as step, watching(omap, step):
-        points = records.curve(omap, alphas, store=store, progress=step)
+        points = records.curve(omap, alphas, store=store, progress=step, **aim)
     write_json(folder / "curve.json", {**head, "points": points})
     write_text(folder / "curve.csv", _csv(head, [_curve_row(point) for point in points]))
     runs = _gamp_runs(omap, plan, alphas, int(head["seed"]), store, bar)

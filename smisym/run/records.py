@@ -16,9 +16,10 @@ import numpy as np
 from smisym.base.errors import InputError
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.declare.io import Store, to_json
+from smisym.theory.collecting import FixedPoint, perfect_part
 from smisym.theory.curves import curve as trace_curve
 from smisym.theory.entropy import free_entropy
-from smisym.theory.evolution import FixedPoint, perfect_part, state_evolution
+from smisym.theory.evolution import state_evolution
 from smisym.theory.maps import OverlapMap
 from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery
@@ -94,8 +95,8 @@ def thresholds(
 
     A record has kind, layers (counted from 1), subspace, alpha (None is infinite), error, Q (just below) and samples
     (of the map that it was measured on; None where it was not sampled).
-    stages, quadrature, accuracy, most_samples: of :func:`smisym.weak_recovery`; perfect recovery is bracketed by few
-    scrambles whatever is asked.  With ``stages`` its thresholds, which lie beyond all stages, are left out.
+    stages, quadrature, accuracy, most_samples: of :func:`smisym.weak_recovery`, the last two also of
+    :func:`smisym.perfect_recovery`.  With ``stages`` its thresholds, which lie beyond all stages, are left out.
     """
     found: list[Record] = []
     codes: list[Result] = []
@@ -106,7 +107,8 @@ def thresholds(
         (f"weak recovery{how}", lambda: weak_recovery(omap, stages=stages, quadrature=quadrature, **aim))
     ]
     if stages is None:
-        solvers.append(("perfect recovery", lambda: perfect_recovery(omap)))
+        asked = "".join(f" {key}={value}" for key, value in aim.items() if value is not None)
+        solvers.append((f"perfect recovery{asked}", lambda: perfect_recovery(omap, **aim)))
     for name, solve in solvers:
 
         def make(solve: Callable[[], Solution] = solve) -> Record:

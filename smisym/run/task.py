@@ -40,6 +40,14 @@ STAGE_EVALUATIONS = (1, 10)
 ANALYZE_EVALUATIONS = (20, 80)
 
 
+# Few enough that the demo takes two minutes on two cores.
+DEMO_SAMPLES = 2048
+
+
+# Of the inner integrals; it leaves less than 1e-4 in the overlap map of two layers.
+DEMO_RTOL = 3e-2
+
+
 _COUNTABLE = 1e15
 
 
@@ -111,16 +119,19 @@ class _Task:
         accuracy = {name: settings[name] for name in ("samples", "scrambles", "rtol") if name in settings}
         return overlap_map(self.model, seed=self.header["seed"], workers=workers, store=self.store, **accuracy)
 
-    def analyze(self, folder: str, plan: Plan, workers: int | None, published: dict[str, Any] | None) -> None:
+    def analyze(
+        self, folder: str, plan: Plan, workers: int | None, published: dict[str, Any] | None, **aim: Any
+    ) -> None:
+        """aim: accuracy, most_samples of thresholds and curve."""
         from smisym.base.files import check_path
         from smisym.run import analysis, terminal
         from smisym.run.progress import progress_bar
 
         omap = self.overlap_map(workers)
-        announce(omap, "thresholds and curve take", ANALYZE_EVALUATIONS)
+        announce(omap, "thresholds and curve take", ANALYZE_EVALUATIONS, aim.get("accuracy"))
         done = analysis.write_all(
             omap, check_path(folder, "folder for the files"), plan, self.header, store=self.store, bar=progress_bar,
-            published=published,
+            published=published, **aim,
         )  # fmt: skip
         self.finish(
             {key: done[key] for key in ("folder", "files", "thresholds")}, done["results"], terminal.print_files

@@ -41,6 +41,8 @@ _LEAST, _LARGEST, _UNKNOWN = 2, 16, 8
 _RATE, _SLOWEST, _FASTEST = 0.7, 0.5, 1.0
 # Part of the accuracy asked that the inner integrals may take.
 INNER = 0.25
+# Tolerance of fixed points beside the accuracy asked for, and its bounds.
+_SHARE, _FINEST, _COARSEST = 0.1, 1e-6, 5e-3
 # How a solve may end that more samples remedy.
 _MORE_HELPS = (Result.NOISY, Result.RESIDUAL, Result.INCONSISTENT, Result.MAX_STEPS)
 
@@ -92,6 +94,11 @@ def pilot(model: Model, scrambles: Any) -> int:
     # What is no number of scrambles is told by the map.
     count = scrambles if isinstance(scrambles, int) and scrambles > 0 else SCRAMBLES
     return max(affordable(model, PILOT) // SCRAMBLES, 2) * count
+
+
+def tolerance(aim: Aim) -> float:
+    """Of fixed points that are to be so accurate, relative to what is left to learn."""
+    return min(max(_SHARE * aim.accuracy, _FINEST), _COARSEST)
 
 
 class Tries:

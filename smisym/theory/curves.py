@@ -5,7 +5,7 @@ nothing is interpolated.  What makes many alphas cheap is where each solve start
 Where Newton's method does not confirm such a start as the fixed point that is reached from below, the point is solved
 for from the one before.  So a start only saves time, unless points are so few that a scramble's map is rough and has
 several fixed points within a step: which one is found then depends on the alphas asked for, and the comparison with the
-mean of all maps (:func:`smisym.theory.evolution.collect`) is what refuses those that are no answer.
+mean of all maps (:func:`smisym.theory.collecting.collect`) is what refuses those that are no answer.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from smisym.base.solution import Solution, mean_and_error
 from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
 from smisym.prior import remaining
-from smisym.theory.aim import aimed
+from smisym.theory.aim import aimed, tolerance
+from smisym.theory.at_once import fixed_point_near
 from smisym.theory.between import passed_over
-from smisym.theory.evolution import collect, refined, tolerance
+from smisym.theory.collecting import collect
+from smisym.theory.evolution import refined_at_once
 from smisym.theory.fixed_point import solve
+from smisym.theory.guesses import Guesses
 from smisym.theory.kick import without_traces
 from smisym.theory.linearised import Equation
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
-from smisym.theory.taking_over import closer
 
 # Newton steps in which a start must settle, and how far from it (in units of what is left to learn).
 _STEPS, _FAR = 8, 0.35
@@ -80,7 +82,7 @@ def curve(
     """
     omap, aim = aimed(model, accuracy, most_samples, **settings)
     done: list[Solution] = []
-    traced = _traced(omap, sorted(_listed(alphas)), tol)
+    traced = _traced(omap, sorted(_listed(alphas)), tol, None if aim is None else _Told(omap, tolerance(aim)))
     if aim is not None:
         wanted = tolerance(aim)
         # All of it with few samples first: what an alpha takes, others may share.
@@ -88,19 +90,43 @@ def curve(
     for points, found in traced:
         if aim is not None:
             omap.what = f"curve at alpha = {found.value.alpha:g}"
-            found = refined(omap, aim, points, found, partial(closer, tol=wanted))
+            found = refined_at_once(omap, aim, points, found)
         done.append(found)
         if on_point is not None:
             on_point(found)
     return done
 
 
-def _traced(omap: OverlapMap, alphas: Sequence[float], tol: float | None) -> Iterator[tuple[list[Point], Solution]]:
-    """The points of all scrambles at each alpha, increasing, and the solution that they make."""
+class _Told:
+    """Fixed points by one evaluation near where a map of few points has them."""
+
+    def __init__(self, omap: OverlapMap, tol: float) -> None:
+        self.omap, self.tol = omap, tol
+        omap.what = "the way along the curve"
+        self.guesses = Guesses.of(omap)
+
+    def __call__(self, alpha: float) -> tuple[list[Point], Solution] | None:
+        guess = self.guesses.at(alpha)
+        return None if guess is None else fixed_point_near(self.omap, guess, alpha, self.guesses.samples, self.tol)
+
+
+def _traced(
+    omap: OverlapMap, alphas: Sequence[float], tol: float | None, told: _Told | None = None
+) -> Iterator[tuple[list[Point], Solution]]:
+    """The points of all scrambles at each alpha, increasing, and the solution that they make.
+
+    told: what is asked first, of which those are solved for that it does not tell.
+    """
     paths = [ScramblePath(omap, r) for r in range(omap.scrambles)]
     near = _COARSEST if tol is None else tol
     for alpha in alphas:
         omap.what = f"curve at alpha = {alpha:g}"
+        known = None if told is None else told(alpha)
+        if known is not None:
+            for path, point in zip(paths, known[0], strict=True):
+                path.found.append(point)
+            yield known
+            continue
         points = omap.each(lambda r, alpha=alpha, near=near: paths[r].at(alpha, near))
         wanted = _tolerance(omap, points) if tol is None else tol
         if near > _COARSER * wanted:

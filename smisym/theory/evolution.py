@@ -9,64 +9,27 @@ into the equation: the step that Newton's method would still make there is the d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from smisym.base.edge import check_alpha, check_count, check_number
 from smisym.base.errors import InputError, OutOfTime
-from smisym.base.solution import Result, Solution, mean_and_error, worst
+from smisym.base.solution import Result, Solution, worst
 from smisym.model.compiled import Model
-from smisym.theory.aim import Aim, aimed, search
-from smisym.theory.fixed_point import FINE, NEARLY, put_back, solve
-from smisym.theory.linearised import UNSTABLE, Equation, Local, placed
+from smisym.theory.aim import Aim, aimed, search, tolerance
+from smisym.theory.at_once import fixed_point_near
+from smisym.theory.collecting import FixedPoint, collect, perfect_part
+from smisym.theory.fixed_point import solve
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
-from smisym.theory.sentinel import agreement, judged, outlying, sound
-from smisym.theory.taking_over import alike, closer
+from smisym.theory.taking_over import closer
 from smisym.theory.unshown import finer, of_idle, of_integrals
 
 STARTS = ("symmetry-broken", "uninformed", "informed")
-# What a scramble may leave of a direction that others know perfectly.
-_NEITHER = 0.01
-# Standard errors above one from which on growth is clear.
-_CLEARLY = 3.0
 # What an informed start leaves to learn.
 INFORMED = 1e-3
-# Tolerance beside the accuracy asked for, and its bounds.
-_SHARE, _FINEST, _COARSEST = 0.1, 1e-6, 5e-3
-
-
-@dataclass(frozen=True)
-class FixedPoint:
-    """A fixed point of state evolution at one alpha.
-
-    Q, Q_error (P, P): mean over the scrambles and its standard error, which of a success also holds what outputs too
-    rare for any of the points to show would change.  Q_hat (P, P): alpha E(Q), infinite entries at perfect recovery,
-    of everything or of some directions.  overlaps (R, k): each scramble's solution in the
-    invariant coordinates.  start: where the iteration began.  stable (R,): whether small overlaps in all invariant
-    directions shrink back.  potential (R,): E log Zout at each scramble's solution, NaN where any direction is perfect.
-    """
-
-    alpha: float
-    Q: np.ndarray
-    Q_error: np.ndarray
-    Q_hat: np.ndarray
-    overlaps: np.ndarray
-    start: str
-    side_information: float
-    stable: np.ndarray
-    potential: np.ndarray
-
-    def __repr__(self) -> str:
-        rows = np.array2string(np.diag(self.Q), precision=4, separator=", ", threshold=8)
-        return f"FixedPoint(alpha={self.alpha:g}, start={self.start!r}, diagonal of Q={rows})"
-
-    @property
-    def perfect(self) -> bool:
-        """Whether every scramble reached Q = I to rounding."""
-        return bool(np.abs(self.Q - np.eye(len(self.Q))).max() == 0.0)
 
 
 # Many parameters: settings, all by keyword.
@@ -133,20 +96,34 @@ def state_evolution(
     if aim is None:
         return found
 
-    def again(larger: OverlapMap, before: Sequence[Point]) -> list[Point]:
-        if start == "symmetry-broken" and not side_information:
-            return closer(larger, before, tol)
+    if start == "symmetry-broken" and not side_information:
+        return refined_at_once(omap, aim, points, found)
+
+    def again(larger: OverlapMap, smaller: OverlapMap, before: Sequence[Point]) -> tuple[list[Point], Solution]:
         once_more: list[Point] = larger.each(
             lambda r: _solve(larger, r, float(alpha), float(side_information), start, None, tol, max_steps)
         )
-        return once_more
+        return once_more, collect(larger, once_more, start, tol)
 
     return refined(omap, aim, points, found, again)
 
 
-def tolerance(aim: Aim) -> float:
-    """Of fixed points that are to be so accurate, relative to what is left to learn."""
-    return min(max(_SHARE * aim.accuracy, _FINEST), _COARSEST)
+def refined_at_once(omap: OverlapMap, aim: Aim, points: list[Point], found: Solution) -> Solution:
+    """The same from nothing on: a map with more samples is evaluated once near the fixed point of one with fewer, and
+    solved scramble by scramble where that does not tell."""
+
+    def again(larger: OverlapMap, smaller: OverlapMap, before: Sequence[Point]) -> tuple[list[Point], Solution]:
+        tol = found.settings["tol"]
+        told = None
+        if not any(point.known.any() for point in before):
+            Q = np.mean([point.Q for point in before], axis=0)
+            told = fixed_point_near(larger, Q, before[0].alpha, smaller.samples, tol)
+        if told is not None:
+            return told
+        solved = closer(larger, before, tol)
+        return solved, collect(larger, solved, found.settings["start"], tol)
+
+    return refined(omap, aim, points, found, again)
 
 
 def refined(
@@ -154,21 +131,22 @@ def refined(
     aim: Aim,
     points: list[Point],
     found: Solution,
-    again: Callable[[OverlapMap, Sequence[Point]], list[Point]],
+    again: Callable[[OverlapMap, OverlapMap, Sequence[Point]], tuple[list[Point], Solution]],
 ) -> Solution:
     """The solution of a map of as many samples as the accuracy takes, by way of others with fewer.
 
-    points, found: of the first map.  again: the points of a map with more samples, from those with fewer.
+    points, found: of the first map.  again: those of a map with more samples, from one with fewer and its points.
     """
-    start, tol, what = found.settings["start"], found.settings["tol"], omap.what
+    what = omap.what
     at: list[tuple[OverlapMap, list[Point]]] = [(omap, points)]
 
     def more(samples: int, finer_integrals: bool) -> Solution:
         smaller, before = at[-1]
         larger = omap.sibling(samples, rtol=finer(smaller) if finer_integrals else smaller.rtol)
         omap.what = f"{what}, {samples} samples"
-        at.append((larger, again(larger, before)))
-        return _doubted(*at[-1], collect(*at[-1], start, tol))
+        points, found = again(larger, smaller, before)
+        at.append((larger, points))
+        return _doubted(larger, points, found)
 
     try:
         first = _doubted(omap, points, found)
@@ -206,136 +184,6 @@ def _solve(
         Q = (1 - INFORMED) * np.eye(omap.model.fields)
     kicked = start != "uninformed"
     return solve(omap, r, alpha, lam=lam, Q=Q, known=known, kicked=kicked, tol=tol, max_steps=max_steps)
-
-
-def perfect_part(Q: np.ndarray) -> np.ndarray:
-    """Projector (P, P) on the directions in which an overlap is exactly one."""
-    values, vectors = np.linalg.eigh(Q)
-    known = vectors[:, values > 1 - 1e-13]
-    return np.asarray(known @ known.T)
-
-
-def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -> Solution:
-    """The solution that the scrambles' fixed points make, held against its equation and against Nishimori's."""
-    stacked = np.array([point.Q for point in points])
-    Q, error = mean_and_error(stacked)
-    # Where a kick died though the derivative says that it grows, this scramble knows no more than the size of the kick.
-    died = [np.zeros_like(Q) if point.died is None else np.abs(point.died) for point in points]
-    error = np.hypot(error, np.mean(died, axis=0))
-    back = omap.each(lambda r: put_back(omap, r, points[r], tol))
-    left = np.maximum(np.abs([point.left for point in points]), back).mean(axis=0)
-    if any(point.known.any() and not point.perfect for point in points):
-        left = np.maximum(left, NEARLY)  # how well a direction that is perfect by itself is told from the others
-    estimates = [point.at.estimate for point in points if point.at is not None]
-    found = agreement(omap, estimates)
-    small = bool((left <= np.maximum(error, min(tol, FINE))).all())
-    code = worst([point.result for point in points])
-    if code is Result.SUCCESS and _branches_differ(points):
-        code = Result.NOISY
-    overlaps = omap.model.symmetry.coordinates(stacked)
-    strays = outlying(overlaps, floor=10 * tol) or not all(sound(omap, estimate) for estimate in estimates)
-    result = judged(code, found, left_is_small=small, strays=strays)
-    checks = {"residual": left, "nishimori": found.record()}
-    if result is Result.SUCCESS:
-        at_mean = _at_the_mean(omap, points, Q, start != "uninformed")
-        if at_mean is not None:
-            bias, rare = at_mean
-            checks |= {"bias": bias, "rare": rare}
-            error = np.hypot(error, rare)
-            if not (bias <= np.maximum(error, min(tol, FINE))).all():
-                result = Result.NOISY
-    return Solution(
-        FixedPoint(
-            points[0].alpha,
-            Q,
-            error,
-            _conjugate(points),
-            overlaps,
-            start,
-            points[0].side_information,
-            np.array([point.stable for point in points]),
-            np.array([point.potential for point in points]),
-        ),
-        result,
-        statistical_error=error,
-        deterministic_error=left,
-        degrees_of_freedom=len(points) - 1,
-        history=tuple({"scramble": r, **record} for r, point in enumerate(points) for record in point.history),
-        settings={
-            **omap.settings(), "start": start, "side_information": points[0].side_information, "tol": tol,
-        },
-        checks=checks,
-    )  # fmt: skip
-
-
-def _branches_differ(points: Sequence[Point]) -> bool:
-    """Whether some scrambles know a direction perfectly and others do not by far: a mean of the two is neither."""
-    known = [float(np.trace(point.known)) for point in points]
-    if max(known) - min(known) < 0.5:
-        return False
-    most = points[int(np.argmax(known))].known
-    return min(float(np.trace(most @ point.Q)) for point in points) < np.trace(most) - _NEITHER
-
-
-def _at_the_mean(
-    omap: OverlapMap, points: Sequence[Point], Q: np.ndarray, kicked: bool
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """What the spread of the scrambles does not show, from their mean map at the mean of their fixed points; (P, P).
-
-    First how far that mean is from the fixed point of the mean map: Newton's step there.  To first order in the noise
-    there is none.  Near a fold, where a fixed point is about to vanish, that fails: every scramble rests a little
-    early, and they agree with one another on what is wrong.  Infinite where the mean map does not contract, and where
-    what no scramble learned clearly grows in it, though every kick (``kicked``) died.
-
-    Then what an output would change that tells next to nothing and that none of the points saw: E by all that it is,
-    over the number of points.  Close to Q = I that can be all there is to learn: where the sign of a field is in doubt
-    in one output of a thousand, scrambles that saw none of these agree to all digits.
-
-    None where some scrambles know a direction perfectly that others almost do: one map has no such mean.
-    """
-    known = points[0].known
-    nothing = np.zeros_like(Q)
-    if not alike([point.known for point in points]):
-        return None
-    if points[0].perfect:
-        return nothing, nothing
-    alpha, lam = points[0].alpha, points[0].side_information
-    found = omap.each(lambda r: Equation(omap, r, lam).at(placed(Q, known), alpha, known))
-    active = np.any([here.active for here in found], axis=0)
-    if kicked and _left_behind(found, ~active):
-        return np.full_like(Q, np.inf), nothing
-    if not active.any():
-        return nothing, nothing
-    residual = np.mean([here.residual for here in found], axis=0)
-    slopes = np.eye(int(active.sum())) - np.mean([here.scaled for here in found], axis=0)[np.ix_(active, active)]
-    if np.linalg.eigvals(slopes).real.min() <= 0:
-        return np.full_like(Q, np.inf), nothing
-    # At a fixed point V^{1/2} alpha E V^{1/2} is similar to Q.
-    unseen = np.einsum("kij,ij->k", found[0].units, found[0].Q) / omap.samples
-    steps = np.zeros((2, len(active)))
-    steps[:, active] = np.linalg.solve(slopes, np.stack([residual, unseen])[:, active].T).T
-    return np.abs(found[0].in_overlap(steps[0])), np.abs(found[0].in_overlap(steps[1]))
-
-
-def _left_behind(found: Sequence[Local], idle: np.ndarray) -> bool:
-    """Whether what no scramble learned (k,) clearly grows in their mean map."""
-    if not idle.any():
-        return False
-    of_idle = np.array([here.jacobian[np.ix_(idle, idle)] for here in found])
-    fastest = np.linalg.eigh(of_idle.mean(axis=0))[1][:, -1]
-    growth, error = mean_and_error(np.einsum("i,rij,j->r", fastest, of_idle, fastest))
-    return bool(growth - _CLEARLY * error > 1 + UNSTABLE)
-
-
-def _conjugate(points: Sequence[Point]) -> np.ndarray:
-    """alpha E(Q) + lam I, averaged; infinite on the diagonal where a direction is perfect."""
-    P = len(points[0].Q)
-    known = np.mean([point.known for point in points], axis=0)
-    finite = [p.alpha * p.E + p.side_information * np.eye(P) for p in points if not p.perfect]
-    rest = np.eye(P) - known
-    Q_hat = rest @ np.mean(finite, axis=0) @ rest if finite else np.zeros((P, P))
-    Q_hat[np.diag_indices(P)] += np.where(np.diag(known) > 1e-9, np.inf, 0.0)
-    return np.asarray(Q_hat)
 
 
 def _check(alpha: float, start: str, side_information: float, tol: float, max_steps: int) -> None:

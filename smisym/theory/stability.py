@@ -16,32 +16,24 @@ import numpy as np
 
 from smisym.base.edge import check_count, check_model, check_settings
 from smisym.base.errors import InputError, OutOfTime
-from smisym.base.solution import Result, Solution, mean_and_error, worst
+from smisym.base.solution import Result, Solution, worst
 from smisym.base.threshold import Threshold
 from smisym.integrate.accuracy import SCRAMBLES, THRESHOLD_SAMPLES
 from smisym.model.compiled import Model
 from smisym.theory.aim import INNER, Aim, Tries, aimed
+from smisym.theory.arrival import perfect_from
 from smisym.theory.effort import affordable
-from smisym.theory.fixed_point import solve
 from smisym.theory.growth import clear_growth
 from smisym.theory.hermite import first_order
 from smisym.theory.maps import OverlapMap
 from smisym.theory.over_outputs import can_be_integrated
-from smisym.theory.point import Point
-from smisym.theory.sentinel import agreement
 from smisym.theory.stage import Stage, sampled_first
-from smisym.theory.stages import NO_RATE, idle_directions, largest_rate, staircase
+from smisym.theory.stages import staircase
 from smisym.theory.unsampled import is_better, without_samples
 from smisym.theory.unshown import finer, of_first
 
-# Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
-# of one scramble of the one that looks where it is reached if not there.
-_LOOK_POINTS, _LOOK_SCRAMBLES = 512, 2
-_ARRIVAL_POINTS, _ARRIVAL_SCRAMBLES = 1024, 4
-# How far above and below, relative, that is looked at: what the answer is known to.
-_ABOVE, _BELOW = 5e-3, 3e-2
-# Multiples of the alpha where Q = I becomes stable at which it may be reached, and how closely that is bracketed.
-_MULTIPLES, _CLOSE = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0), 1.004
+# Samples of the map on which perfect recovery is looked for; few of them are used.
+_SAMPLES = 4096
 # Up to so many rows, or blocks, all spans of them are counted.
 _ROWS = 12
 # Relative statistical errors below this are none at all.
@@ -207,7 +199,14 @@ def weak_solution(omap: OverlapMap, found: list[Threshold], codes: Sequence[Resu
     return _solution(omap, found, worst([*grave, *integrals]))
 
 
-def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers: int | None = None) -> Solution:
+def perfect_recovery(
+    model: Model | OverlapMap,
+    *,
+    samples: int | None = None,
+    workers: int | None = None,
+    accuracy: float | None = None,
+    most_samples: int | None = None,
+) -> Solution:
     """Perfect recovery: its local stability by counting, and where AMP arrives at it; a tuple of two Threshold.
 
     perfect_stable: the largest dim S / K_S, K_S the mean rank of df/dZ on S (then V -> E(V)^{-1}/alpha contracts), over
@@ -215,17 +214,24 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
     position into which V -> E(V)^{-1} falls apart (1000 steps: one whose alpha is within a few per cent of the others'
     can be missed).  Infinite under noise and where outputs are discrete.  Exact, but for links of several pieces, where
     K_S is a mean over 4096 fields.
-    perfect_amp: where state evolution reaches Q = I, never below perfect_stable: there, to half a per cent, where it
-    rests below Q = I just below and reaches it just above; else where every scramble's branch ends, bracketed to half a
-    per cent; infinite where it does not reach Q = I.
+    perfect_amp: where state evolution reaches Q = I, never below perfect_stable: the largest alpha along its branch,
+    followed on a map of few points (four scrambles of at most 128), with more of them where that may lie above
+    perfect_stable; infinite where it does not reach Q = I.  Where the branch cannot be followed, by solving on both
+    sides, to half a per cent (two scrambles of 512 points, four of 1024 where it is reached later).
     samples, workers: of the overlap map when ``model`` is a Model; a map keeps its own samples, scrambles and seed.
-    A few scrambles decide (two of 512 points, four of 1024 where a branch has to be followed), whatever ``samples``.
+    accuracy, most_samples: the largest error of perfect_amp, in the unit of alpha, in place of half a per cent, and how
+    many samples of one evaluation it may take.
 
-    Result: SUCCESS, NOISY where Q = I was not reached at any alpha that was tried, INCONSISTENT where state evolution
-    rests at Q = I though counting says that it is not stable, NISHIMORI.  Raises InputError for samples that the
-    map refuses, and where derivatives of the output overflow at all random fields.
+    Result: SUCCESS, MISSED where the error is larger than the accuracy, NOISY where Q = I was not reached at any alpha
+    that was tried, INCONSISTENT where state evolution rests at Q = I though counting says that it is not stable,
+    NISHIMORI.  Raises InputError for samples that the map refuses, for an accuracy that is no positive number or has
+    ``samples`` beside it, and where derivatives of the output overflow at all random fields.
     """
-    omap = model if isinstance(model, OverlapMap) else OverlapMap(model, samples=samples, workers=workers)
+    given = {"samples": samples, "workers": workers}
+    other = {name: value for name, value in given.items() if value is not None}
+    if not isinstance(model, OverlapMap) and accuracy is None:
+        other.setdefault("samples", _SAMPLES)
+    omap, aim = aimed(model, accuracy, most_samples, **other)
     target = omap.model
     span, alpha, uncertain = counting(target)
     eye = np.eye(target.fields)
@@ -234,103 +240,10 @@ def perfect_recovery(model: Model | OverlapMap, *, samples: int = 4096, workers:
         # Something is never pinned down by finitely many outputs: discrete ones leave cells, noise blurs.
         never = _along(target, "perfect_amp", eye, math.inf, 0.0, 0 * eye)
         return _solution(omap, [stable, never], Result.SUCCESS)
-    reached, code = _arrival(omap, alpha, uncertain)
-    return _solution(omap, [stable, reached], code)
-
-
-def _arrival(omap: OverlapMap, stable: float, uncertain: float) -> tuple[Threshold, Result]:
-    """Where state evolution reaches Q = I, never below the alpha where that becomes stable, and how that went."""
-    eye = np.eye(omap.model.fields)
-    omap.what = "where Q = I is reached"
-    look = omap.sibling(_LOOK_POINTS * _LOOK_SCRAMBLES, _LOOK_SCRAMBLES)
-    below = _all_at(look, (stable - 3 * uncertain) * (1 - _BELOW))
-    above = _all_at(look, (stable + 3 * uncertain) * (1 + _ABOVE), below)
-    if any(point.perfect for point in below):
-        # It cannot rest where it is not stable: the ranks that were counted, or the channel, are wrong.
-        return _along(omap.model, "perfect_amp", eye, stable, math.inf, eye), Result.INCONSISTENT
-    if all(point.perfect for point in above):
-        return _along(omap.model, "perfect_amp", eye, stable, max(uncertain, _ABOVE * stable), eye), _met(look, above)
-    return _later_arrival(omap, stable)
-
-
-def _later_arrival(omap: OverlapMap, stable: float) -> tuple[Threshold, Result]:
-    """Where a branch that rests below Q = I ends: bracketed scramble by scramble, with two numbers of points.
-
-    The end of a branch is the largest alpha along it: noise on top of it puts it too high, by as much as the variance
-    of its slope, one over the number of points.  Two numbers of points tell how much, and what both leave.
-    """
-    few, _, _ = _end_of_branch(omap, stable, _ARRIVAL_POINTS // 4)
-    found, code, at_once = _end_of_branch(omap, stable, _ARRIVAL_POINTS)
-    if math.isinf(found.alpha) or math.isinf(few.alpha):
-        return found, code
-    bias = (few.alpha - found.alpha) / 3
-    alpha = max(stable, found.alpha - bias)
-    # Where some scrambles have no branch at all, those that have one, by their noise, tell nothing of its end.
-    error = math.hypot(found.error, few.error / 3, bias, alpha - stable if at_once else 0.0)
-    return replace(found, alpha=alpha, error=error), code
-
-
-def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Threshold, Result, bool]:
-    """The largest alpha along it, a code, and whether some scramble is perfect as soon as that is stable."""
-    model, eye = omap.model, np.eye(omap.model.fields)
-    small = omap.sibling(points * _ARRIVAL_SCRAMBLES, _ARRIVAL_SCRAMBLES)
-    low = _all_at(small, stable * (1 + _ABOVE))
-    at_once = any(point.perfect for point in low)
-    high: list[Point] = low
-    for multiple in _MULTIPLES:
-        high = _all_at(small, stable * multiple, high)
-        if all(point.perfect for point in high):
-            break
-        low = [b if not b.perfect else a for a, b in zip(low, high, strict=True)]
-    else:
-        seen = np.any([p.at.active for p in high if p.at is not None], axis=0)
-        learned = np.array([bool(seen[model.symmetry.parts == k].any()) for k in range(len(model.symmetry.directions))])
-        hard = not learned.all() and _no_growth(small, learned)
-        never = _along(model, "perfect_amp", eye, math.inf, 0.0, 0 * eye)
-        return never, Result.SUCCESS if hard else Result.NOISY, at_once
-
-    def narrow(r: int) -> tuple[float, Point]:
-        below, top = low[r], high[r].alpha
-        while top > _CLOSE * below.alpha:
-            middle = math.sqrt(top * below.alpha)
-            point = _from(small, r, middle, below)
-            below, top = (below, middle) if point.perfect else (point, top)
-        return math.sqrt(top * below.alpha), below
-
-    ends: list[tuple[float, Point]] = small.each(narrow)
-    value, spread = (float(x) for x in mean_and_error(np.array([alpha for alpha, _ in ends])))
-    # A bracket is a uniform law: its standard error is its width / sqrt(12).
-    error = math.hypot(spread, (_CLOSE - 1) * value / math.sqrt(12))
-    Q = np.mean([point.Q for _, point in ends], axis=0)
-    return _along(model, "perfect_amp", eye, value, error, Q), _met(small, [point for _, point in ends]), at_once
-
-
-def _no_growth(omap: OverlapMap, active: np.ndarray) -> bool:
-    """Whether nothing idle grows even where the active blocks are known perfectly."""
-    idle = np.flatnonzero(~active[omap.model.symmetry.parts])
-    rates, unclear = (x.mean(axis=0) for x in idle_directions(omap, active, idle))
-    return largest_rate(rates - unclear, omap.model.symmetry.parts[idle]) <= NO_RATE
-
-
-def _all_at(omap: OverlapMap, alpha: float, before: Sequence[Point] | None = None) -> list[Point]:
-    """State evolution of every scramble at alpha, from fixed points at a smaller one or from nothing."""
-    points: list[Point] = omap.each(lambda r: _from(omap, r, alpha, None if before is None else before[r]))
-    return points
-
-
-def _from(omap: OverlapMap, r: int, alpha: float, before: Point | None) -> Point:
-    if before is None or before.at is None:
-        return solve(omap, r, alpha)
-    if before.perfect:
-        return replace(before, alpha=alpha)
-    return solve(omap, r, alpha, Q=before.at.Q, known=before.known)
-
-
-def _met(omap: OverlapMap, points: Sequence[Point]) -> Result:
-    """How the solves ended, and whether the estimators of Nishimori agreed."""
-    found = agreement(omap, [point.at.estimate for point in points if point.at is not None])
-    codes = [point.result for point in points if point.result not in (Result.SUCCESS, Result.INTEGRATION)]
-    return worst([*codes, Result.SUCCESS if found.holds else Result.NISHIMORI])
+    found = perfect_from(omap, alpha, uncertain, aim)
+    reached = replace(_along(target, "perfect_amp", eye, found.alpha, found.error, found.Q), samples=found.samples)
+    missed = aim is not None and found.error > aim.accuracy
+    return _solution(omap, [stable, reached], Result.MISSED if missed and found.result.ok else found.result)
 
 
 def _beside(model: Model, hard: np.ndarray, pivot: int) -> np.ndarray:

@@ -12,7 +12,8 @@ from smisym.link.symmetry import Symmetry
 from smisym.theory.controls import controlled
 from smisym.theory.effort import scout_points
 from smisym.theory.growth import LEAST, class_rate, clear_growth, coupled_classes, growth_rates
-from smisym.theory.linearised import positive
+from smisym.theory.kick import KICK
+from smisym.theory.linearised import KNOWN, positive
 from smisym.theory.maps import OverlapMap
 from smisym.theory.sentinel import agreement
 
@@ -24,6 +25,9 @@ _SHOWN = 8.0
 _CLEARLY, _CLEAR = 1e-2, 4.0
 # Overlap of what has just been learned, at which is asked what comes with it; the most of what was learned before.
 _SOME, _MUCH = 0.3, 0.9
+# Overlap of what has just been learned from which on its branch is followed: with less the noise of few points decides
+# where it goes.
+BEGUN = 0.1
 
 
 @dataclass
@@ -53,6 +57,19 @@ class Stage:
     results: list[Result] = field(default_factory=list)
     members: list[int] = field(default_factory=list)
     samples: int = 0
+
+    def beginning(self, symmetry: Symmetry, new: float = KICK) -> np.ndarray:
+        """Where the path is as the stage begins (P, P): what was learned before, and so much of what is new."""
+        if self.trivial:
+            return np.zeros_like(self.Q)
+        least = np.zeros(len(self.active))
+        least[self.new] = new
+        return within(symmetry, self.Q, self.active, 1 - KNOWN, least)
+
+    def upwards(self, symmetry: Symmetry) -> np.ndarray:
+        """Where it goes from there (k,), in unit matrices: all that is new is learned."""
+        new = np.isin(np.arange(len(self.active)), self.new)
+        return np.einsum("kij,ij->k", units(symmetry.basis), symmetry.span(new))
 
 
 def first_stage(omap: OverlapMap) -> Stage | None:

@@ -122,3 +122,17 @@ def test_summaries_are_short_and_say_everything() -> None:
 )  # fmt: skip
 def test_short(value: Any, text: str) -> None:
     assert short(value) == text
+
+
+def test_an_accuracy_reaches_everything_that_is_analysed(tmp_path: Path) -> None:
+    """Of thresholds and overlaps alike; where there is one of samples as well, that is refused."""
+    network = smisym.Architecture(2, (smisym.Attention(),))
+    done = smisym.analyze(network, tmp_path / "files", alphas=[0.3], runs=0, accuracy=0.02)
+    errors = [threshold["error"] for threshold in done["thresholds"]]
+    assert len(errors) == 3
+    assert max(errors) <= 0.02
+    (point,) = done["points"]
+    assert np.max(np.add(point["Q_error"], point["Q_deterministic_error"])) <= 0.02
+    assert json.loads((tmp_path / "files" / "thresholds.json").read_text())["settings"]["accuracy"] == 0.02
+    with pytest.raises(smisym.InputError, match="accuracy"):
+        smisym.analyze(network, tmp_path / "files", accuracy=0.02, samples=512)

@@ -12,8 +12,8 @@ import pytest
 
 import smisym
 from smisym.base.edge import MOST_ALPHA
+from smisym.theory.collecting import FixedPoint
 from smisym.theory.controls import controlled
-from smisym.theory.evolution import FixedPoint
 from smisym.theory.stages import staircase
 
 

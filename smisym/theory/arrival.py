@@ -1,0 +1,253 @@
+"""Where state evolution arrives at Q = I, never below the alpha where that becomes stable.
+
+The branch of fixed points is followed from the last threshold to where next to nothing is left to learn
+(:mod:`smisym.theory.branch`): state evolution gets there from the largest alpha along it on.  Where that is the alpha
+where Q = I becomes stable, or so close that the noise of the map cannot tell, the points that may lie above are
+evaluated with more samples, until what they leave open is as little as was asked.
+
+Where the branch is lost, or something never begins to be learned, state evolution itself is solved for at one alpha
+after the other instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from smisym.base.solution import Result, mean_and_error, worst
+from smisym.prior import remaining
+from smisym.theory.aim import Aim
+from smisym.theory.branch import Passed, at_length, followed, once_more
+from smisym.theory.fixed_point import solve
+from smisym.theory.limits import NO_RATE, idle_directions, largest_rate
+from smisym.theory.maps import OverlapMap
+from smisym.theory.point import Point
+from smisym.theory.rung import rough_map
+from smisym.theory.sentinel import agreement
+from smisym.theory.stage import BEGUN
+from smisym.theory.stages import staircase
+
+# What is left of everything where a branch has arrived, the length of its steps, their number at most, and how far from
+# the alpha that counting tells it may be there.
+_LEFT, _LENGTH, _MOST, _OFF = 1e-3, 0.5, 80, 0.02
+# How well the arrival is known unless something else is asked, relative; factor between samples, and the most of them.
+_CLOSELY, _MORE, _MOST_SAMPLES = 5e-3, 4, 2**16
+# Share of alpha that is in the error, or half of what was asked: what steps along the branch may have passed over.
+_BETWEEN = 5e-4
+# Points of one scramble, and scrambles, of the map that looks whether Q = I is reached where it becomes stable; points
+# of one scramble of the one that looks where it is reached if not there.
+_LOOK_POINTS, _LOOK_SCRAMBLES = 512, 2
+_ARRIVAL_POINTS, _ARRIVAL_SCRAMBLES = 1024, 4
+# How far above and below, relative, that is looked at: what the answer is known to.
+_ABOVE, _BELOW = 5e-3, 3e-2
+# Multiples of the alpha where Q = I becomes stable at which it may be reached, and how closely that is bracketed.
+_MULTIPLES, _CLOSE = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0), 1.004
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """alpha, error: where Q = I is reached.  Q (P, P): the overlap just below, I where that is all of it.
+
+    samples: of the largest map that told; None where it was not followed."""
+
+    alpha: float
+    error: float
+    Q: np.ndarray
+    result: Result
+    samples: int | None = None
+
+
+def perfect_from(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | None) -> Arrival:
+    """Where state evolution reaches Q = I; stable, uncertain: where that becomes stable, with its error."""
+    omap.what = "where Q = I is reached"
+    found = _along_the_branch(omap, stable, uncertain, aim)
+    return _at_one_alpha_after_the_other(omap, stable, uncertain) if found is None else found
+
+
+# ---- along the branch ---------------------------------------------------------------------------
+
+
+def _along_the_branch(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | None) -> Arrival | None:
+    look = rough_map(omap)
+    points = _to_the_end(omap, look)
+    if points is None or not _leads_to(points, stable):
+        return None
+    target = _CLOSELY * stable if aim is None else aim.accuracy
+    most = max(_MOST_SAMPLES if aim is None else aim.most_samples, look.samples)
+    maps = [look] * len(points)
+    while True:
+        highest = _highest(points)
+        samples = _MORE * maps[highest].samples
+        if _known_to(points[highest], stable) <= target or samples > most:
+            break
+        larger = omap.sibling(samples, look.scrambles)
+        better = once_more(larger, points[highest])
+        if better is None:
+            return None
+        points[highest], maps[highest] = better, larger
+    least = max(uncertain, min(_BETWEEN * stable, 0.5 * target))
+    highest = _highest(points)
+    return _arrived(maps[highest], points[max(highest - 1, 0) : highest + 2], points[highest], stable, least)
+
+
+def _to_the_end(omap: OverlapMap, look: OverlapMap) -> list[Passed] | None:
+    """Points of the branch from its last threshold on; None where not all of it is learned, or it is lost."""
+    symmetry = look.model.symmetry
+    stages = list(staircase(omap, roughly=True))
+    if not stages or not stages[-1].active.all() or stages[-1].after is not Result.SUCCESS or stages[-1].trivial:
+        return None
+    last, points = stages[-1], list[Passed]()
+    for point in followed(look, last.beginning(symmetry, BEGUN), last.alpha, last.upwards(symmetry), _LENGTH):
+        points.append(point)
+        if np.linalg.eigvalsh(remaining(point.Q))[-1] < _LEFT:
+            return points
+        if len(points) > _MOST or any(here.vanishing for here in point.found):
+            return None
+    return None
+
+
+def _leads_to(points: Sequence[Passed], stable: float) -> bool:
+    """Whether the branch ends where Q = I is stable: its last alpha is that, or lies above on its way down to it."""
+    off, error = points[-1].alpha / stable - 1, _OFF + 3 * points[-1].error
+    return abs(off) <= error or (off > 0 and _highest(points) < len(points) - 1)
+
+
+def _highest(points: Sequence[Passed]) -> int:
+    return int(np.argmax([point.alpha * math.exp(point.error) for point in points]))
+
+
+def _known_to(point: Passed, stable: float) -> float:
+    """How far the arrival may be off if it is told by this point, the highest."""
+    if point.alpha * math.exp(-point.error) > stable:
+        return point.alpha * point.error
+    return max(point.alpha * math.exp(point.error) - stable, 0.0)
+
+
+def _arrived(omap: OverlapMap, around: Sequence[Passed], top: Passed, stable: float, least: float) -> Arrival:
+    """What the highest point of the branch and those beside it tell; least: the least error that is stated."""
+    agreed = agreement(omap, [here.estimate for here in top.found])
+    result = Result.SUCCESS if agreed.holds else Result.NISHIMORI
+    error = max(_known_to(top, stable), least)
+    if top.alpha * math.exp(-top.error) <= stable:
+        # Nothing lies clearly above: it is reached as soon as it is stable.
+        return Arrival(stable, error, np.eye(len(top.Q)), result, omap.samples)
+    alpha, Q, off = _peak(omap, around, top)
+    return Arrival(max(alpha, stable), math.hypot(error, off), Q, result, omap.samples)
+
+
+def _peak(omap: OverlapMap, around: Sequence[Passed], top: Passed) -> tuple[float, np.ndarray, float]:
+    """(alpha, overlap (P, P), how far alpha may be off but for noise) where it is largest, on a map.
+
+    By a parabola through a point and those beside it, which is then held against the branch itself.
+    """
+    beside = [once_more(omap, point) for point in around if point is not top]
+    if len(beside) < 2 or any(point is None for point in beside):
+        return top.alpha, top.Q, 0.0
+    below, beyond = (point.alpha - top.alpha for point in beside if point is not None)
+    if below + beyond >= 0:
+        return top.alpha, top.Q, max(below, beyond, 0.0)
+    there = 0.5 * (below - beyond) / (below + beyond)
+    peak = top.alpha - 0.125 * (below - beyond) ** 2 / (below + beyond)
+    found = at_length(omap, top, float(np.clip(there, -1, 1)) * _LENGTH)
+    if found is None:
+        return peak, top.Q, peak - top.alpha
+    return found.alpha, found.Q, abs(peak - found.alpha)
+
+
+# ---- at one alpha after the other ---------------------------------------------------------------
+
+
+def _at_one_alpha_after_the_other(omap: OverlapMap, stable: float, uncertain: float) -> Arrival:
+    eye = np.eye(omap.model.fields)
+    look = omap.sibling(_LOOK_POINTS * _LOOK_SCRAMBLES, _LOOK_SCRAMBLES)
+    below = _all_at(look, (stable - 3 * uncertain) * (1 - _BELOW))
+    above = _all_at(look, (stable + 3 * uncertain) * (1 + _ABOVE), below)
+    if any(point.perfect for point in below):
+        # It cannot rest where it is not stable: the ranks that were counted, or the channel, are wrong.
+        return Arrival(stable, math.inf, eye, Result.INCONSISTENT)
+    if all(point.perfect for point in above):
+        return Arrival(stable, max(uncertain, _ABOVE * stable), eye, _met(look, above), look.samples)
+    return _later_arrival(omap, stable)
+
+
+def _later_arrival(omap: OverlapMap, stable: float) -> Arrival:
+    """Where a branch that rests below Q = I ends: bracketed scramble by scramble, with two numbers of points.
+
+    The end of a branch is the largest alpha along it: noise on top of it puts it too high, by as much as the variance
+    of its slope, one over the number of points.  Two numbers of points tell how much, and what both leave.
+    """
+    few, _ = _end_of_branch(omap, stable, _ARRIVAL_POINTS // 4)
+    found, at_once = _end_of_branch(omap, stable, _ARRIVAL_POINTS)
+    if math.isinf(found.alpha) or math.isinf(few.alpha):
+        return found
+    bias = (few.alpha - found.alpha) / 3
+    alpha = max(stable, found.alpha - bias)
+    # Where some scrambles have no branch at all, those that have one, by their noise, tell nothing of its end.
+    error = math.hypot(found.error, few.error / 3, bias, alpha - stable if at_once else 0.0)
+    return replace(found, alpha=alpha, error=error)
+
+
+def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Arrival, bool]:
+    """The largest alpha along it, and whether some scramble is perfect as soon as that is stable."""
+    model = omap.model
+    small = omap.sibling(points * _ARRIVAL_SCRAMBLES, _ARRIVAL_SCRAMBLES)
+    low = _all_at(small, stable * (1 + _ABOVE))
+    at_once = any(point.perfect for point in low)
+    high: list[Point] = low
+    for multiple in _MULTIPLES:
+        high = _all_at(small, stable * multiple, high)
+        if all(point.perfect for point in high):
+            break
+        low = [b if not b.perfect else a for a, b in zip(low, high, strict=True)]
+    else:
+        seen = np.any([p.at.active for p in high if p.at is not None], axis=0)
+        learned = np.array([bool(seen[model.symmetry.parts == k].any()) for k in range(len(model.symmetry.directions))])
+        hard = not learned.all() and _no_growth(small, learned)
+        code = Result.SUCCESS if hard else Result.NOISY
+        return Arrival(math.inf, 0.0, np.zeros((model.fields,) * 2), code), at_once
+
+    def narrow(r: int) -> tuple[float, Point]:
+        below, top = low[r], high[r].alpha
+        while top > _CLOSE * below.alpha:
+            middle = math.sqrt(top * below.alpha)
+            point = _from(small, r, middle, below)
+            below, top = (below, middle) if point.perfect else (point, top)
+        return math.sqrt(top * below.alpha), below
+
+    ends: list[tuple[float, Point]] = small.each(narrow)
+    value, spread = (float(x) for x in mean_and_error(np.array([alpha for alpha, _ in ends])))
+    # A bracket is a uniform law: its standard error is its width / sqrt(12).
+    error = math.hypot(spread, (_CLOSE - 1) * value / math.sqrt(12))
+    Q = np.mean([point.Q for _, point in ends], axis=0)
+    return Arrival(value, error, Q, _met(small, [point for _, point in ends]), small.samples), at_once
+
+
+def _no_growth(omap: OverlapMap, active: np.ndarray) -> bool:
+    """Whether nothing idle grows even where the active blocks are known perfectly."""
+    idle = np.flatnonzero(~active[omap.model.symmetry.parts])
+    rates, unclear = (x.mean(axis=0) for x in idle_directions(omap, active, idle))
+    return largest_rate(rates - unclear, omap.model.symmetry.parts[idle]) <= NO_RATE
+
+
+def _all_at(omap: OverlapMap, alpha: float, before: Sequence[Point] | None = None) -> list[Point]:
+    """State evolution of every scramble at alpha, from fixed points at a smaller one or from nothing."""
+    points: list[Point] = omap.each(lambda r: _from(omap, r, alpha, None if before is None else before[r]))
+    return points
+
+
+def _from(omap: OverlapMap, r: int, alpha: float, before: Point | None) -> Point:
+    if before is None or before.at is None:
+        return solve(omap, r, alpha)
+    if before.perfect:
+        return replace(before, alpha=alpha)
+    return solve(omap, r, alpha, Q=before.at.Q, known=before.known)
+
+
+def _met(omap: OverlapMap, points: Sequence[Point]) -> Result:
+    """How the solves ended, and whether the estimators of Nishimori agreed."""
+    found = agreement(omap, [point.at.estimate for point in points if point.at is not None])
+    codes = [point.result for point in points if point.result not in (Result.SUCCESS, Result.INTEGRATION)]
+    return worst([*codes, Result.SUCCESS if found.holds else Result.NISHIMORI])

@@ -1,0 +1,135 @@
+"""A fixed point of the mean of all scrambles' maps, from one evaluation near it.
+
+Newton's step of the mean map tells where its fixed point is, and those of each scramble where its own would be, to
+first order: their spread is the statistical error.  What the step may miss is the deterministic one: its square and
+that of the noise, and what the noise of the derivative, which is estimated, makes of it.  So a map of many samples is
+evaluated once, where its scrambles one by one take three or four; what leads there is a fixed point of a map with
+fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from smisym.base.solution import Result, Solution, mean_and_error
+from smisym.theory.collecting import FixedPoint, conjugate, left_behind, unseen_change
+from smisym.theory.linearised import ROUNDED, Equation, Local
+from smisym.theory.maps import OverlapMap
+from smisym.theory.point import Point
+from smisym.theory.sentinel import agreement, judged, outlying, sound
+
+# Newton's step, and standard errors, in units of what is left to learn, beyond which lines are no longer straight.
+_FAR, _UNSURE = 0.3, 0.1
+# Part of the statistical error that what the step misses may be, and evaluations of one map that this may take.
+_BENT, _MOST = 0.3, 3
+# Standard errors of the derivative that a step is taken to be off by.
+_DOUBT = 2.0
+# Factor by which the maps have fewer points that lead to one of many.
+_FEWER = 4
+
+
+def fixed_point_near(
+    omap: OverlapMap, Q: np.ndarray, alpha: float, known: int, tol: float
+) -> tuple[list[Point], Solution] | None:
+    """(the scrambles' points, the solution) at alpha, from the fixed point Q (P, P) of a map of ``known`` samples.
+
+    None where that is not confirmed: where the step is long, where something idle may grow, and where something is
+    learned perfectly.  tol: what fixed points are solved to elsewhere, as results tell it.
+    """
+    found = None
+    levels = [omap.samples]
+    while levels[0] // _FEWER > known and levels[0] // _FEWER >= 2 * omap.scrambles:
+        levels.insert(0, levels[0] // _FEWER)
+    for samples in levels:
+        here = omap if samples == omap.samples else omap.sibling(samples)
+        for _ in range(_MOST if here is omap else 1):
+            found = _stepped(here, Q, alpha)
+            if found is None:
+                break  # a map that is too rough to tell leaves it to the next
+            Q = found.Q
+            if found.missed <= _BENT * found.error:
+                break
+    return None if found is None else found.solution(tol)
+
+
+class _Stepped:
+    """What one evaluation (of all scrambles at one overlap) makes of the fixed point.
+
+    steps (R, k): to each scramble's own.  Q (P, P): the fixed point of the mean.  error, missed: the largest standard
+    error, and what the step may miss, in units of what is left to learn.
+    """
+
+    def __init__(
+        self, omap: OverlapMap, alpha: float, found: Sequence[Local], on: np.ndarray, slopes: np.ndarray
+    ) -> None:
+        self.omap, self.alpha, self.found, self.on, self.slopes = omap, alpha, found, on, slopes
+        self.steps = np.zeros((len(found), len(on)))
+        self.steps[:, on] = np.linalg.solve(slopes, np.array([here.residual[on] for here in found]).T).T
+        mean, spread = (np.asarray(x) for x in mean_and_error(self.steps))
+        self.size, self.error = float(np.abs(mean).max()), float(spread.max())
+        self.missed = self.size**2 + self.error**2 + _DOUBT * self._of_slopes(mean[on])
+        self.overlaps = np.array([found[0].moved(step) for step in self.steps])
+        self.Q = omap.model.symmetry.project(found[0].moved(mean))
+
+    def _of_slopes(self, step: np.ndarray) -> float:
+        """What one standard error of the derivative changes in a step (a,), at most."""
+        each = np.array([here.scaled[np.ix_(self.on, self.on)] @ step for here in self.found])
+        error = np.asarray(mean_and_error(each)[1])
+        return float((np.abs(np.linalg.inv(self.slopes)) @ error).max())
+
+    @property
+    def good(self) -> bool:
+        inside = all(np.linalg.eigvalsh(Q)[0] >= -ROUNDED for Q in [self.Q, *self.overlaps])
+        return inside and self.size <= _FAR and self.error <= _UNSURE
+
+    def solution(self, tol: float) -> tuple[list[Point], Solution]:
+        omap, found, first = self.omap, self.found, self.found[0]
+        estimates = [here.estimate for here in found]
+        code = Result.SUCCESS if all(estimate.accurate for estimate in estimates) else Result.INTEGRATION
+        left = np.abs(first.in_overlap(np.where(self.on, self.missed, 0.0)))
+        error = np.asarray(mean_and_error(self.overlaps)[1])
+        nishimori = agreement(omap, estimates)
+        coordinates = omap.model.symmetry.coordinates(self.overlaps)
+        strays = outlying(coordinates, floor=10 * tol) or not all(sound(omap, estimate) for estimate in estimates)
+        result = judged(code, nishimori, left_is_small=True, strays=strays)
+        checks = {"residual": left, "nishimori": nishimori.record()}
+        if result is Result.SUCCESS:
+            rare = unseen_change(omap, first, self.slopes, self.on)
+            checks |= {"bias": np.zeros_like(left), "rare": rare}
+            error = np.hypot(error, rare)
+        nothing = np.zeros_like(left)
+        points = [
+            Point(Q, nothing, here, left, code, [], self.alpha) for Q, here in zip(self.overlaps, found, strict=True)
+        ]
+        # To first order: the derivative of E log Zout is E / 2.
+        potential = [
+            e.log_partition + 0.5 * float(np.sum(e.E * (Q - first.Q)))
+            for e, Q in zip(estimates, self.overlaps, strict=True)
+        ]
+        value = FixedPoint(
+            self.alpha, self.Q, error, conjugate(points), coordinates, "symmetry-broken", 0.0,
+            np.ones(len(points), dtype=bool), np.array(potential),
+        )  # fmt: skip
+        return points, Solution(
+            value,
+            result,
+            statistical_error=error,
+            deterministic_error=left,
+            degrees_of_freedom=len(points) - 1,
+            settings={**omap.settings(), "start": value.start, "side_information": 0.0, "tol": tol},
+            checks=checks,
+        )
+
+
+def _stepped(omap: OverlapMap, Q: np.ndarray, alpha: float) -> _Stepped | None:
+    found: list[Local] = omap.each(lambda r: Equation(omap, r).at(Q, alpha))
+    on = np.any([here.active for here in found], axis=0)
+    if not on.any() or any(here.vanishing for here in found) or left_behind(found, ~on, doubtful=True):
+        return None
+    slopes = np.eye(int(on.sum())) - np.mean([here.scaled for here in found], axis=0)[np.ix_(on, on)]
+    if np.linalg.eigvals(slopes).real.min() <= 0:
+        return None
+    stepped = _Stepped(omap, alpha, found, on, slopes)
+    return stepped if stepped.good else None
