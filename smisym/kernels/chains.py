@@ -160,6 +160,50 @@ class Work(NamedTuple):
     cov: bool
 
 
+def workspace(given: Given, room: int, cov: bool) -> Work:
+    """Scratch for posteriors of this size, ``room`` nodes of one layer at most."""
+    (layers, (B, n)), d = (given.steps.shape[1], given.points.shape[1:3]), 2 * int(np.diff(given.starts).max())
+    side = max(int(given.sides.max()), 2) if layers > 1 else 2
+    rows = 2 + d + (4 if d == 2 else 2**d - 1) + (d * (d + 1) // 2 if cov else 0)
+    most, kinds = 2 * side * side if layers > 1 else 1, 1 + d if cov else 1
+    late, D = 2 * n + (n * (2 * n + 1) + 2 * n * d if cov else 0), 2 * (int(given.starts[-1]) + n)
+    many, lines = layers if cov else 0, given.creases.shape[1] + 1
+    shapes = {
+        "h": (layers, d, room), "features": (layers, rows, room), "box": (layers, 2, 2, 2),
+        "c": (layers, 2, side, side),
+        "means": (layers, most, rows), "behind": (most, late), "A": (4, CHUNK), "px": (side, CHUNK),
+        "py": (side, CHUNK),
+        "r": (B, 2 * n, CHUNK), "e": (B + 2, CHUNK), "sums": (rows,), "late": (late,), "state": (4,),
+        "half": (side, side), "slopes": (4, side), "sums_of": (kinds, 2, side, side),
+        "steps": (many, kinds, most, most), "later": (many, most, D), "total": (room,), "bins": (2, 2, BINS), "z": (d,),
+        "angles": (lines,), "pieces": (lines + 1, 2), "around": (2,),
+        "rays": (7, lines * max(int(given.rules[..., 0].max(initial=0)), 1)),
+        **dict.fromkeys(("x", "y", "logs", "message", "lost", "off", "far"), (layers, most)),
+        **dict.fromkeys(("row", "fine", "rest", "w", "found", "high"), (CHUNK,)),
+    }  # fmt: skip
+    whole = {
+        "counts": layers, "dims": layers, "offsets": layers + 1, "states": layers, "rooms": layers,
+    }  # fmt: skip
+    return Work(
+        **{name: np.empty(shape) for name, shape in shapes.items()},
+        **{name: np.zeros(size, dtype=np.int64) for name, size in whole.items()},
+        wide=np.zeros((layers, 2), dtype=np.int64),
+        ends=np.zeros((2, 2), dtype=np.int64),
+        cov=cov,
+    )
+
+
+def examples() -> tuple[Given, Work, Found]:
+    """Of the types that compiled loops are written for."""
+    one, whole = {n: np.ones((1,) * n) for n in range(1, 6)}, {n: np.ones((1,) * n, dtype=np.int64) for n in (1, 2, 3)}
+    given = Given._make((
+        whole[1], np.array([0, 1]), one[1], one[1], one[3], whole[1], one[2], whole[1], one[3], one[3], one[3], one[4],
+        one[2], one[3], one[3], whole[3], one[3], whole[2], one[2], *[one[1]] * 5, one[3], one[5], one[3],
+    ))  # fmt: skip
+    found = Found(one[1], one[2], one[3], one[2], one[2], one[2], one[2], one[1], one[1], one[3], one[5], one[5])
+    return given, workspace(given, 1, False), found
+
+
 Levels = Callable[[Given, Found, int, bool, bool], None]
 
 
@@ -179,7 +223,7 @@ def compiled_levels(programs: Sequence[StraightLine]) -> Levels | None:
     chains = _loaded(levels_source()).chains
 
     def run(given: Given, found: Found, room: int, look: bool, cov: bool) -> None:
-        chains(mixed, given, found, room, look, cov)
+        chains(mixed, given, workspace(given, room, cov), found, look)
 
     return run
 
@@ -220,25 +264,17 @@ def levels_source() -> str:
 
 
 _PARTS = ("nodes", "grids", "endings", "rays", "backward", "looks", "forward")
-_CONSTANTS = f"""from smisym.kernels.chains import Found, Given, Work
+_CONSTANTS = f"""from smisym.kernels.chains import examples
 
 TURN, CHUNK, FACTOR, POWER, EDGE, BINS, REACH = {TURN}, {CHUNK}, {FACTOR}, {POWER}, {EDGE!r}, {BINS}, {REACH}
 # Numbers of one type: functions are compiled for constants apart.
 FIELDS, MASSES, ALL = np.arange(3)
-options = dict(nogil=True, cache=True, error_model="numpy", fastmath={{"contract"}})
-reordered = dict(nogil=True, cache=True, error_model="numpy", fastmath={{"contract", "reassoc", "nsz"}})
+inner = dict(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+options = dict(inner, fastmath={{"contract"}})
+reordered = dict(inner, fastmath={{"contract", "reassoc", "nsz"}})
 t = numba.types
 mixing = t.FunctionType(t.void(t.int64, t.float64[::1], t.float64[:, ::1], t.int64, t.int64, t.float64[:, ::1]))
-numbers = {{n: numba.types.Array(numba.types.float64, n, "C") for n in range(1, 6)}}
-whole = numba.types.Array(numba.types.int64, 1, "C")
-wholes = numba.types.Array(numba.types.int64, 2, "C")
-given_type = numba.types.NamedTuple(
-    [whole, whole, numbers[1], numbers[1], numbers[3], whole, numbers[2], whole, numbers[3], numbers[3], numbers[3],
-     numbers[4], numbers[2], numbers[3], numbers[3], t.Array(t.int64, 3, "C"), numbers[3], wholes, numbers[2],
-     *[numbers[1]] * 5, numbers[3], numbers[5], numbers[3]], Given)
-found_type = numba.types.NamedTuple(
-    [numbers[1], numbers[2], numbers[3], numbers[2], numbers[2], numbers[2], numbers[2], numbers[1], numbers[1],
-     numbers[3], numbers[5], numbers[5]], Found)
+given_type, work_type, found_type = (numba.typeof(one) for one in examples())
 """
 
 

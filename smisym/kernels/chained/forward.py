@@ -215,40 +215,13 @@ def laid_out(s, given, work):
     return True
 
 
-@numba.njit(**options)
-def workspace(given, room, cov):
-    layers, B, n = given.steps.shape[1], given.points.shape[1], given.points.shape[2]
-    side = max(given.sides.max(), 2) if layers > 1 else 2
-    widest = 0
-    for k in range(layers):
-        widest = max(widest, given.starts[k + 1] - given.starts[k])
-    d = 2 * widest
-    rows, most, kinds = rows_of(d, cov), 2 * side * side if layers > 1 else 1, 1 + d if cov else 1
-    late = 2 * n + (n * (2 * n + 1) + 2 * n * d if cov else 0)
-    D = 2 * (given.starts[layers] + n)
-    many = layers if cov else 0
-    return Work(
-        np.empty((layers, d, room)), np.empty((layers, rows, room)), np.empty(layers, np.int64),
-        np.empty(layers, np.int64), np.zeros(layers + 1, np.int64), np.empty((layers, 2, 2, 2)),
-        np.zeros((layers, 2), np.int64), np.empty((layers, 2, side, side)), np.empty((layers, most)),
-        np.empty((layers, most)), np.ones(layers, np.int64), np.empty((layers, most)), np.empty((layers, most)),
-        np.empty((layers, most, rows)), np.empty((most, late)), np.empty((layers, most)), np.empty((layers, most)),
-        np.empty((layers, most)), np.empty((4, CHUNK)), np.empty((side, CHUNK)), np.empty((side, CHUNK)),
-        np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK),
-        np.empty((B, 2 * n, CHUNK)), np.empty((B + 2, CHUNK)), np.empty(rows), np.empty(late), np.empty(4),
-        np.empty((side, side)), np.empty((4, side)), np.empty((kinds, 2, side, side)),
-        np.empty((many, kinds, most, most)), np.empty((many, most, D)), np.empty(room), np.empty((2, 2, BINS)),
-        np.empty(d), np.empty(layers, np.int64), np.empty(given.creases.shape[1] + 1),
-        np.empty((given.creases.shape[1] + 2, 2)), np.empty(2), np.empty((2, 2), np.int64),
-        np.empty((7, (given.creases.shape[1] + 1) * max(given.rules[:, :, 0].max(), 1))), cov,
-    )  # fmt: skip
-
-
-@numba.njit(t.void(mixing, given_type, found_type, t.int64, t.boolean, t.boolean), **options)
-def chains(mixed, given, found, room, look, cov):
+@numba.njit(
+    t.void(mixing, given_type, work_type, found_type, t.boolean),
+    nogil=True, cache=True, error_model="numpy", fastmath={"contract"},
+)  # fmt: skip
+def chains(mixed, given, work, found, look):
     """All posteriors of a block at their levels."""
     S, layers = given.steps.shape
-    work = workspace(given, room, cov)
     x, y, value = np.empty(0), np.empty(0), np.empty(0)
     for s in range(S):
         found.log_norm[s], found.outside[s], found.nodes[s] = nan, 0.0, 0.0
@@ -276,7 +249,7 @@ def chains(mixed, given, found, room, look, cov):
         for k in range(layers - 1):
             carried(k, s, given, work, x, y, value)
         told(s, given, work, found)
-        if cov:
+        if work.cov:
             products(s, given, work, found)
         if look:
             for k in range(layers):
