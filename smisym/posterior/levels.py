@@ -18,7 +18,7 @@ from smisym.kernels.chains import POWER, Found, Given, Levels
 from smisym.posterior.level_chain import Chain
 
 # The first level: step of the lattices, nodes a side of the tables.
-_STEP, _SIDE = 0.7, 8
+_STEP, _SIDE = 0.6, 8
 # Where lattices end at first, beside what is asked for, by how much farther where there is mass, and at most.  _WIDER:
 # the same for layers of two rows, whose Gaussians fall as R^2 exp(-R^2/2).
 _DEPTH, _WIDER, _FARTHER, _FARTHEST = 3.0, 2.2, 1.0, 9.5
@@ -26,7 +26,7 @@ _DEPTH, _WIDER, _FARTHER, _FARTHEST = 3.0, 2.2, 1.0, 9.5
 _BEYOND = 1.0
 # Shares of the tolerance: of what nodes may miss, what tables may, and what may lie at borders; half of each is aimed
 # at where it is missed.
-_NODES, _TABLES, _BORDERS, _AIM = 0.4, 0.3, 0.2, 0.5
+_NODES, _TABLES, _BORDERS, _AIM = 0.4, 0.3, 0.2, 0.7
 # Shares beyond the ends of tables, and of the largest node, that count for nothing on the next level, over the
 # tolerance.
 _LEAST, _NEGLIGIBLE = 1e-3, 2e-3
@@ -112,25 +112,34 @@ class Refinement:
         self.level = self._first(spans, np.full(S, self._radius()))
 
     def run(self) -> Average:
-        active, look = np.arange(self.chain.samples), True
-        for turn in range(_ROUNDS):
+        looking = np.ones(self.chain.samples, dtype=bool)
+        active = np.arange(self.chain.samples)
+        for _ in range(_ROUNDS):
             active = active[self._cost(active) <= self.most]
             if not active.size:
                 break
-            patience.check()
-            found = self.at(active, look)
-            parts = self.missed(active, found)
-            self._keep(active, found, parts)
-            rest = np.flatnonzero(~(self.out.error[active] <= self.rtol))
-            if not rest.size:
-                break
-            known = _part(parts, rest)
-            self.refine(active[rest], _taken(found, rest), known, look)
-            active = active[rest]
-            # Where there is mass is asked twice, and until tables are no longer blind.
-            look = turn == 0 or bool((known.tables.sum(axis=1) > _BLIND).any())
+            left = []
+            for look in (True, False):
+                some = active[looking[active] == look]
+                if some.size:
+                    patience.check()
+                    left.append(self._advance(some, look, looking))
+            active = np.sort(np.concatenate(left))
         self.out.converged = self.out.error <= self.rtol
         return self.out
+
+    def _advance(self, index: np.ndarray, look: bool, looking: np.ndarray) -> np.ndarray:
+        """One level of some samples; returns those that miss the tolerance, refined; looking: whether each is asked
+        once more where there is mass, which is so while tables are blind or end where there is some."""
+        found = self.at(index, look)
+        parts = self.missed(index, found)
+        self._keep(index, found, parts)
+        rest = np.flatnonzero(~(self.out.error[index] <= self.rtol))
+        known = _part(parts, rest)
+        self.refine(index[rest], _taken(found, rest), known, look)
+        far = known.far.sum(axis=1) > _BORDERS * self.rtol
+        looking[index[rest]] = far | ~(known.tables.sum(axis=1) < _BLIND)
+        return index[rest]
 
     # ---- one level ---------------------------------------------------------------------------------
 

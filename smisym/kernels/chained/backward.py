@@ -147,8 +147,8 @@ def last(mixed, s, given, work, value, look):
             added(work.w, count, work.features[k], first, rows, sums)
             if look:
                 at = work.offsets[k] + m * work.rooms[k] + first
-                for j in range(count):
-                    value[at + j] = top + math.log(work.w[j]) if work.w[j] > 0.0 else -inf
+                for j in range(np.uint64(count)):
+                    value[np.uint64(at) + j] = top + log(work.w[j])
         conclude(sums, d, top, work.means[k], work.logs[k], work.lost[k], m)
         for f in range(len(late)):
             work.behind[m, f] = late[f] / sums[0]

@@ -6,6 +6,31 @@ A part of the text of the module that :mod:`smisym.kernels.chains` generates; ne
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
+def held(value, at, count, log, scale, mass, start, w, total):
+    """What each of some points holds of the integral, into w, and added to the total of each node."""
+    for j in range(np.uint64(count)):
+        k = np.uint64(at) + j
+        gap = value[k] - log if value[k] - value[k] == 0.0 else -inf
+        w[j] = scale * exp(gap) * mass[np.uint64(start) + j]
+        total[np.uint64(start) + j] += w[j]
+
+
+@numba.njit(**options)
+def counted(x, y, at, count, w, box, bins):
+    """Add shares to the bins of the box of their sign, along both coordinates."""
+    for j in range(count):
+        if w[j] == 0.0:
+            continue
+        g = 0 if 1.0 + x[at + j] + y[at + j] > 0.0 else 1
+        for a in range(2):
+            width = (box[g, a, 1] - box[g, a, 0]) / BINS
+            own = (x[at + j] if a == 0 else y[at + j]) - box[g, a, 0]
+            place = own / width if width > 0.0 and own > 0.0 else 0.0
+            bins[g, a, int(min(place, BINS - 1.0))] += w[j]
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
 def seen(k, s, given, work, x, y, value, found):
     """What the next level is restricted to: a box of whitened numbers, outside of which there is next to nothing, how
     much that is by its distance, and ends of the states of the next table."""
@@ -14,21 +39,13 @@ def seen(k, s, given, work, x, y, value, found):
     work.bins.fill(0.0)
     tabled_next = k + 1 < len(work.counts)
     for m in range(M):
-        f = work.message[k, m]
-        for j in range(at_state(k, s, m, given, work, MASSES)):
-            at = work.offsets[k] + m * work.rooms[k] + j
-            if not value[at] - value[at] == 0.0:
-                continue
-            share = f * math.exp(value[at] - work.logs[k, m]) * work.features[k, 0, j]
-            work.total[j] += share
+        K = at_state(k, s, m, given, work, MASSES)
+        for first in range(0, K, CHUNK):
+            count = min(CHUNK, K - first)
+            at = work.offsets[k] + m * work.rooms[k] + first
+            held(value, at, count, work.logs[k, m], work.message[k, m], work.features[k, 0], first, work.w, work.total)
             if tabled_next:
-                g = 0 if 1.0 + x[at] + y[at] > 0.0 else 1
-                for a in range(2):
-                    b = work.box[k + 1, g, a]
-                    width = (b[1] - b[0]) / BINS
-                    own = x[at] if a == 0 else y[at]
-                    place = (own - b[0]) / width if width > 0.0 and own > b[0] else 0.0
-                    work.bins[g, a, int(min(place, BINS - 1.0))] += share
+                counted(x, y, at, count, work.w, work.box[k + 1], work.bins)
     if tabled_next:
         peaked(k, s, given, work, found)
         for g in range(2):
