@@ -234,7 +234,13 @@ def record_layers(link: LinkFunction, layers: tuple[Layer, ...], reduction: Redu
             "compact set, so that the posterior is a chain: each layer is integrated given what passes below it.",
             (
                 Formula("C_k", r"A_k(h_k C_{k-1}^{\top})\, C_{k-1}, \qquad C_0 = I"),
-                Formula("C", r"s \left[\delta I + (1 - \delta)\, \mathbf{1}\, (t, 1 - t)\right]"),
+                Formula(
+                    "C",
+                    r"s \begin{pmatrix} 1 - q & q \\ p & 1 - p \end{pmatrix}, \qquad x = p / \delta, \quad "
+                    r"y = q / \delta, \quad \delta = 1 - p - q",
+                    "x and y are entries of the inverse, in which the exponent behind the last layer is quadratic: the "
+                    "logarithm of what follows is a polynomial in them, known on a grid",
+                ),
                 Formula(
                     r"\beta_k(C)",
                     r"\int dh\, \mathcal{N}(h; \omega_k, V_k)\, \beta_{k+1}(A_k(h C^{\top})\, C), \qquad "
