@@ -31,7 +31,7 @@ from smisym.base.files import write_text
 from smisym.kernels.straight_line import Line, StraightLine, literal, written
 
 # What scalars.py has, or the mathematics of the standard library by another name: one float each.
-OWN = {"exp", "log", "log1p", "logaddexp", "sign", "maximum", "isfinite", "where"}
+OWN = {"exp", "log", "log1p", "logaddexp", "sign", "maximum", "minimum", "isfinite", "where"}
 _LIBRARY = {
     "absolute": "abs", "sqrt": "math.sqrt", "sin": "math.sin", "cos": "math.cos", "tan": "math.tan",
     "arctan": "math.atan", "tanh": "math.tanh", "sinh": "math.sinh", "cosh": "math.cosh", "arcsinh": "math.asinh",
@@ -47,7 +47,7 @@ HEADER = """import math
 import numba
 import numpy as np
 from smisym.kernels.scalars import (
-    exp, inlined, isfinite, larger, largest, log, log1p, logaddexp, maximum, sign, smaller, smallest, total,
+    exp, inlined, isfinite, larger, largest, log, log1p, logaddexp, maximum, minimum, sign, smaller, smallest, total,
     weight, where
 )
 

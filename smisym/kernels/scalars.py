@@ -144,6 +144,13 @@ def maximum(a, b):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def minimum(a, b):  # type: ignore[no-untyped-def]
+    """NaN where either is, as numpy has it."""
+    found = a if a < b else b
+    return a if a != a else found
+
+
+@inlined
 def isfinite(x):  # type: ignore[no-untyped-def]
     return x - x == 0.0
 

@@ -19,7 +19,7 @@ BUDGET = 10**6
 class _Sheets:
     """Two sheets r = A_b x - c_b of constant weight: Gaussians in closed form.  ends: x_1 where the first one does."""
 
-    widening, modeless, broken = 1.0, False, False
+    widening, modeless, broken, bordered = 1.0, False, False, False
     branches = 2
 
     def __init__(self, dim: int, seed: int, samples: int = 32, steep: float = 1.5, ends: float = np.inf) -> None:

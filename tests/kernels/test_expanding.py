@@ -76,6 +76,7 @@ def carried_out(text: str, values: np.ndarray) -> list[float]:
         "logaddexp": np.logaddexp,
         "sign": np.sign,
         "maximum": np.maximum,
+        "minimum": np.minimum,
         "isfinite": np.isfinite,
         "where": lambda c, a, b: a if c else b,
         "inf": np.inf,

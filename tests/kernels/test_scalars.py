@@ -56,7 +56,7 @@ def test_a_weight_that_adds_nothing_is_zero() -> None:
     np.testing.assert_array_equal(applied(scalars.weight, np.array([-701.0, -np.inf, np.nan, 0.0])), [0.0, 0.0, 0.0, 1])
 
 
-@pytest.mark.parametrize("name", ["maximum", "logaddexp"])
+@pytest.mark.parametrize("name", ["maximum", "minimum", "logaddexp"])
 def test_functions_of_two(name: str) -> None:
     function = getattr(scalars, name)
 

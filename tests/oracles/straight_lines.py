@@ -70,6 +70,8 @@ SCALARS: dict[str, Callable[..., Any]] = {
     "invert": operator.not_,
     "where": lambda c, a, b: a if c else b,
     "isfinite": mp.isfinite,
+    "expm1": lambda x: mp.expm1(x) if not mp.isinf(x) else (INF if x > 0 else mp.mpf(-1)),
+    "minimum": lambda a, b: NAN if mp.isnan(a) or mp.isnan(b) else min(a, b),
     "maximum": lambda a, b: NAN if mp.isnan(a) or mp.isnan(b) else max(a, b),
     "sqrt": _inside(mp.sqrt, 0),
     "exp": mp.exp,
