@@ -55,10 +55,9 @@ class Reduction:
     interface: Interface
 
 
-def find_reductions(link: LinkFunction, *, every: bool = False) -> tuple[Reduction, ...]:
-    """All cuts behind which a shallower network is left, the earliest first; ``every``: those as well at which as many
-    numbers pass as there are fields before."""
-    return tuple(_reductions(link, find_cuts(link.program) if every else link.interfaces))
+def find_reductions(link: LinkFunction) -> tuple[Reduction, ...]:
+    """All cuts behind which a shallower network is left, the earliest first."""
+    return tuple(_reductions(link, link.interfaces))
 
 
 def _reductions(link: LinkFunction, cuts: Iterable[Interface]) -> Iterator[Reduction]:

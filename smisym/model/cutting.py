@@ -32,8 +32,7 @@ def on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation
     whole = OnLevelSet(level_set, link.tokens)
     if whole.dim < _DEEP or level_set.registered:
         return whole
-    # Tables need not be over fewer numbers than there are fields: what they need is that few pass between layers.
-    for cut in reversed(find_reductions(link, every=True) if link.tokens == _TABLED else ()):
+    for cut in reversed(find_reductions(link) if link.tokens == _TABLED else ()):
         chart = _behind(level_set, rules, cut)
         tables = None if chart is None or _moves(chart) else _tables(link, cut, chart)
         if tables is not None:

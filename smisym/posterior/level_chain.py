@@ -123,7 +123,8 @@ def scouted(chain: Chain, mixings: Sequence[Mixing]) -> np.ndarray:
     spans = np.broadcast_to(np.array([-np.inf, np.inf]), (S, max(chain.layers - 1, 1), 2, 2, 2)).copy()
     for k in range(chain.layers - 1):
         U = layers["scales"][k] * np.einsum("snpt,snut->pusn", h[:, :, starts[k] : starts[k + 1]], C)
-        A = mixings[layers["kinds"][k]](*U.reshape(-1, S, _SCOUTS))
+        with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+            A = mixings[layers["kinds"][k]](*U.reshape(-1, S, _SCOUTS))
         A = np.stack([np.broadcast_to(entry, (S, _SCOUTS)) for entry in A], axis=-1).reshape(S, _SCOUTS, 2, 2)
         C = layers["shares"][k] * (A @ C)
         with np.errstate(divide="ignore", invalid="ignore"):

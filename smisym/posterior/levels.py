@@ -34,6 +34,10 @@ _LEAST, _NEGLIGIBLE = 1e-3, 2e-3
 _FINER, _COARSER, _MORE, _MOST_SIDE = 0.5, 1.25, 6, 28
 # How much finer steps in four dimensions may be, times those in two: lattices of more have more neighbours as near.
 _STRETCH = {4: 1.35}
+# Of layers of two rows: share of the change from level to level that is an error at least; how many times what a level
+# says of itself, where none was before it (untied first layers were up to 6 times beyond that); and by how much each
+# level is finer than the one before.
+_CHANGED, _ALONE, _ANEW, _ANEW_SIDE = 0.5, 8.0, 0.8, 2
 # How far what lies beyond a table may be from where it is thought to be, in standard deviations.
 _FAR = 5.0
 # Scale of a layer, times the deviation of its fields, from which on attention is so steep that nodes lie between its
@@ -44,7 +48,7 @@ _DEEP = 8.0
 # Error of tables above which they do not say where there is mass; levels at most.
 _BLIND, _ROUNDS = 1.0, 7
 # Points of one level beyond which it is not tried; nodes of one layer at most.
-MOST, _ROOM = 2 * 10**6, 10**5
+MOST, _ROOM = 4 * 10**6, 10**5
 
 
 @dataclass
@@ -100,6 +104,8 @@ class Refinement:
         self.dims = 2 * rows
         D = int(self.dims.sum()) + 2 * chain.of_samples["late"].shape[1]
         self.tables = max(chain.layers - 1, 1)
+        # Of layers of two rows: the means of the level before.
+        self.wide, self.before = bool(self.dims.max() > 2), np.full((S, D), np.nan)
         self.stretch = np.array([_STRETCH.get(int(d), 1.0) for d in self.dims])
         self.out = Average(
             np.full(S, np.nan),
@@ -118,9 +124,9 @@ class Refinement:
             active = active[self._cost(active) <= self.most]
             if not active.size:
                 break
-            left = []
+            left, asked = [], looking[active].copy()
             for look in (True, False):
-                some = active[looking[active] == look]
+                some = active[asked == look]
                 if some.size:
                     patience.check()
                     left.append(self._advance(some, look, looking))
@@ -144,8 +150,7 @@ class Refinement:
     # ---- one level ---------------------------------------------------------------------------------
 
     def _radius(self) -> float:
-        wide = self.dims.max() > 2
-        return float(np.sqrt(2 * (_DEPTH + _WIDER * wide - np.log(min(self.rtol, 1.0)))))
+        return float(np.sqrt(2 * (_DEPTH + _WIDER * self.wide - np.log(min(self.rtol, 1.0)))))
 
     def _first(self, spans: np.ndarray, radius: np.ndarray) -> Level:
         S, d, K = len(spans), int(self.dims.sum()), self.tables
@@ -239,6 +244,11 @@ class Refinement:
 
     def _keep(self, index: np.ndarray, found: Found, parts: Parts) -> None:
         out, error = self.out, np.nan_to_num(parts.error, nan=np.inf)
+        if self.wide:
+            # In four dimensions a level may look better than it is: the change from the one before is held against it.
+            change = _CHANGED * np.linalg.norm(found.mean - self.before[index], axis=1)
+            error = np.where(np.isfinite(change), np.maximum(error, change), _ALONE * error)
+            self.before[index] = found.mean
         out.nodes[index] += found.nodes
         better = error < out.error[index]
         own = index[better]
@@ -257,6 +267,9 @@ class Refinement:
             short = np.log10(np.maximum(parts.tables, 1e-300) / aim)
         more = np.clip(2 * np.ceil(short), 0, _MORE).astype(int)
         more[~np.isfinite(parts.tables)] = _MORE
+        if self.wide:
+            # A change that is to say something is one of nodes and of tables.
+            steps, more = np.minimum(steps, _ANEW * level.steps), np.maximum(more, _ANEW_SIDE)
         following = Level(
             np.minimum(level.sides + more, _MOST_SIDE),
             np.where(blind[:, None], level.steps, steps),

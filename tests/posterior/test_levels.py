@@ -32,7 +32,7 @@ NETWORKS = {
     "steep": Architecture(2, (A(skip=3.0),) * 4),
     "untied, det of both signs": Architecture(2, (A(tied=False, skip=0.3), A(skip=0.3), A())),
     "two heads": Architecture(2, (A(), A(heads=2), A())),
-    "linear before the last": Architecture(2, (A(), A(activation="linear", beta=0.3), A())),
+    "linear before the last": Architecture(2, (A(), A(), A(activation="linear", beta=0.3), A())),
 }
 
 
