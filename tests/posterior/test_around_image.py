@@ -255,6 +255,6 @@ def test_refusals_have_their_reasons() -> None:
     chart = chart_of(MODELS["sequence of two"])[1]
     image = Image(chart_of(MODELS["sequence of two"])[0])
     assert refusal(chart, image, 1e-3) == ""
-    assert "share points" in refusal(replace(chart, complete=False), image, 1e-3)
+    assert "share points" in refusal(replace(chart, complete=False, shared=True), image, 1e-3)
     assert "do not pay" in refusal(chart, image, 0.3)
     assert "not 2" in refusal(replace(chart, dimension=3), image, 1e-3)
