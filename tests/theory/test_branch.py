@@ -82,11 +82,11 @@ def test_more_samples_tell_the_same_point() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("z1**2", 1.128), ("abs(z1)", 1.128)])
 def test_phase_retrieval_arrives_at_the_top_of_its_branch(text: str, expected: float) -> None:
     """Stable from one on by counting; reached at 1.128 (arXiv 1708.05395)."""
-    solution = smisym.perfect_recovery(smisym.compile(SMI(text, 1)), accuracy=1e-2)
+    solution = smisym.perfect_recovery(smisym.compile(SMI(text, 1)), accuracy=5e-3)
     stable, reached = solution.value
     assert solution.result.ok
     assert stable.alpha == 1.0
-    assert abs(reached.alpha - expected) < 3 * reached.error <= 0.03
+    assert abs(reached.alpha - expected) < 3 * reached.error <= 0.015
     assert reached.Q[0, 0] < 0.95
 
 
