@@ -233,7 +233,6 @@ class _One:
         inner = np.isfinite(rest)
         off = (shares * np.where(inner, rest, 0.0) ** 2).sum(axis=1)
         far = np.where(inner, 0.0, shares).sum(axis=1)
-        self.places = [(x, y), *getattr(self, "places", [])]
         return _Step(x, y, value, log, means, lost, off, far, np.zeros(len(log)))
 
     # ---- forward ---------------------------------------------------------------------------------------
