@@ -36,9 +36,11 @@ _BYTES = 2**28
 # Part of the accuracy asked that the next try aims at, and that the pilot must reach to be the answer itself.
 _MARGIN, _AT_ONCE = 0.7, 0.5
 # Factor between the samples of two tries: at least, at most, and where a try has no error to tell by.
-_LEAST, _LARGEST, _UNKNOWN = 2, 16, 8
+_LEAST, _LARGEST, _UNKNOWN = 2, 64, 8
 # Power of the number of samples with which errors fall, before it was seen (two layers: 0.6 to 0.7), and its bounds.
 _RATE, _SLOWEST, _FASTEST = 0.7, 0.5, 1.0
+# Part of the accuracy asked within which an answer is not refined on the same samples.
+SETTLED = 0.9
 # Part of the accuracy asked that the inner integrals may take.
 INNER = 0.25
 # Tolerance of fixed points beside the accuracy asked for, and its bounds.

@@ -14,6 +14,7 @@ of all derivatives makes of the step is in the error.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -105,16 +106,16 @@ def guessed(rough: OverlapMap, Q: np.ndarray, alpha: float, own: np.ndarray) -> 
 
 
 def crossing_near(
-    omap: OverlapMap, guess: Guess, idle: np.ndarray, members: Sequence[int], last: bool = True
+    omap: OverlapMap, guess: Guess, idle: np.ndarray, members: Sequence[int], enough: float = 0.0
 ) -> Crossing | None:
     """The crossing on a map, from a guess; None where Newton's method does not confirm that it is near.
 
-    idle: the numbers of all idle coordinates.  members: which of these begin to grow.  last: whether it is an answer,
-    and not on the way to one.
+    idle: the numbers of all idle coordinates.  members: which of these begin to grow.  enough: the error that it may
+    have; infinite for one that is only on the way to an answer.
     """
     for _ in range(_MOST):
         found = _evaluated(omap, guess, idle, members)
-        if found is None or not last or found.bend <= _BENT * found.spread:
+        if found is None or found.bend <= _BENT * found.spread or math.hypot(found.spread, found.bend) <= enough:
             return found
         guess = found.guess
     return found

@@ -14,14 +14,13 @@ from smisym.link.linking import Observation
 from smisym.model.compiled import Model
 from smisym.theory.controls import NUMBERS, StandIn, beside
 from smisym.theory.estimate import Estimate
+from smisym.theory.folded import folds, slope
 from smisym.theory.surrogate import Surrogate, worth
 
 # Multiple of its squared error above which what a posterior adds to a rate of growth is no error.
 _BEYOND = 10.0
 # Negative eigenvalue of E, beside its largest, that is rounding.
 _ROUNDING = 1e-10
-# Parts of the points of one scramble that take their control coefficients from each other.
-_FOLDS = 4
 # Key of the draws that tell means of a stand-in, beside those of the points.
 _KNOWN = 1
 
@@ -78,10 +77,7 @@ class Estimator:
                 _symmetric(np.einsum("npt,nqt->npq", g, star)),
             ]
         )
-        flat = dg.transpose(1, 3, 0, 2, 4).reshape(dg.shape[1] * dg.shape[3], -1)
-        P = len(Q)
         multiplicity = self.model.prior.multiplicity
-        slope = multiplicity * (flat @ flat.T / n).reshape(P, P, P, P)
         products = multiplicity * products
         size = np.einsum("npt,npt->n", g, g)
         error = np.where(absent, np.inf, moments.error)
@@ -92,7 +88,7 @@ class Estimator:
             Q,
             self._combine(products),
             self.model.symmetry.project(products.mean(axis=1)),
-            slope,
+            multiplicity * slope(dg, gaps[0]),
             self._unclear(dg, moments.error),
             float(moments.log_partition[~absent].mean()) if not absent.all() else math.nan,
             float(inner) * multiplicity,
@@ -140,7 +136,7 @@ class Estimator:
         """
         symmetry = self.model.symmetry
         first, second, third = symmetry.coordinates(products)  # (n, k) each
-        fold = np.arange(len(first)) * min(_FOLDS, len(first)) // len(first)
+        fold = folds(len(first))
         best = np.empty(first.shape[1])
         for k in range(first.shape[1]):
             controls = np.stack([first[:, k] - second[:, k], first[:, k] - third[:, k]], axis=1)

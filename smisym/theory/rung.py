@@ -9,14 +9,12 @@ are found between which the class begins to grow, on the rough map and then, scr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from smisym.base.errors import OutOfTime
 from smisym.base.solution import Result, mean_and_error
-from smisym.theory.aim import INNER, Aim, Tries, tolerance
+from smisym.theory.aim import INNER, SETTLED, Aim, Tries, tolerance
 from smisym.theory.branch import Passed, followed
 from smisym.theory.collecting import collect
 from smisym.theory.crossing import Guess, between, crossing_near, guessed
@@ -24,6 +22,7 @@ from smisym.theory.fixed_point import solve
 from smisym.theory.growth import class_rate, coupled_classes
 from smisym.theory.limits import NO_RATE, idle_directions, largest_rate
 from smisym.theory.linearised import KNOWN, Equation
+from smisym.theory.look import Look, root_of_means, roots
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.stage import BEGUN, Stage, begun, excited, growing, leader, within
@@ -45,9 +44,9 @@ _SEARCH, _CLOSE, _LEAP = 40, 1.12, 1.25
 _FARTHEST = 100.0
 # Half-width of the bracket on the map itself, relative: a few errors of the rough one, within bounds; and its tries.
 _ERRORS, _NARROW, _WIDE, _TRIES = 2.0, 0.02, 0.08, 4
-# Factors by which maps have fewer points that lead from the rough one to the map itself: each step is then so small
-# that one evaluation of a map is enough.
-_FEWER = (64, 16, 4, 1)
+# Factor between the points of two maps on the way from the rough one to the map itself: each step of Newton's method is
+# then so small that one evaluation of the next is enough.
+_FINER = 8
 # Part of the accuracy asked for that the straight line between both ends may miss.
 _BENT = 0.2
 # The most of a direction that is taken over from the rough map.
@@ -63,26 +62,6 @@ def rough_map(omap: OverlapMap) -> OverlapMap:
     return omap.sibling(few * _ROUGH_SCRAMBLES, _ROUGH_SCRAMBLES)
 
 
-@dataclass
-class _Look:
-    """Fixed points of all scrambles at one alpha, with only the stage's blocks learned, and what is idle there.
-
-    rates (R, c, c): alpha times the derivative of E among idle blocks.
-    """
-
-    omap: OverlapMap
-    alpha: float
-    points: list[Point]
-    rates: np.ndarray
-
-    def growth(self, members: Sequence[int]) -> np.ndarray:
-        """(R,) of one class."""
-        return np.array([class_rate(rates, members) for rates in self.rates])
-
-    def mean(self, members: Sequence[int]) -> float:
-        return max(float(self.growth(members).mean()), 1e-300)
-
-
 class Rung:
     """From one stage to the next."""
 
@@ -93,7 +72,7 @@ class Rung:
         self.tol = _TOL if aim is None else min(_TOL, tolerance(aim))
         self.rough = rough_map(omap)
         self.idle = np.flatnonzero(~(stage.active | unseen)[omap.model.symmetry.parts])
-        self.looks: list[_Look] = []  # on the rough map, by alpha
+        self.looks: list[Look] = []  # on the rough map, by alpha
         self.guess: Guess | None = None
         self.known = self.rough.samples  # of the map that the guess is from
 
@@ -127,7 +106,7 @@ class Rung:
         found = self.rough.each(lambda r: Equation(self.rough, r).at(guess.Q, guess.alpha))
         on, nothing = np.ix_(self.idle, self.idle), np.zeros_like(guess.Q)
         points = [Point(here.Q, nothing, here, nothing, Result.SUCCESS, [], guess.alpha) for here in found]
-        look = _Look(self.rough, guess.alpha, points, np.array([here.jacobian[on] for here in found]))
+        look = Look(self.rough, guess.alpha, points, np.array([here.jacobian[on] for here in found]))
         return self._stage(look, members, guess.alpha, 0.0, (1.0, 1.0), [])
 
     # ---- along the branch --------------------------------------------------------------------------
@@ -167,7 +146,7 @@ class Rung:
 
     # ---- fixed points ------------------------------------------------------------------------------
 
-    def _look(self, omap: OverlapMap, alpha: float, before: _Look | None, tol: float) -> _Look:
+    def _look(self, omap: OverlapMap, alpha: float, before: Look | None, tol: float) -> Look:
         """Solve at alpha, every scramble from an earlier look, maybe a rough one, or from the stage as it begins."""
         symmetry, active = omap.model.symmetry, self.stage.active
 
@@ -183,29 +162,29 @@ class Rung:
         points: list[Point] = omap.each(task)
         on = np.ix_(self.idle, self.idle)
         rates = np.array([p.at.jacobian[on] if p.at is not None else np.zeros((len(self.idle),) * 2) for p in points])
-        return _Look(omap, alpha, points, rates)
+        return Look(omap, alpha, points, rates)
 
-    def _rough_look(self, alpha: float) -> _Look:
+    def _rough_look(self, alpha: float) -> Look:
         self.looks = self._with_look(self.rough, self.looks, alpha, _ROUGH_TOL)
         (made,) = [look for look in self.looks if look.alpha == alpha]
         return made
 
-    def _with_look(self, omap: OverlapMap, looks: list[_Look], alpha: float, tol: float) -> list[_Look]:
+    def _with_look(self, omap: OverlapMap, looks: list[Look], alpha: float, tol: float) -> list[Look]:
         """Looks by alpha, with one more; it starts from the one below: the path of vanishing side information rises."""
         below = [look for look in looks if look.alpha <= alpha] or [look for look in self.looks if look.alpha <= alpha]
         return sorted([*looks, self._look(omap, alpha, below[-1] if below else None, tol)], key=lambda look: look.alpha)
 
     # ---- search ------------------------------------------------------------------------------------
 
-    def _top(self, look: _Look) -> tuple[float, list[int]]:
+    def _top(self, look: Look) -> tuple[float, list[int]]:
         """(growth, members) of the class that grows fastest, on average over the scrambles."""
         classes = coupled_classes(look.rates.mean(axis=0), self.omap.model.symmetry.parts[self.idle])
         return max(((look.mean(m), m) for m in classes), key=lambda pair: pair[0])
 
-    def _bracketed(self, least: float) -> tuple[_Look | None, _Look, list[int]] | None:
+    def _bracketed(self, least: float) -> tuple[Look | None, Look, list[int]] | None:
         """(look where nothing idle grows, look where something does, what does), close together; on the rough map."""
-        low: _Look | None = None
-        high: tuple[_Look, list[int]] | None = None
+        low: Look | None = None
+        high: tuple[Look, list[int]] | None = None
         floor = self.stage.alpha
         alpha = max(1.02 * floor, least)
         for _ in range(_SEARCH):
@@ -226,7 +205,7 @@ class Rung:
             alpha = self._between(low, high[0], high[1], bottom)
         return None if high is None else (low, *high)
 
-    def _between(self, low: _Look | None, high: _Look, members: list[int], bottom: float) -> float:
+    def _between(self, low: Look | None, high: Look, members: list[int], bottom: float) -> float:
         """Where to look next inside a bracket: where the rates say, away from the ends."""
         x0, x1 = math.log(bottom), math.log(high.alpha)
         share = 0.5
@@ -237,38 +216,46 @@ class Rung:
 
     # ---- results -----------------------------------------------------------------------------------
 
-    def _at_once(self, high: _Look, members: list[int]) -> Stage:
+    def _at_once(self, high: Look, members: list[int]) -> Stage:
         """The next class grows as soon as the stage has begun."""
         last = self.stage
         error = max(last.error, high.alpha - last.alpha)
         return self._stage(high, members, last.alpha, error, (0.0, high.mean(members)), [self._judged(high)])
 
-    def _guess(self, low: _Look, high: _Look, members: list[int]) -> Guess | None:
+    def _guess(self, low: Look, high: Look, members: list[int]) -> Guess | None:
         """The crossing as the rough map has it; None where it is too rough, or something is perfect already."""
         if any(point.known.any() or not point.result.ok for look in (low, high) for point in look.points):
             return None
-        alpha = _root_of_means(low, high, members)
+        alpha = root_of_means(low, high, members)
         ends = [(look.alpha, np.mean([point.Q for point in look.points], axis=0)) for look in (low, high)]
         return guessed(self.rough, between(ends[0], ends[1], alpha), alpha, self.idle[members])
 
-    def _at_one_point(self, omap: OverlapMap, members: list[int]) -> tuple[Stage, tuple[_Look, ...]] | None:
+    def _on_the_way(self, omap: OverlapMap) -> list[int]:
+        """Samples of the maps to ask one after the other, the map itself last."""
+        counts = [omap.samples]
+        while counts[0] // _FINER > max(self.known, 2 * omap.scrambles):
+            counts.insert(0, counts[0] // _FINER)
+        return counts
+
+    def _at_one_point(self, omap: OverlapMap, members: list[int]) -> tuple[Stage, tuple[Look, ...]] | None:
         """The crossing by Newton's method, and what was looked at there; None where that does not confirm it."""
-        found = None
-        for few in (omap.samples // factor for factor in _FEWER):
-            if self.guess is not None and (few == omap.samples or few > max(self.known, 2 * omap.scrambles)):
-                found = crossing_near(omap.sibling(few), self.guess, self.idle, members, few == omap.samples)
+        found, asked = None, 0.0 if self.aim is None else SETTLED * self.aim.accuracy
+        for few in self._on_the_way(omap):
+            if self.guess is not None:
+                enough = asked if few == omap.samples else math.inf
+                found = crossing_near(omap.sibling(few), self.guess, self.idle, members, enough)
                 # A map that is too rough to tell leaves it to the next.
                 self.guess = self.guess if found is None else found.guess
         if found is None:
             return None
         self.known = omap.samples
-        look = _Look(omap, found.alpha, found.points, found.rates)
+        look = Look(omap, found.alpha, found.points, found.rates)
         inner = 0.0 if self.aim is None else self._of_integrals(look, members)
         error = math.hypot(found.spread, found.bend, inner)
         stage = self._stage(look, members, found.alpha, error, (1.0, 1.0), [found.result])
         return stage, (look,)
 
-    def _answer(self, members: list[int], ends: tuple[_Look, _Look] | None) -> Stage | None:
+    def _answer(self, members: list[int], ends: tuple[Look, Look] | None) -> Stage | None:
         """The crossing on the map; with an aim on maps of as many samples as that takes, by way of others with fewer.
 
         ends: what it was found between on the rough map, None where it was found along the branch.
@@ -303,7 +290,7 @@ class Rung:
             stage.error = float(tries.stated(samples, stage.error))
         return stage
 
-    def _of_integrals(self, look: _Look, members: list[int]) -> float:
+    def _of_integrals(self, look: Look, members: list[int]) -> float:
         """What a finer tolerance of the inner integrals changes in the alpha of a crossing."""
         own = self.idle[members]
         return look.alpha * of_growth(look.omap, look.points[0], lambda J: class_rate(J, own))
@@ -315,14 +302,11 @@ class Rung:
             narrow = min(narrow, math.sqrt(2 * _BENT * self.aim.accuracy / alpha))
         return min(max(_ERRORS * spread / alpha * math.sqrt(2), narrow), _WIDE)
 
-    def _measured(
-        self, omap: OverlapMap, low: _Look, high: _Look, members: list[int]
-    ) -> tuple[Stage, tuple[_Look, ...]]:
+    def _measured(self, omap: OverlapMap, low: Look, high: Look, members: list[int]) -> tuple[Stage, tuple[Look, ...]]:
         """The crossing on a map, between two alphas at which all scrambles are solved for, and the looks there."""
-        roots = _roots(low, high, members)
-        alpha, spread = (float(x) for x in mean_and_error(roots))
+        alpha, spread = (float(x) for x in mean_and_error(roots(low, high, members)))
         half = self._half(alpha, spread)
-        looks: list[_Look] = []
+        looks: list[Look] = []
         for _ in range(_TRIES):
             for at in (alpha / (1 + half), alpha * (1 + half)):
                 looks = self._with_look(omap, looks, at, self.tol)
@@ -330,7 +314,7 @@ class Rung:
             above = [look for look in looks if look.mean(members) >= 1]
             if below and above and below[-1].alpha < above[0].alpha:
                 break
-            alpha = float(np.mean(_roots(looks[0], looks[-1], members)))
+            alpha = float(np.mean(roots(looks[0], looks[-1], members)))
             half = min(2 * half, _WIDE)
         if not below or not above:
             middle = looks[len(looks) // 2]
@@ -346,25 +330,25 @@ class Rung:
             alpha = math.sqrt(looks[0].alpha * looks[-1].alpha)
             error = looks[-1].alpha - looks[0].alpha
             return self._stage(low, members, alpha, error, rates, [Result.NOISY]), (looks[0], looks[-1])
-        value, spread = (float(x) for x in mean_and_error(_roots(low, high, members)))
+        value, spread = (float(x) for x in mean_and_error(roots(low, high, members)))
         # What the straight line between the two ends may miss: as much as a growth of its own between them.
         bend = (high.alpha - low.alpha) ** 2 / (8 * value)
         # The mean of all roots and the root of all means are one number but for noise.
-        bias = abs(_root_of_means(low, high, members) - value)
+        bias = abs(root_of_means(low, high, members) - value)
         codes = [self._judged(low), self._judged(high)]
         if bias > math.hypot(spread, bend):
             codes.append(Result.NOISY)
         inner = 0.0 if self.aim is None else self._of_integrals(low, members)
         return self._stage(low, members, value, math.hypot(spread, bend, bias, inner), rates, codes), (low, high)
 
-    def _judged(self, look: _Look) -> Result:
+    def _judged(self, look: Look) -> Result:
         """Whether the fixed points at which rates were asked are ones, by all that state evolution is held against."""
         # Above a threshold what is about to be learned grows, and nothing here follows it.
         return collect(look.omap, look.points, "uninformed", self.tol).result
 
     def _stage(
         self,
-        look: _Look,
+        look: Look,
         members: list[int],
         alpha: float,
         error: float,
@@ -378,22 +362,3 @@ class Rung:
         active = excited(self.rough, pivot, before | together, within(symmetry, Q, before, 1 - KNOWN))
         stage = Stage(pivot, active, alpha, error, Q, rates=rates, results=results, samples=look.omap.samples)
         return begun(self.rough, stage, before, growing(symmetry, self.idle, look.rates, members))
-
-
-def _root_of_means(low: _Look, high: _Look, members: list[int]) -> float:
-    """The alpha at which the mean growth of a class is one, by a line through both looks in logarithms."""
-    f0, f1 = math.log(low.mean(members)), math.log(high.mean(members))
-    return math.exp(math.log(low.alpha) - f0 / (f1 - f0) * math.log(high.alpha / low.alpha))
-
-
-def _roots(low: _Look, high: _Look, members: list[int]) -> np.ndarray:
-    """(R,) alphas at which a class has growth one, by a line through both looks in logarithms, scramble by scramble."""
-    x0, x1 = math.log(low.alpha), math.log(high.alpha)
-    f0, f1 = (np.log(np.maximum(look.growth(members), 1e-300)) for look in (low, high))
-    slope = (f1 - f0) / (x1 - x0)
-    # A scramble whose rates happen not to rise is read off with the slope of all.
-    mean = (math.log(high.mean(members)) - math.log(low.mean(members))) / (x1 - x0)
-    slope = np.where(slope > 0.2 * mean, slope, mean)
-    if mean <= 0:
-        return np.full(len(f0), high.alpha)
-    return np.exp(0.5 * (x0 + x1) - 0.5 * (f0 + f1) / slope)

@@ -59,7 +59,7 @@ def simulated(rate: float, first: float, searches: int, seed: int) -> np.ndarray
             if tries.reached(stated):
                 break
             more = tries.more(stated)
-            assert more is not None and 2 * samples <= more <= 16 * samples
+            assert more is not None and 2 * samples <= more <= 64 * samples
             samples = more
         assert stated <= 1.0
         z[k] = true * rng.standard_normal() / stated

@@ -1,0 +1,73 @@
+"""The derivative of the overlap map with less noise: identities of Nishimori beside it, as control variates.
+
+What (dg) M (dg)^T fluctuates by it shares with E[g g^T] + E[dg], of mean zero in every coordinate of the overlap, most
+of all in those of which nothing is learned yet, where it is the trace of the posterior's second moments less the
+prior's.  Measured where a second class begins to grow, as the factor by which samples become fewer, for its rate: 2.0
+for two layers on two tokens at 4096 points a scramble, 2.4 for three at 1024, and for the threshold of two layers 2.7.
+The differences between E[g g^T] and E[g g*^T], products of dg with the true fields' second moments, and polynomials of
+the fields were tried beside it: they gain nothing more (Sobol points integrate them well by themselves).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Parts of the points of one scramble that take their control coefficients from each other.
+FOLDS = 4
+# Points of one scramble for each control, and controls at most: each costs as much as the slope itself.
+_EACH, _MOST = 32, 24
+# Share of the largest variance of a control below which it is a combination of the others; variance, beside that of the
+# loudest, below which a control is rounding.
+_SAME, _SILENT = 1e-9, 1e-20
+
+
+def folds(n: int) -> np.ndarray:
+    """(n,): the fold of each point; parts of Sobol points, in their order, are balanced themselves."""
+    return np.arange(n) * min(FOLDS, n) // n
+
+
+def slope(dg: np.ndarray, controls: np.ndarray) -> np.ndarray:
+    """(P, P, P, P): the mean of dg_pas dg_qbs over points, less what it shares with controls of mean zero.
+
+    dg (n, P, T, P, T); controls (n, c).  Each fold of the points takes its coefficients from the others: fitted to the
+    points that they are applied to, they would bias the mean.
+    """
+    n, P = dg.shape[:2]
+    flat = dg.transpose(0, 1, 3, 2, 4).reshape(n, P * P, -1)
+    heard = _heard(controls)
+    fold = folds(n)
+    parts = [_sums(flat[fold == f], heard[fold == f]) for f in range(int(fold[-1]) + 1)]
+    whole = [sum(part[i] for part in parts) for i in range(len(parts[0]))]
+    total = np.array(whole[1])
+    if heard.shape[1]:
+        for part in parts:
+            others = [everything - own for everything, own in zip(whole, part, strict=True)]
+            total -= np.einsum("c,cij->ij", part[2], _coefficients(*others))
+    return np.asarray((total / n).reshape(P, P, P, P))
+
+
+def _heard(controls: np.ndarray) -> np.ndarray:
+    """Of the controls (n, c) those that vary, as many of the first as there are points for."""
+    spread = controls.var(axis=0)
+    loud = np.flatnonzero(spread > _SILENT * spread.max(initial=0.0))
+    return controls[:, loud[: min(len(controls) // _EACH, _MOST)]]
+
+
+def _sums(flat: np.ndarray, controls: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Over points: their number, products (a, a) of flat (m, a, s), controls (c,), their products, and (c, a, a)."""
+    rows = np.ascontiguousarray(flat.transpose(1, 0, 2)).reshape(flat.shape[1], -1)
+    each = np.repeat(controls.T, flat.shape[2], axis=1)
+    mixed = np.array([(rows * weight) @ rows.T for weight in each]).reshape(len(each), len(rows), len(rows))
+    return np.array(float(len(flat))), rows @ rows.T, controls.sum(axis=0), controls.T @ controls, mixed
+
+
+def _coefficients(
+    n: np.ndarray, sums: np.ndarray, first: np.ndarray, second: np.ndarray, mixed: np.ndarray
+) -> np.ndarray:
+    """(c, a, a): of the controls, from sums over points."""
+    spread = second / n - np.outer(first, first) / n**2
+    shared = mixed / n - np.multiply.outer(first, sums) / n**2
+    size = np.sqrt(np.maximum(np.diag(spread), 0.0))
+    size = np.where(size > 0, size, 1.0)
+    solved = np.linalg.pinv(spread / np.outer(size, size), rcond=_SAME, hermitian=True)
+    return np.asarray(np.einsum("cd,dij->cij", solved, shared / size[:, None, None]) / size[:, None, None])
