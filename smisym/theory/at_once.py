@@ -27,16 +27,17 @@ _BENT, _MOST = 0.3, 3
 # Standard errors of the derivative that a step is taken to be off by.
 _DOUBT = 2.0
 # Factor by which the maps have fewer points that lead to one of many.
-_FEWER = 4
+_FEWER = 8
 
 
 def fixed_point_near(
-    omap: OverlapMap, Q: np.ndarray, alpha: float, known: int, tol: float
+    omap: OverlapMap, Q: np.ndarray, alpha: float, known: int, tol: float, enough: float = 0.0
 ) -> tuple[list[Point], Solution] | None:
     """(the scrambles' points, the solution) at alpha, from the fixed point Q (P, P) of a map of ``known`` samples.
 
     None where that is not confirmed: where the step is long, where something idle may grow, and where something is
-    learned perfectly.  tol: what fixed points are solved to elsewhere, as results tell it.
+    learned perfectly.  tol: what fixed points are solved to elsewhere, as results tell it.  enough: the error of
+    overlaps that is small enough, all in all.
     """
     found = None
     levels = [omap.samples]
@@ -49,7 +50,7 @@ def fixed_point_near(
             if found is None:
                 break  # a map that is too rough to tell leaves it to the next
             Q = found.Q
-            if found.missed <= _BENT * found.error:
+            if found.missed <= _BENT * found.error or found.whole <= enough:
                 break
     return None if found is None else found.solution(tol)
 
@@ -80,6 +81,16 @@ class _Stepped:
         return float((np.abs(np.linalg.inv(self.slopes)) @ error).max())
 
     @property
+    def left(self) -> np.ndarray:
+        """(P, P): what the step may miss, of the overlap."""
+        return np.abs(self.found[0].in_overlap(np.where(self.on, self.missed, 0.0)))
+
+    @property
+    def whole(self) -> float:
+        """The largest error of any overlap, statistical and deterministic together."""
+        return float((np.asarray(mean_and_error(self.overlaps)[1]) + self.left).max())
+
+    @property
     def good(self) -> bool:
         inside = all(np.linalg.eigvalsh(Q)[0] >= -ROUNDED for Q in [self.Q, *self.overlaps])
         return inside and self.size <= _FAR and self.error <= _UNSURE
@@ -88,7 +99,7 @@ class _Stepped:
         omap, found, first = self.omap, self.found, self.found[0]
         estimates = [here.estimate for here in found]
         code = Result.SUCCESS if all(estimate.accurate for estimate in estimates) else Result.INTEGRATION
-        left = np.abs(first.in_overlap(np.where(self.on, self.missed, 0.0)))
+        left = self.left
         error = np.asarray(mean_and_error(self.overlaps)[1])
         nishimori = agreement(omap, estimates)
         coordinates = omap.model.symmetry.coordinates(self.overlaps)

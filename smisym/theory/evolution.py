@@ -18,7 +18,7 @@ from smisym.base.edge import check_alpha, check_count, check_number
 from smisym.base.errors import InputError, OutOfTime
 from smisym.base.solution import Result, Solution, worst
 from smisym.model.compiled import Model
-from smisym.theory.aim import Aim, aimed, search, tolerance
+from smisym.theory.aim import SETTLED, Aim, aimed, search, tolerance
 from smisym.theory.at_once import fixed_point_near
 from smisym.theory.collecting import FixedPoint, collect, perfect_part
 from smisym.theory.fixed_point import solve
@@ -117,7 +117,7 @@ def refined_at_once(omap: OverlapMap, aim: Aim, points: list[Point], found: Solu
         told = None
         if not any(point.known.any() for point in before):
             Q = np.mean([point.Q for point in before], axis=0)
-            told = fixed_point_near(larger, Q, before[0].alpha, smaller.samples, tol)
+            told = fixed_point_near(larger, Q, before[0].alpha, smaller.samples, tol, SETTLED * aim.accuracy)
         if told is not None:
             return told
         solved = closer(larger, before, tol)
