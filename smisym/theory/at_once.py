@@ -1,8 +1,8 @@
 """A fixed point of the mean of all scrambles' maps, from one evaluation near it.
 
-Newton's step of the mean map tells where its fixed point is, and those of each scramble where its own would be, to
-first order: their spread is the statistical error.  What the step may miss is the deterministic one: its square and
-that of the noise, and what the noise of the derivative, which is estimated, makes of it.  So a map of many samples is
+Newton's step of the mean map tells where its fixed point is, and those of each scramble, with its own derivative, where
+its own would be, to first order: their spread is the statistical error.  What the step may miss is the deterministic
+one: its square and that of the noise.  So a map of many samples is
 evaluated once, where its scrambles one by one take three or four; what leads there is a fixed point of a map with
 fewer.
 """
@@ -24,8 +24,6 @@ from smisym.theory.sentinel import agreement, judged, outlying, sound
 _FAR, _UNSURE = 0.3, 0.1
 # Part of the statistical error that what the step misses may be, and evaluations of one map that this may take.
 _BENT, _MOST = 0.3, 3
-# Standard errors of the derivative that a step is taken to be off by.
-_DOUBT = 2.0
 # Factor by which the maps have fewer points that lead to one of many.
 _FEWER = 8
 
@@ -67,18 +65,16 @@ class _Stepped:
     ) -> None:
         self.omap, self.alpha, self.found, self.on, self.slopes = omap, alpha, found, on, slopes
         self.steps = np.zeros((len(found), len(on)))
-        self.steps[:, on] = np.linalg.solve(slopes, np.array([here.residual[on] for here in found]).T).T
+        residual = np.array([here.residual[on] for here in found])
+        step = np.linalg.solve(slopes, residual.mean(axis=0))
+        # Around the step of the mean map, so that what noise of the derivative makes of it is in the spread.
+        left = residual - step + np.array([here.scaled[np.ix_(on, on)] @ step for here in found])
+        self.steps[:, on] = step + np.linalg.solve(slopes, left.T).T
         mean, spread = (np.asarray(x) for x in mean_and_error(self.steps))
         self.size, self.error = float(np.abs(mean).max()), float(spread.max())
-        self.missed = self.size**2 + self.error**2 + _DOUBT * self._of_slopes(mean[on])
+        self.missed = self.size**2 + self.error**2
         self.overlaps = np.array([found[0].moved(step) for step in self.steps])
         self.Q = omap.model.symmetry.project(found[0].moved(mean))
-
-    def _of_slopes(self, step: np.ndarray) -> float:
-        """What one standard error of the derivative changes in a step (a,), at most."""
-        each = np.array([here.scaled[np.ix_(self.on, self.on)] @ step for here in self.found])
-        error = np.asarray(mean_and_error(each)[1])
-        return float((np.abs(np.linalg.inv(self.slopes)) @ error).max())
 
     @property
     def left(self) -> np.ndarray:

@@ -35,7 +35,7 @@ _ASIDE, _LEAST_ASIDE = 0.2, 0.02
 _FAR, _UNSURE = 0.35, 0.1
 # Part of the statistical error that what the step misses may be, and evaluations that this may take.
 _BENT, _MOST = 0.5, 3
-# Standard errors of the derivatives that a step is taken to be off by.
+# Standard errors of how growth changes that a step is taken to be off by.
 _DOUBT = 2.0
 # Values of scrambles that differ by less, relative, are no strays.
 _ALIKE = 5e-3
@@ -138,14 +138,16 @@ def _evaluated(omap: OverlapMap, guess: Guess, idle: np.ndarray, members: Sequen
     if np.linalg.det(system) <= 0:
         return None  # growth falls along the path: it is no crossing from below
     residual = np.array([here.residual[on] for here in found])
-    roots = np.linalg.solve(system, np.column_stack([residual, -growth]).T).T
-    step, error = mean_and_error(roots)
+    step = np.linalg.solve(system, np.append(residual.mean(axis=0), -growth.mean()))
+    # Around the step of the mean map, so that what noise of its derivatives makes of it is in the spread.
+    turned = np.array([here.scaled[np.ix_(on, on)] @ step[:-1] + alpha * here.onward[on] * step[-1] for here in found])
+    left = np.column_stack([residual - step[:-1] + turned, -growth - system[-1] @ step])
+    roots = step + np.linalg.solve(system, left.T).T
+    step, error = (np.asarray(x) for x in mean_and_error(roots))
     if np.abs(step).max() > _FAR or np.max(error) > _UNSURE:
         return None
-    # What the noise of the derivatives makes of the step.
-    each = np.array([here.scaled[np.ix_(on, on)] @ step[:-1] for here in found])
-    noise = np.append(np.asarray(mean_and_error(each)[1]), float(guess.doubt[on] @ np.abs(step[:-1])))
-    doubt = _DOUBT * float((np.abs(np.linalg.inv(system)) @ noise)[-1])
+    # What the noise of how growth changes, the same for all scrambles, makes of the step.
+    doubt = _DOUBT * float(abs(np.linalg.inv(system)[-1, -1]) * (guess.doubt[on] @ np.abs(step[:-1])))
     return _crossing(omap, guess, found, roots, idle, doubt)
 
 
