@@ -150,7 +150,9 @@ class _Task:
             show(document)
         if not result.ok:
             bad = sum(code != Result.SUCCESS.value for code in results)
-            advice = wording.of_result(result, options_of(self.header["command"]))
+            advice = wording.of_result(
+                result, options_of(self.header["command"]), "accuracy" in self.header["settings"]
+            )
             which = f"{bad} of {len(results)} results are" if len(results) > 1 else "the result is"
             fail(f"smisym: {which} no success: {advice}", NOT_CONVERGED)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from types import ModuleType
@@ -105,6 +106,10 @@ def test_summaries_are_short_and_say_everything() -> None:
     for word in ("array (1000,), from 0 to 1", "0.25", "7 degrees", "1e-06", "statistical_error_large", "1.2346e-09"):
         assert word in said
     assert "raise samples" in said
+    asked = dataclasses.replace(solution, settings={"accuracy": 0.01})
+    assert "raise most_samples" in asked.summary() and "raise samples" not in asked.summary()
+    with pytest.raises(smisym.NotConverged, match="raise most_samples"):
+        asked.raise_if_failed()
     assert len(repr(solution)) < 200 and "\n" not in repr(solution)
     data = smisym.generate(smisym.compile(with_noise(0.0)), 300, 1.0, np.random.default_rng(0))
     found = smisym.gamp(smisym.compile(with_noise(0.0)), data.X, data.y, W=data.W)

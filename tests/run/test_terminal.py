@@ -105,15 +105,20 @@ def test_the_table_of_iterations_is_short_and_has_both_ends(steps: int, capsys: 
 
 # --- the words of the command line
 
-FOREIGN = re.compile(r"\b(max_steps|max_nodes|rtol|model\.observe)\b|(?<![-\w])(raise|add) (samples|damping|tol)\b")
+FOREIGN = re.compile(
+    r"(?<![-\w])(max_steps|max_nodes|rtol|model\.observe)\b|(?<![-\w])(raise|add) (samples|damping|tol)\b"
+)
 
 
 @pytest.mark.parametrize("command", ["thresholds", "curve", "gamp", "analyze", "demo"])
 @pytest.mark.parametrize("result", [code for code in Result if code is not Result.INTERRUPTED])
-def test_advice_names_options_that_the_command_has(command: str, result: Result) -> None:
+@pytest.mark.parametrize("accuracy", [False, True])
+def test_advice_names_options_that_the_command_has(command: str, result: Result, accuracy: bool) -> None:
+    """With --accuracy --samples is refused, and without it --most-samples is."""
     options = task.options_of(command)
-    text = wording.of_result(result, options)
+    text = wording.of_result(result, options, accuracy)
     assert not FOREIGN.search(text)
+    assert ("--samples" if accuracy else "--most-samples") not in text
     shown = CliRunner().invoke(cli.app, [command, "--help"]).stdout
     for option in re.findall(r"--[a-z]+", text):
         assert option in shown

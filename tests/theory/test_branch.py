@@ -92,7 +92,7 @@ def test_phase_retrieval_arrives_at_the_top_of_its_branch(text: str, expected: f
 
 @pytest.mark.parametrize("accuracy", [2e-2, 1e-2, 7e-3])
 def test_an_arrival_is_looked_for_until_what_is_stated_is_small_enough(accuracy: float) -> None:
-    """What a parabola through three points misses is in the error that is stated, and in what decides on more samples."""
+    """What a parabola through three points misses is in the error that is stated, and so is compared with it."""
     model = smisym.compile(SMI("z1**2", 1))
     for seed in range(4):
         solution = smisym.perfect_recovery(smisym.overlap_map(model, samples=4096, seed=seed), accuracy=accuracy)
