@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from smisym.run import interrupting
 from smisym.run.task import (
     BAD_INPUT,
     COMMANDS,
@@ -89,8 +89,7 @@ DEMO = "smisym-demo"
 
 def main() -> None:
     """Entry point of the ``smisym`` command."""
-    # What a batch system sends before it kills ends a command as Ctrl-C does: at once, with what is kept in order.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupting.listen()
     try:
         try:
             app()
@@ -99,7 +98,9 @@ def main() -> None:
 
             processes.end_all()
             sys.stdout.flush()  # here a full disk can still be told, not while Python shuts down
+            interrupting.ending()
     except KeyboardInterrupt:  # before a command began, or after it ended
+        interrupting.caught()
         raise SystemExit(INTERRUPTED) from None
     except OSError as error:
         output_lost(error)
@@ -122,6 +123,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
         except SmisymError as error:
             fail(f"smisym: {error}", BAD_INPUT)
         except KeyboardInterrupt:
+            interrupting.caught()
             hint = (
                 f"what was finished is in {options['state']}; the same command resumes from there"
                 if options.get("state")

@@ -597,6 +597,50 @@ def test_an_interrupted_curve_resumes_to_the_same_bits(
     assert len(entries(state, "entry_alpha*.json")) == 9
 
 
+@pytest.mark.parametrize("between", [0.0, 0.1, 0.4])
+def test_a_signal_that_comes_twice_ends_a_command_once(tmp_path: Path, between: float) -> None:
+    """``timeout`` sends it to a process and to its group, in which other processes are."""
+    path = tmp_path / "two_layers.toml"
+    io.save(Architecture(2, (Attention(), Attention())), path)
+    command = [sys.executable, "-m", "smisym", "thresholds", str(path), "--workers", "2"]
+    process = subprocess.Popen(
+        [*command, "--state", str(tmp_path / "state")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    wait_for(tmp_path / "state", "entry_E*.json", 40, process)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(between)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err and err.count("interrupted") == 1 and "loky" not in err
+
+
+def test_an_interrupt_that_is_lost_is_raised_again() -> None:
+    """Inside of what cannot raise, a destructor here, Python drops an exception."""
+    code = """
+import sys, time
+from smisym.run import interrupting
+interrupting.listen()
+class Deaf:
+    def __del__(self):
+        print("began", flush=True)
+        time.sleep(1.0)
+        time.sleep(30.0)
+sys.unraisablehook = lambda raised: print("lost", flush=True)
+try:
+    Deaf()
+    time.sleep(30.0)
+except KeyboardInterrupt:
+    print("caught")
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "began\n"
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert out == "lost\ncaught\n" and process.returncode == 0
+
+
 def test_state_is_not_shared_between_seeds(network: str, tmp_path: Path) -> None:
     state = tmp_path / "state"
     one = document("curve", network, "--alpha", "0.3", "--state", state, *QUICK)
