@@ -116,10 +116,12 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     def guarded(**options: Any) -> None:
         from smisym.base.errors import InputError, SmisymError
         from smisym.report import wording
+        from smisym.run import unasked
 
         try:
             command(**options)
         except InputError as error:
+            unasked.forget()
             fail(f"smisym: {wording.of_input_error(error, options_of(command.__name__))}", BAD_INPUT)
         except SmisymError as error:
             fail(f"smisym: {error}", BAD_INPUT)
@@ -128,7 +130,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             hint = (
                 f"what was finished is in {options['state']}; the same command resumes from there"
                 if options.get("state")
-                else "nothing was kept; with --state DIR an interrupted command can resume"
+                else unasked.told()
             )
             fail(f"smisym: interrupted; {hint}", INTERRUPTED)
 

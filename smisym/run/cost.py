@@ -17,8 +17,8 @@ from smisym.theory.maps import OverlapMap, as_map
 
 # A posterior may take seconds: what it may cost is raised step by step until it is found, or time is up.
 _NODES = tuple(4**k for k in range(5, 13))
-# Overlaps (of the first and of the last row, others between) at which posteriors are timed: those of nothing learned are
-# the widest; where the last row is nearly known and the first is on its way, curves and thresholds spend most.
+# Overlaps (of the first and of the last row, others between) at which posteriors are timed: those of nothing learned
+# are the widest; where the last row is nearly known and the first on its way, curves and thresholds spend most.
 _AT = ((0.0, 0.0), (0.5, 0.5), (0.6, 0.99))
 _BINDING = 4**7
 _LONGER = 3.0  # seconds

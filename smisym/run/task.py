@@ -150,7 +150,9 @@ class _Task:
         from smisym.base.solution import Result, worst
         from smisym.declare.io import to_json
         from smisym.report import wording
+        from smisym.run import unasked
 
+        unasked.forget()
         result = worst([Result(code) for code in results])
         if self.as_json:
             typer.echo(to_json(self.header | document | {"result": result}))
@@ -219,13 +221,16 @@ def begin(
     """``asked``: of what solves on an overlap map."""
     from smisym.declare.io import Store, header, load
     from smisym.model.compiled import compile
+    from smisym.run import unasked
 
     architecture = load(file)
     model = compile(architecture)
     if asked is not None:
         settings = settings | asked.settings(model)
     head = {"command": command, **header(architecture, seed, settings)}
-    return _Task(model, head, None if state is None else Store(state, head), as_json)
+    if command == "derive":
+        return _Task(model, head, None, as_json)
+    return _Task(model, head, unasked.keep(head) if state is None else Store(state, head), as_json)
 
 
 def source_of(
