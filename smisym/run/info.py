@@ -58,8 +58,14 @@ def print_code(model: Model, code: str, output: str | None) -> None:
     """The compiled loops of a model, to stdout or to a file; InputError for a language that there is none of."""
     if code != NUMBA:
         raise InputError("--code", code, NUMBA, "write --code numba")
+    path = None if output is None else check_path(output, "file for the code")
+    if path is not None and path.suffix != ".py":
+        raise InputError(
+            "output", output, "the name of a file that ends in .py, with --code",
+            "write for example -o loops.py; leave --code out for a document",
+        )  # fmt: skip
     text = kernel_source(model)
-    if output is None:
+    if path is None:
         typer.echo(text)
     else:
-        write_text(check_path(output, "file for the code"), text)
+        write_text(path, text)

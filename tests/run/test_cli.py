@@ -162,6 +162,9 @@ def test_the_compiled_loops_can_be_printed(tmp_path: Path, network: str) -> None
     assert {"point", "points"} <= names
     assert run("derive", network, "--code", "numba", "-o", tmp_path / "loops.py").stdout == ""
     assert (tmp_path / "loops.py").read_text() == shown.stdout.rstrip("\n") + "\n"
+    wrong = refused("derive", network, "--code", "numba", "-o", tmp_path / "loops.html")
+    assert "a file that ends in .py" in wrong and "leave --code out for a document" in wrong
+    assert not (tmp_path / "loops.html").exists()
     assert "given 'c'; allowed: numba" in run("derive", network, "--code", "c").stderr
 
 
