@@ -22,6 +22,8 @@ _NODES = tuple(4**k for k in range(5, 13))
 _AT = ((0.0, 0.0), (0.5, 0.5), (0.6, 0.99))
 _BINDING = 4**7
 _LONGER = 3.0  # seconds
+# Nodes from one try to the next, and how many times as long as expected something takes in which loops were compiled.
+_STEP, _STRANGE = 4, 3.0
 # The time that any number takes is at most so many times that of the posteriors of a batch.
 _SHARED = 4
 # Many together cost less each; more only while the budget lasts.
@@ -69,10 +71,11 @@ def estimate(
 def _posterior(omap: OverlapMap, q: np.ndarray, samples: int, budget: float) -> tuple[tuple[float, float], bool]:
     """(seconds of any batch, and of each posterior in it) at overlap diag(q), and whether the budget was enough."""
     began = time.monotonic()
-    _timed(omap, q, 1, _NODES[0])  # what is compiled or remembered at first use
+    first, _ = _timed(omap, q, 1, _NODES[0])  # what is compiled or remembered at first use
     one = math.inf
     for nodes in _NODES:
-        before, (one, result) = one, _timed(omap, q, 1, nodes)
+        before = one
+        one, result = _timed_again(omap, q, 1, nodes, min(first, _STEP * before))
         # One that missed its tolerance with as many nodes as it wants costs no more with more.
         if result is not Result.INTEGRATION or (nodes > _BINDING and one < 1.5 * before):
             break
@@ -83,7 +86,7 @@ def _posterior(omap: OverlapMap, q: np.ndarray, samples: int, budget: float) -> 
     for count in (n for n in _COUNTS if n <= samples // 2):
         if time.monotonic() - began + (count - last) * one + taken > budget + _longer(one, samples):
             break
-        now = _timed(omap, q, count, None)[0]
+        now = _timed_again(omap, q, count, None, taken + (count - last) * one)[0]
         # What one more costs: much of the time of a few is the same for any number.
         one = max((now - taken) / (count - last), now / count / _SHARED)
         last, taken, shared = count, now, max(now - count * one, 0.0)
@@ -93,6 +96,16 @@ def _posterior(omap: OverlapMap, q: np.ndarray, samples: int, budget: float) -> 
 def _longer(one: float, samples: int) -> float:
     """Seconds more, where what follows takes far longer: a hundredth of one evaluation, of which there will be ten."""
     return min(0.01 * one * samples, _LONGER)
+
+
+def _timed_again(
+    omap: OverlapMap, q: np.ndarray, count: int, nodes: int | None, expected: float
+) -> tuple[float, Result]:
+    """As :func:`_timed`; what takes far longer than expected may have been compiled meanwhile: timed once more."""
+    seconds, result = _timed(omap, q, count, nodes)
+    if seconds > _STRANGE * expected:
+        seconds = min(seconds, _timed(omap, q, count, nodes)[0])
+    return seconds, result
 
 
 def _timed(omap: OverlapMap, q: np.ndarray, count: int, nodes: int | None) -> tuple[float, Result]:
