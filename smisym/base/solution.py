@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from smisym.base.errors import NotConverged
 
@@ -175,7 +175,7 @@ class Solution:
         """Student t interval of ``value`` from the statistical error alone."""
         if self.statistical_error is None or not self.degrees_of_freedom:
             return self.value, self.value
-        half = stats.t.ppf(0.5 + confidence / 2, self.degrees_of_freedom) * np.asarray(self.statistical_error)
+        half = special.stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2) * np.asarray(self.statistical_error)
         return self.value - half, self.value + half
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from smisym.base.errors import OutOfTime
 from smisym.base.solution import Result, mean_and_error
@@ -107,6 +107,6 @@ def _judged(numbers: np.ndarray, seen: Agreement, threshold: Threshold, freedom:
     codes = [] if seen.holds else [Result.NISHIMORI]
     _, _, growth, error = numbers
     excess = abs(growth) - _STATED * threshold.error / threshold.alpha
-    if excess > 0 and error > 0 and 2 * stats.t.sf(excess / error, freedom) < CHANCE:
+    if excess > 0 and error > 0 and 2 * special.stdtr(freedom, -excess / error) < CHANCE:
         codes.append(Result.INCONSISTENT)
     return codes
