@@ -33,8 +33,9 @@ LONG = 20.0
 
 
 # Evaluations of the map that thresholds take, all of them and the first one, and each alpha of a curve: seconds over
-# those of one evaluation as they are told beforehand, one and two layers, untied ones and z^2, 1024 to 65536 samples.
-EVALUATIONS, STAGE_EVALUATIONS, POINT_EVALUATIONS = (3, 15), (0.3, 3), (5, 20)
+# those of one evaluation as they are told beforehand, one and two layers, untied ones and z^2, 1024 to 65536 samples;
+# of curves 10 and more where there are five alphas, 2 where there are 27.
+EVALUATIONS, STAGE_EVALUATIONS, POINT_EVALUATIONS = (3, 15), (0.3, 3), (1, 10)
 
 
 # Of an answer with an accuracy: evaluations of the map that has as many samples as it takes.
