@@ -9,14 +9,13 @@ What takes long to import is imported inside the commands, so that ``smisym --he
 from __future__ import annotations
 
 import functools
-import hashlib
-import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from smisym.run import interrupting
 from smisym.run.task import (
     BAD_INPUT,
     COMMANDS,
@@ -24,6 +23,7 @@ from smisym.run.task import (
     DEMO_SAMPLES,
     EVALUATIONS,
     INTERRUPTED,
+    POINT_EVALUATIONS,
     STAGE_EVALUATIONS,
     Asked,
     announce,
@@ -34,6 +34,7 @@ from smisym.run.task import (
     fail,
     options_of,
     output_lost,
+    source_of,
 )
 
 app = typer.Typer(
@@ -89,8 +90,7 @@ DEMO = "smisym-demo"
 
 def main() -> None:
     """Entry point of the ``smisym`` command."""
-    # What a batch system sends before it kills ends a command as Ctrl-C does: at once, with what is kept in order.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupting.listen()
     try:
         try:
             app()
@@ -99,7 +99,9 @@ def main() -> None:
 
             processes.end_all()
             sys.stdout.flush()  # here a full disk can still be told, not while Python shuts down
+            interrupting.ending()
     except KeyboardInterrupt:  # before a command began, or after it ended
+        interrupting.caught()
         raise SystemExit(INTERRUPTED) from None
     except OSError as error:
         output_lost(error)
@@ -114,18 +116,21 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     def guarded(**options: Any) -> None:
         from smisym.base.errors import InputError, SmisymError
         from smisym.report import wording
+        from smisym.run import unasked
 
         try:
             command(**options)
         except InputError as error:
+            unasked.forget()
             fail(f"smisym: {wording.of_input_error(error, options_of(command.__name__))}", BAD_INPUT)
         except SmisymError as error:
             fail(f"smisym: {error}", BAD_INPUT)
         except KeyboardInterrupt:
+            interrupting.caught()
             hint = (
                 f"what was finished is in {options['state']}; the same command resumes from there"
                 if options.get("state")
-                else "nothing was kept; with --state DIR an interrupted command can resume"
+                else unasked.told()
             )
             fail(f"smisym: interrupted; {hint}", INTERRUPTED)
 
@@ -182,7 +187,7 @@ def thresholds(
     asked = Asked(THRESHOLD_SAMPLES, samples, scrambles, accuracy, most_samples)
     task = begin("thresholds", file, seed, state, as_json, settings, asked)
     omap = task.overlap_map(workers)
-    announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS, accuracy)
+    announce(omap, "thresholds take", EVALUATIONS if stages is None else STAGE_EVALUATIONS, asked.aim)
     with progress_bar("thresholds", 2 if stages is None else 1) as step, watching(omap, step):
         told = step if stages is not None else terminal.saying_found(step)
         record = records.thresholds(
@@ -218,7 +223,7 @@ def curve(
     asked = Asked(SAMPLES, samples, scrambles, accuracy, most_samples)
     task = begin("curve", file, seed, state, as_json, settings, asked)
     omap = task.overlap_map(workers)
-    announce(omap, "a curve takes", EVALUATIONS, accuracy)
+    announce(omap, "a curve takes", POINT_EVALUATIONS, asked.aim, len(alphas))
     with progress_bar("curve", len(alphas)) as step, watching(omap, step):
         points = records.curve(omap, alphas, start=start, store=task.store, progress=step, **asked.aim)
     task.finish({"points": points}, [point["result"] for point in points], terminal.print_curve)
@@ -261,7 +266,7 @@ def gamp(
 
     if output is not None:
         check_npz(output)
-    run, source, samples, dim = _source(alpha, dim, data)
+    run, source, samples, dim = source_of(alpha, dim, data)
     settings = {"iterations": iterations, "damping": damping, **source}
     settings["tol"] = gamp_runs.gamp_tolerance(max(dim, 1)) if tol is None else tol
     task = begin("gamp", file, seed, state, as_json, settings)
@@ -281,32 +286,6 @@ def gamp(
         shown["output"] = output
     explain = functools.partial(wording.of_reason, options=options_of("gamp"))
     task.finish(shown, [record["result"]], functools.partial(terminal.print_gamp, explain=explain))
-
-
-def _source(
-    alpha: float | None, dim: int | None, data: str | None
-) -> tuple[Callable[..., dict[str, Any]], dict[str, Any], float, int]:
-    """What runs GAMP on the data that were asked for, the settings that name them, their number and dimension."""
-    from smisym.base.edge import check_count
-    from smisym.base.errors import InputError, Words
-    from smisym.declare.io import read_data
-    from smisym.run import gamp_runs
-
-    if data is None and alpha is not None and dim is not None:
-        run = functools.partial(gamp_runs.gamp_run, alpha=alpha, dim=check_count("dim", dim, 2, "give the dimension D"))
-        return run, {"alpha": alpha, "dim": dim}, alpha * dim, dim
-    if data is not None and alpha is None and dim is None:
-        read = read_data(data)
-        if read.others:
-            typer.echo(f"smisym: of {data} the arrays {', '.join(read.others)} are not used: X, y and W are", err=True)
-        samples, dim = (len(read.X), read.X.shape[-1]) if read.X.ndim else (0, 1)
-        content = b"".join(a.tobytes() for a in (read.X, read.y, read.W) if a is not None)
-        settings = {"data": {"file": data, "sha256": hashlib.sha256(content).hexdigest()}}
-        return functools.partial(gamp_runs.gamp_on_data, X=read.X, y=read.y, W=read.W), settings, samples, dim
-    options = {"--alpha": alpha, "--dim": dim, "--data": data}
-    given = Words(" and ".join(f"{name} {value}" for name, value in options.items() if value is not None) or "none")
-    allowed = "either --alpha and --dim, or --data alone"
-    raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
 
 
 @app.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import elementwise
 
 
 def bracketed(
@@ -16,6 +15,8 @@ def bracketed(
     function
         Of some of the points and the numbers ``which`` of the problems that they belong to.
     """
+    from scipy.optimize import elementwise  # slow to import
+
     with np.errstate(all="ignore"):
         found = elementwise.find_root(lambda x, own: function(x, own.astype(int)), (low, high), args=(which,))
     return np.asarray(found.x, dtype=float)

@@ -11,9 +11,19 @@ from pathlib import Path
 from smisym.base.errors import InputError, Words
 
 
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+def cache_folder() -> Path:
+    """Where this package keeps what can be made again: ``SMISYM_CACHE``, or its place among the user's caches."""
+    chosen = os.environ.get("SMISYM_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or str(Path.home() / ".cache")
+    return Path(base) / "smisym"
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes, synced: bool = True) -> None:
     """Put ``content`` at ``path`` in one step: a temporary file beside it, synced, then renamed.
 
+    synced: False for what need not outlast a power cut.
     Raises :class:`~smisym.base.errors.InputError` where the folder does not exist or cannot be written.
     """
     target = check_path(path, "file to write")
@@ -26,9 +36,11 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(content)
                 stream.flush()
-                os.fsync(stream.fileno())
+                if synced:
+                    os.fsync(stream.fileno())
             os.replace(temporary, target)
-            _sync_folder(target.parent)
+            if synced:
+                _sync_folder(target.parent)
         finally:
             temporary.unlink(missing_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name

@@ -34,6 +34,9 @@ _LOOK = 0.1
 _ALONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
+# What a terminal or a batch system sends to a whole group is for the process that asks alone: it ends the others.
+_FOR_ONE = {signal.SIGINT, signal.SIGTERM}
+
 _worth = [WORTH]
 
 
@@ -48,6 +51,22 @@ def begun_after(seconds: float) -> Iterator[None]:
         yield
     finally:
         _worth[0] = before
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Processes and threads that are begun inside keep what is for one process alone pending, from their first moment.
+
+    So does what ends them: a thread begun here.  What this thread is sent meanwhile it gets at the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_ONE)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Sent:
@@ -86,8 +105,12 @@ class Pool:
     def _begin(self) -> None:
         try:
             loky = importlib.import_module("loky")
-            self._executor = loky.ProcessPoolExecutor(self.workers, timeout=_IDLE, initializer=_settle, env=_ALONE)
-            self._begun = self._executor.submit(_settle)
+            # The trackers of shared resources, as they begin, would make this thread listen again.
+            for tracker in ("multiprocessing.resource_tracker", "loky.backend.resource_tracker"):
+                importlib.import_module(tracker).ensure_running()
+            with _undisturbed():
+                self._executor = loky.ProcessPoolExecutor(self.workers, timeout=_IDLE, initializer=_settle, env=_ALONE)
+                self._begun = self._executor.submit(_settle)
         except Exception:  # no memory, no room for processes, no semaphores: everything is done at home
             self._lost = True
             return
@@ -115,7 +138,9 @@ class Pool:
         future: Any = None
         while True:
             try:
-                future = future or executor.submit(_call, sent.digest, sent.blob, args)
+                if future is None:
+                    with _undisturbed():  # those that were idle for long are begun anew
+                        future = executor.submit(_call, sent.digest, sent.blob, args)
                 answer: list[Any] = future.result(timeout=_LOOK)
                 return answer
             except TimeoutError:
@@ -167,9 +192,10 @@ _functions: dict[bytes, Callable[..., Any]] = {}
 
 
 def _settle() -> None:
-    """Ctrl-C is for the process that asks; it ends the others."""
-    with contextlib.suppress(ValueError):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """As :func:`_undisturbed`, where that is not to be had."""
+    for number in _FOR_ONE:
+        with contextlib.suppress(ValueError):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _call(digest: bytes, blob: bytes, args: tuple[Any, ...]) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 # A coordinate can be exactly 0, whose normal quantile is -inf: it is moved to the middle of its cell.
 _LEAST = 2.0**-54
@@ -18,6 +17,9 @@ class Normals:
     """
 
     def __init__(self, dim: int, seed: int | np.random.SeedSequence, *, fine: bool = False) -> None:
+        # Half a second to import, which the first posterior does not take.
+        from scipy.stats import qmc
+
         self._engine = qmc.Sobol(dim, scramble=True, bits=53 if fine else None, rng=np.random.default_rng(seed))
 
     def draw(self, count: int) -> np.ndarray:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from smisym.base.errors import NotConverged
 
 
 class Result(enum.Enum):
-    """How a solve ended. The value is what files hold; ``message`` names the remedy."""
+    """How a solve ended. The value is what files hold; ``message`` names the remedy, where samples were set by hand."""
 
     SUCCESS = "success"
     MAX_STEPS = "max_steps"
@@ -36,6 +36,10 @@ class Result(enum.Enum):
     @property
     def message(self) -> str:
         return _MESSAGES[self]
+
+    def told(self, accuracy: bool) -> str:
+        """The message; where an accuracy was asked for samples follow from it, and other settings help."""
+        return _ASKED.get(self, self.message) if accuracy else self.message
 
 
 _MESSAGES = {
@@ -74,6 +78,11 @@ _MESSAGES = {
     ),
     Result.INTERRUPTED: "interrupted: run the same command again with the same --state to resume",
 }
+_MORE = "raise samples"
+# With an accuracy asked for, whose search ended with as many samples as it may take.
+_ASKED = {code: text.replace(_MORE, "raise most_samples") for code, text in _MESSAGES.items() if _MORE in text} | {
+    Result.MAX_STEPS: "stopped at the largest number of steps before converging: raise most_samples, or max_steps",
+}
 
 
 def worst(results: Sequence[Result]) -> Result:
@@ -111,7 +120,7 @@ class Solution:
     degrees_of_freedom
         Of the Student t that the statistical error follows (scrambles - 1), or None.
     result
-        A :class:`Result`; ``result.message`` names the remedy.
+        A :class:`Result`; :attr:`message` names the remedy.
     history
         Records of the iterations, oldest first.
     settings
@@ -130,6 +139,11 @@ class Solution:
     settings: dict[str, Any] = field(default_factory=dict)
     checks: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def message(self) -> str:
+        """How the solve ended, with the remedy that these settings leave."""
+        return self.result.told(accuracy="accuracy" in self.settings)
+
     def __repr__(self) -> str:
         """Value, error and result in one line, arrays shortened; :meth:`summary` says more."""
         error = "" if self.statistical_error is None else f" +- {short(self.statistical_error)}"
@@ -143,7 +157,7 @@ class Solution:
             lines.append(f"error   {short(self.statistical_error)} (one standard error{freedom})")
         if self.deterministic_error is not None:
             lines.append(f"        {short(self.deterministic_error)} (left of the equation with this value put back)")
-        lines.append(f"result  {self.result.value}: {self.result.message}")
+        lines.append(f"result  {self.result.value}: {self.message}")
         if self.history:
             lines.append(f"history {len(self.history)} records")
         # What is the deterministic error as well is told already.
@@ -154,14 +168,14 @@ class Solution:
     def raise_if_failed(self) -> Solution:
         """Return self when converged, else raise :class:`~smisym.base.errors.NotConverged`."""
         if not self.result.ok:
-            raise NotConverged(self.result.message)
+            raise NotConverged(self.message)
         return self
 
     def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
         """Student t interval of ``value`` from the statistical error alone."""
         if self.statistical_error is None or not self.degrees_of_freedom:
             return self.value, self.value
-        half = stats.t.ppf(0.5 + confidence / 2, self.degrees_of_freedom) * np.asarray(self.statistical_error)
+        half = special.stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2) * np.asarray(self.statistical_error)
         return self.value - half, self.value + half
 
 

@@ -343,14 +343,15 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], he
 class Store:
     """Finished results of one task on disk, so that the same task resumes where it stopped.
 
-    The folder is named by the digest of ``key`` (everything that the results depend on), so results of
-    another architecture, seed, setting or version are never mixed in; key.json beside them says
-    what the folder holds.  One file per entry, written atomically and read only if its checksum holds.
-
+    The folder is named by the digest of ``key`` (everything that the results depend on), so results of another
+    architecture, seed, setting or version are never mixed in; key.json beside them says what the folder holds.  One
+    file per entry, written atomically and read only if its checksum holds.
+    asked: False where nobody asked for it: what cannot be written later is not kept, and no file is synced.
     Raises :class:`~smisym.base.errors.InputError` where the folder cannot be made or written.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], key: Mapping[str, Any]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], key: Mapping[str, Any], *, asked: bool = True) -> None:
+        self.asked = asked
         text = to_json(key)
         canonical = json.dumps(plain(key), sort_keys=True, separators=(",", ":"))
         directory = check_path(directory, "folder to keep results in")
@@ -382,7 +383,11 @@ class Store:
         """Keep one entry; returns it as :meth:`get` will give it, so that a resumed run sees the same bits."""
         kept = json.loads(to_json(value))
         entry = {"name": name, "checksum": _digest(json.dumps(kept)), "value": kept}
-        write_json(self._path(name), entry)
+        try:
+            write_bytes(self._path(name), (to_json(entry) + "\n").encode(), synced=self.asked)
+        except InputError:
+            if self.asked:
+                raise
         return kept
 
     def _path(self, name: str) -> Path:

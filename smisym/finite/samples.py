@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from smisym.base.edge import (
     available_memory,
@@ -184,8 +184,8 @@ def check_standard(X: np.ndarray) -> None:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         count, mean, square = X.size, float(X.mean()), float(np.vdot(X, X)) / X.size
-    chance = -stats.norm.ppf(_CHANCE) / math.sqrt(count)
-    low, high = (float(stats.chi2.ppf(p, count)) / count for p in (_CHANCE, 1 - _CHANCE))
+    chance = -special.ndtri(_CHANCE) / math.sqrt(count)
+    low, high = (2 * float(special.gammaincinv(count / 2, p)) / count for p in (_CHANCE, 1 - _CHANCE))
     # Written so that what is not a number is strange.
     strange = not (abs(mean) <= _SLACK + chance and min(1 - _SLACK, low) <= square <= max(1 + _SLACK, high))
     seen = f"entries of mean {mean:.3g} and variance {square - mean * mean:.3g}"

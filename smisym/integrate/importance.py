@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from smisym.base import patience
 from smisym.integrate.accuracy import SAMPLED_BUDGET
@@ -220,6 +219,8 @@ def _component_logs(part: _Mixture, x: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=16)
 def _sobol(dim: int, n: int) -> np.ndarray:
     """(dim, n) unscrambled Sobol points; randomness comes from shifts."""
+    from scipy.stats import qmc  # slow to import
+
     return qmc.Sobol(dim, scramble=False).random(n).T.copy()
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import os
 import pickle
 import sys
 import tempfile
@@ -27,7 +26,7 @@ import numpy as np
 
 from smisym.base.backends import NUMBA, backend
 from smisym.base.errors import InputError
-from smisym.base.files import write_text
+from smisym.base.files import cache_folder, write_text
 from smisym.kernels.straight_line import Line, StraightLine, literal, written
 
 # What scalars.py has, or the mathematics of the standard library by another name: one float each.
@@ -160,11 +159,7 @@ def _made(name: str, source: str) -> ModuleType:
 
 def folder() -> Path:
     """Where generated modules are kept."""
-    chosen = os.environ.get("SMISYM_CACHE")
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or str(Path.home() / ".cache")
-    return Path(base) / "smisym"
+    return cache_folder()
 
 
 def _kept(name: str, source: str) -> Path:

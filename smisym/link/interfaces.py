@@ -52,7 +52,7 @@ class Carried:
         return self.row_sum is not None and self.nonnegative
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Interface:
     """A cut: the inputs before it, and all that the rest of the program reads of them.
 
@@ -75,6 +75,15 @@ class Interface:
     numbers: int
     before: Program
     behind: Program
+
+    def __repr__(self) -> str:
+        """What passes, from where to where, in one line; :attr:`before` and :attr:`behind` print as programs."""
+        names = (", ".join(str(symbol) for symbol in those) for those in (self.earlier, self.later))
+        carried, bound = ", ".join(str(one.symbol) for one in self.carried), ", bounded" if self.bounded else ""
+        earlier, later = names
+        return (
+            f"<Interface: {carried} between {earlier} and {later}; {self.dimension} of {self.numbers} numbers{bound}>"
+        )
 
     @property
     def bounded(self) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import sympy as sp
-from scipy.integrate import solve_ivp
 
 from smisym.base.sobol import Normals
 from smisym.base.symbols import SCORE
@@ -33,6 +32,8 @@ def limiting_mixing(tokens: int, layers: tuple[Attention, ...]) -> sp.ImmutableD
         mixed = [np.einsum("ij,nrj->nir", B, h) for h in fields]
         scores = layer.beta * layer.scale * np.einsum("nir,njr->nij", mixed[0], mixed[-1])
         return np.asarray(rate * _average(layer, scores, tokens) @ B).ravel()
+
+    from scipy.integrate import solve_ivp  # slow to import
 
     solved = solve_ivp(slope, (0.0, 1.0), np.eye(tokens).ravel(), rtol=1e-9, atol=1e-11)
     B = solved.y[:, -1].reshape(tokens, tokens)

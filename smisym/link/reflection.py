@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy.optimize import least_squares
 
 # Starts of one search, for each dimension it has; more dimensions than this are not searched.
 _STARTS, _MOST = 6, 4
@@ -54,6 +53,8 @@ def _search(seen: _Output, fields: np.ndarray, span: np.ndarray) -> np.ndarray |
     if len(span) == 1:
         change = min(_change(seen, fields, usual, span[0], sign) for sign in (1, -1))
         return _unit(span[0]) if change < _FOUND * scale else None
+    from scipy.optimize import least_squares  # slow to import
+
     rng = np.random.default_rng(3)
     for sign, _ in itertools.product((1, -1), range(_STARTS * len(span))):
         ended = least_squares(

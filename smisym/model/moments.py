@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from smisym.base.solution import Result, worst
+from smisym.base.solution import Result, short, worst
 from smisym.integrate.averages import SURE
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Moments:
     """Posterior moments of the fields of a batch of samples.
 
@@ -36,6 +36,14 @@ class Moments:
     nodes: np.ndarray
     statistical: np.ndarray
     result: Result
+
+    def __repr__(self) -> str:
+        """How many samples of which shape, how they ended and the largest error, in one line."""
+        samples, *shape = np.shape(self.mean)
+        size = f"{samples} sample{'s' * (samples != 1)} of {' x '.join(map(str, shape))} fields"
+        largest = f", largest error {short(float(np.max(self.error)))}" if np.size(self.error) else ""
+        cov = "" if self.cov is None else ", with covariances"
+        return f"<Moments: {size}{cov}; {self.result.value}{largest}>"
 
     def take(self, index: np.ndarray) -> Moments:
         """The same for chosen samples, which may repeat."""

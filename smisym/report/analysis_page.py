@@ -69,7 +69,7 @@ def report_page(results: Mapping[str, Any]) -> str:
             if results.get("gamp_figure_svg")
             else "",
             published={"source": "", "notes": (), **(results.get("published") or {})},
-            failures=_failures(points, results.get("gamp") or ()),
+            failures=_failures(points, results.get("gamp") or (), "accuracy" in results["header"].get("settings", {})),
             warnings=list(results.get("warnings") or ()),
             curve=_curve_table(points),
             errors=_error_table(points),
@@ -221,16 +221,17 @@ def _caption(points: Sequence[Record], gamp: Sequence[Record], published: Record
     return " ".join(parts)
 
 
-def _failures(points: Sequence[Record], gamp: Sequence[Record]) -> list[tuple[str, str, str]]:
-    """(where, code, remedy) of everything that did not converge."""
-    found = [(f"state evolution at α = {point['alpha']:.6g}", point["result"]) for point in points]
-    found += [(f"GAMP at α = {run['alpha']:.6g}, D = {run['dim']}, seed {run['seed']}", run["result"]) for run in gamp]
-    return [(where, code, _remedy(code)) for where, code in found if code != Result.SUCCESS.value]
+def _failures(points: Sequence[Record], gamp: Sequence[Record], accuracy: bool = False) -> list[tuple[str, str, str]]:
+    """(where, code, remedy) of everything that did not converge.  accuracy: whether one was asked of the points."""
+    found = [(f"state evolution at α = {point['alpha']:.6g}", point["result"], accuracy) for point in points]
+    runs = [(f"GAMP at α = {run['alpha']:.6g}, D = {run['dim']}, seed {run['seed']}", run["result"]) for run in gamp]
+    found += [(where, code, False) for where, code in runs]
+    return [(where, code, _remedy(code, asked)) for where, code, asked in found if code != Result.SUCCESS.value]
 
 
-def _remedy(code: str) -> str:
+def _remedy(code: str, accuracy: bool) -> str:
     try:
-        return Result(code).message
+        return Result(code).told(accuracy)
     except ValueError:
         return "a result code that this version does not know"
 

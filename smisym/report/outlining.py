@@ -27,6 +27,9 @@ STAGE_TITLES = {
     "model": "Model",
 }
 
+# Of stages that are entered again; of any other one the title, continued.
+STAGES_AGAIN = {"link": "Parts of the link function"}
+
 # Commands with which a formula could read or write files, load the network or redefine others.
 _FORBIDDEN = (
     "begingroup|bibliography|catcode|class|closein|closeout|csname|def|directlua|edef|endcsname|endgroup|endinput|eqref|"
@@ -83,16 +86,20 @@ class Section:
 def outline(derivation: Derivation) -> tuple[Section, ...]:
     """Sections, steps and equations, numbered in the order in which they were recorded.
 
-    A stage that was left and entered again opens a new section: the order of the trail is never changed.
+    A stage that was left and entered again opens a new section, by another title: the order of the trail is never
+    changed.
     """
-    sections = []
-    count = itertools.count(1)
+    sections: list[Section] = []
+    count, before = itertools.count(1), set[str]()
     for number, (stage, run) in enumerate(itertools.groupby(derivation, key=lambda step: step.stage), start=1):
         steps = tuple(
             NumberedStep(f"{number}.{k}", step, tuple(_equation(next(count), f) for f in step.formulas))
             for k, step in enumerate(run, start=1)
         )
         title = STAGE_TITLES.get(stage, stage.replace("_", " ").strip().capitalize())
+        if stage in before:
+            title = STAGES_AGAIN.get(stage, f"{title or 'Steps'}, continued")
+        before.add(stage)
         sections.append(Section(number, title or "Steps", steps))
     return tuple(sections)
 

@@ -14,28 +14,35 @@ _ALIASES = {
     "folder to keep results in": "state",
 }  # fmt: skip
 
-# What helps, by code: pairs of the options that a command must have and the words; the first that fits is said.
+# What helps, by code: pairs of the options that must be there to change and the words; the first that fits is said.
 _ADVICE: dict[Result, tuple[tuple[tuple[str, ...], str], ...]] = {
     Result.MAX_STEPS: (
         (("iterations", "damping", "tol"), "raise --iterations, add --damping 0.5, or loosen --tol"),
         (("iterations", "damping"), "raise --iterations, or add --damping 0.5"),
         (("samples",), "raise --samples: a smoother map is solved in fewer steps"),
+        (("most_samples",), "raise --most-samples: a smoother map is solved in fewer steps"),
     ),
     Result.DIVERGED: (
         (("damping",), "add --damping 0.5, or take more data"),
         (("samples",), "raise --samples"),
+        (("accuracy",), "ask for a smaller error by --accuracy, which takes more samples"),
     ),
     Result.INTEGRATION: (
         (("samples",), "the error that is printed counts it: read it, or raise --samples, which averages over more"),
+        (("accuracy",), "the error that is printed counts it: read it, or ask for a smaller one by --accuracy"),
     ),
     Result.ILL_CONDITIONED: (
         (("data",), "write y to the .npz in float64, not rounded; nearly equal scores lose their digits all the same"),
     ),
-    Result.NOISY: ((("samples",), "raise --samples"),),
+    Result.NOISY: ((("samples",), "raise --samples"), (("most_samples",), "raise --most-samples")),
     Result.MISSED: ((("most_samples",), "raise --most-samples, or ask for less by --accuracy"),),
-    Result.RESIDUAL: ((("samples",), "raise --samples"),),
-    Result.NISHIMORI: ((("samples",), "raise --samples; if it stays, do not trust the numbers"),),
-    Result.INCONSISTENT: ((("samples",), "raise --samples, and begin with an empty folder for --state"),),
+    Result.RESIDUAL: ((("samples",), "raise --samples"), (("most_samples",), "raise --most-samples")),
+    # Errors of integrals are what can be lowered; more samples only show them more clearly.
+    Result.NISHIMORI: ((("rtol",), "lower --rtol; if it stays, do not trust the numbers"),),
+    Result.INCONSISTENT: (
+        (("samples",), "raise --samples, and begin with an empty folder for --state"),
+        (("most_samples",), "raise --most-samples, and begin with an empty folder for --state"),
+    ),
     Result.PARTIAL: ((("stages",), "ask for these alone with --stages, and read later ones off smisym curve"),),
 }  # fmt: skip
 _WHAT_HAPPENED = {
@@ -55,12 +62,16 @@ _WHAT_HAPPENED = {
 }
 
 
-def of_result(result: Result, options: Mapping[str, str]) -> str:
-    """What happened and which options of this command help; ``options``: parameter names to options, --samples."""
+def of_result(result: Result, options: Mapping[str, str], accuracy: bool = False) -> str:
+    """What happened and which options of this command help; ``options``: parameter names to options, --samples.
+
+    accuracy: whether one was asked for, beside which --samples is refused.
+    """
+    usable = set(options) - ({"samples"} if accuracy else {"accuracy", "most_samples"})
     happened = _WHAT_HAPPENED.get(result)
     if happened is None:
         return result.message
-    advice = next((words for needed, words in _ADVICE[result] if set(needed) <= set(options)), None)
+    advice = next((words for needed, words in _ADVICE[result] if set(needed) <= usable), None)
     return happened if advice is None else f"{happened}: {advice}"
 
 

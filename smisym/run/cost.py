@@ -17,10 +17,13 @@ from smisym.theory.maps import OverlapMap, as_map
 
 # A posterior may take seconds: what it may cost is raised step by step until it is found, or time is up.
 _NODES = tuple(4**k for k in range(5, 13))
-# Overlaps at which posteriors are timed: those of nothing learned are the widest, of something learned the typical.
-_AT = (0.0, 0.5)
+# Overlaps (of the first and of the last row, others between) at which posteriors are timed: those of nothing learned
+# are the widest; where the last row is nearly known and the first on its way, curves and thresholds spend most.
+_AT = ((0.0, 0.0), (0.5, 0.5), (0.6, 0.99))
 _BINDING = 4**7
 _LONGER = 3.0  # seconds
+# Nodes from one try to the next, and how many times as long as expected something takes in which loops were compiled.
+_STEP, _STRANGE = 4, 3.0
 # The time that any number takes is at most so many times that of the posteriors of a batch.
 _SHARED = 4
 # Many together cost less each; more only while the budget lasts.
@@ -43,7 +46,7 @@ class Cost:
 def estimate(
     model: Model | OverlapMap, samples: int | None = None, scrambles: int | None = None, *, budget: float = 2.0
 ) -> Cost:
-    """What one evaluation of the overlap map costs, by timing some posteriors at Q = 0 and at Q = I / 2.
+    """What one evaluation of the overlap map costs, by timing some posteriors at Q = 0, at I / 2 and at a larger one.
 
     samples, scrambles: of the evaluation; by default the map's own, or those of a map of the model.
     budget: seconds that the estimate may take, roughly, and some more where an evaluation takes minutes.
@@ -54,37 +57,40 @@ def estimate(
     scrambles = omap.scrambles if scrambles is None else check_count("scrambles", scrambles, 1)
     check_number("budget", budget, "a positive number of seconds", "use budget=2.0", least=1e-3)
     began = time.monotonic()
-    single, whole = 0.0, True
+    seconds, whole = 0.0, True
+    points = max(samples // scrambles, 1)
     with threadpool_limits(1):  # as the map evaluates
-        for q in _AT:
-            one, found = _posterior(omap, q, samples, budget / len(_AT))
-            single, whole = max(single, one), whole and found
-    share = math.ceil(scrambles / min(omap.workers, scrambles)) / scrambles
-    return Cost(single * samples * share, not whole, time.monotonic() - began)
+        for ends in _AT:
+            q = np.linspace(*ends, omap.model.fields) if omap.model.fields > 1 else np.array(ends[-1:])
+            (shared, one), found = _posterior(omap, q, samples, budget / len(_AT))
+            seconds, whole = max(seconds, shared + one * points), whole and found
+    turns = math.ceil(scrambles / min(omap.workers, scrambles))
+    return Cost(seconds * turns, not whole, time.monotonic() - began)
 
 
-def _posterior(omap: OverlapMap, q: float, samples: int, budget: float) -> tuple[float, bool]:
-    """Seconds of one posterior at overlap q I, and whether one was found within the budget."""
+def _posterior(omap: OverlapMap, q: np.ndarray, samples: int, budget: float) -> tuple[tuple[float, float], bool]:
+    """(seconds of any batch, and of each posterior in it) at overlap diag(q), and whether the budget was enough."""
     began = time.monotonic()
-    _timed(omap, q, 1, _NODES[0])  # what is compiled or remembered at first use
+    first, _ = _timed(omap, q, 1, _NODES[0])  # what is compiled or remembered at first use
     one = math.inf
     for nodes in _NODES:
-        before, (one, result) = one, _timed(omap, q, 1, nodes)
+        before = one
+        one, result = _timed_again(omap, q, 1, nodes, min(first, _STEP * before))
         # One that missed its tolerance with as many nodes as it wants costs no more with more.
         if result is not Result.INTEGRATION or (nodes > _BINDING and one < 1.5 * before):
             break
         if time.monotonic() - began + 4 * one > budget + _longer(one, samples):
-            return one, False
-    last, taken = 1, one
+            return (0.0, one), False
+    last, taken, shared = 1, one, 0.0
     # Fewer than the evaluation itself has: the estimate of something cheap must be cheaper.
     for count in (n for n in _COUNTS if n <= samples // 2):
         if time.monotonic() - began + (count - last) * one + taken > budget + _longer(one, samples):
             break
-        now = _timed(omap, q, count, None)[0]
+        now = _timed_again(omap, q, count, None, taken + (count - last) * one)[0]
         # What one more costs: much of the time of a few is the same for any number.
         one = max((now - taken) / (count - last), now / count / _SHARED)
-        last, taken = count, now
-    return one, True
+        last, taken, shared = count, now, max(now - count * one, 0.0)
+    return (shared, one), True
 
 
 def _longer(one: float, samples: int) -> float:
@@ -92,10 +98,20 @@ def _longer(one: float, samples: int) -> float:
     return min(0.01 * one * samples, _LONGER)
 
 
-def _timed(omap: OverlapMap, q: float, count: int, nodes: int | None) -> tuple[float, Result]:
+def _timed_again(
+    omap: OverlapMap, q: np.ndarray, count: int, nodes: int | None, expected: float
+) -> tuple[float, Result]:
+    """As :func:`_timed`; what takes far longer than expected may have been compiled meanwhile: timed once more."""
+    seconds, result = _timed(omap, q, count, nodes)
+    if seconds > _STRANGE * expected:
+        seconds = min(seconds, _timed(omap, q, count, nodes)[0])
+    return seconds, result
+
+
+def _timed(omap: OverlapMap, q: np.ndarray, count: int, nodes: int | None) -> tuple[float, Result]:
     model, rng = omap.model, np.random.default_rng(0)
     Z, other = rng.standard_normal((2, count, model.fields, model.tokens))
-    law = model.prior.law(q * np.eye(model.fields))
+    law = model.prior.law(np.diag(q))
     Z = law.scale @ Z
     omega = law.gain @ Z + law.noise @ other
     y = model.channel.sample(Z, rng)

@@ -14,6 +14,7 @@ from smisym.base.files import check_path, write_text
 from smisym.declare.io import package_version, to_json
 from smisym.model.code import kernel_source
 from smisym.model.compiled import Model
+from smisym.run import unasked
 
 
 def installation() -> dict[str, Any]:
@@ -31,6 +32,7 @@ def installation() -> dict[str, Any]:
         "backend": chosen.version,
         "why": chosen.why,
         "compiled_loops": kept,
+        "interrupted_commands": {"folder": str(unasked.place()), "count": unasked.count()},
         "cores": os.cpu_count(),
     }
 
@@ -45,14 +47,25 @@ def print_info(as_json: bool) -> None:
     typer.echo(f"backend: {found['backend']}: {found['why']}")
     if found["compiled_loops"] is not None:
         typer.echo(f"compiled loops are kept in {found['compiled_loops']} (SMISYM_CACHE chooses another folder)")
+    interrupted = found["interrupted_commands"]
+    typer.echo(
+        f"interrupted commands: {interrupted['count']} that resume when given again, for {unasked.DAYS} days, in "
+        f"{interrupted['folder']}"
+    )
 
 
 def print_code(model: Model, code: str, output: str | None) -> None:
     """The compiled loops of a model, to stdout or to a file; InputError for a language that there is none of."""
     if code != NUMBA:
         raise InputError("--code", code, NUMBA, "write --code numba")
+    path = None if output is None else check_path(output, "file for the code")
+    if path is not None and path.suffix != ".py":
+        raise InputError(
+            "output", output, "the name of a file that ends in .py, with --code",
+            "write for example -o loops.py; leave --code out for a document",
+        )  # fmt: skip
     text = kernel_source(model)
-    if output is None:
+    if path is None:
         typer.echo(text)
     else:
-        write_text(check_path(output, "file for the code"), text)
+        write_text(path, text)

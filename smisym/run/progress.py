@@ -1,6 +1,8 @@
 """What a long run is doing: a bar on stderr for people at a terminal, a rare plain line for logs, calls for programs.
 
 A run consists of parts, whose number is known, and of evaluations of the overlap map inside each, whose number is not.
+An evaluation has as many posteriors as the map has samples: that of a single scramble, or of a map of fewer samples, is
+a part of one, that of more samples several.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ _WORTH_A_LINE = 3.0
 # Parts after which they tell how long others take: of two or three, the last may be all the work.
 _TELLING = 3
 # Evaluations of a part, where none has finished yet: the bar comes half its way in so many.
-_TYPICAL = 30
+_TYPICAL = 8
 
 
 class Reporter(Protocol):
     """Called with the record of each finished part.
 
-    ``evaluated`` is for ``OverlapMap.on_evaluation``: called with {"evaluations": how many so far, "seconds": the last
-    took, "what": what is being solved}.
+    ``evaluated`` is for ``OverlapMap.on_evaluation``: called with what that is called with and, by :func:`watching`,
+    "share": how many evaluations of the map it was, a part of one for one scramble.
     """
 
     def __call__(self, record: Record) -> object: ...
@@ -45,7 +47,7 @@ class _State:
 
     def __init__(self, title: str, total: int | None, show: Callable[[_State], object]) -> None:
         self.title, self.total, self._show = title, total, show
-        self.done = self.evaluations = self.before = 0
+        self.done, self.evaluations, self.before = 0, 0.0, 0.0
         self.what = ""
         self.began = time.monotonic()
         self._lock = threading.Lock()
@@ -57,7 +59,7 @@ class _State:
 
     def evaluated(self, seen: Record) -> None:
         with self._lock:
-            self.evaluations += 1
+            self.evaluations += float(seen.get("share", 1.0))
             self.what = str(seen.get("what", ""))
             self._show(self)
 
@@ -81,7 +83,7 @@ class _State:
 
     def summary(self) -> str:
         """One line on the whole, when it is over."""
-        made = f", {self.evaluations} evaluations" if self.evaluations else ""
+        made = f", {_count(self.evaluations)} evaluations" if self.evaluations else ""
         return f"{self.title} done{made}, {duration(self.elapsed)}"
 
     def text(self) -> str:
@@ -91,11 +93,15 @@ class _State:
         named = "" if self.what.startswith(self.title) else self.title
         words = [f"{': '.join(text for text in (named, self.what) if text)} {parts}"]
         if self.evaluations:
-            words.append(f"{self.evaluations} evaluations")
+            words.append(f"{_count(self.evaluations)} evaluations")
         words.append(duration(self.elapsed))
         if self.left is not None and self.done < (self.total or 0):
             words.append(f"about {duration(self.left)} left")
         return ", ".join(words)
+
+
+def _count(evaluations: float) -> str:
+    return f"{evaluations:.1f}".removesuffix(".0") if evaluations < 10 else f"{evaluations:.0f}"
 
 
 def duration(seconds: float) -> str:
@@ -171,9 +177,14 @@ class _Calls:
 
 @contextmanager
 def watching(omap: Any, reporter: Reporter) -> Iterator[None]:
-    """The map tells ``reporter`` of its evaluations while the block runs."""
+    """The map tells ``reporter`` of its evaluations, and of its siblings' as shares of them, while the block runs."""
     before = getattr(omap, "on_evaluation", None)
-    omap.on_evaluation = reporter.evaluated
+
+    def heard(seen: Record) -> None:
+        share = {"share": seen["samples"] / omap.samples} if "samples" in seen else {}
+        reporter.evaluated({**seen, **share})
+
+    omap.on_evaluation = heard
     try:
         yield
     finally:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import hashlib
+import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
@@ -30,14 +32,18 @@ BAD_INPUT, NOT_CONVERGED, INTERRUPTED, PIPE = 2, 3, 130, 141
 LONG = 20.0
 
 
-# Evaluations of the map that two and three layers take; counted, and rounded generously.
-EVALUATIONS = (10, 40)
+# Evaluations of the map that thresholds take, all of them and the first one, and each alpha of a curve: seconds over
+# those of one evaluation as they are told beforehand, one and two layers, untied ones and z^2, 1024 to 65536 samples;
+# of curves 10 and more where there are five alphas, 2 where there are 27.
+EVALUATIONS, STAGE_EVALUATIONS, POINT_EVALUATIONS = (3, 15), (0.3, 3), (1, 10)
 
 
-STAGE_EVALUATIONS = (1, 10)
+# Of an answer with an accuracy: evaluations of the map that has as many samples as it takes.
+LAST_EVALUATIONS = (1, 4)
 
 
-ANALYZE_EVALUATIONS = (20, 80)
+# Error of a threshold of two layers at the samples of the first try, and the power of their number with which it falls.
+FIRST_ERROR, FALLS = 6e-3, 0.7
 
 
 # Few enough that the demo takes two minutes on two cores.
@@ -128,7 +134,10 @@ class _Task:
         from smisym.run.progress import progress_bar
 
         omap = self.overlap_map(workers)
-        announce(omap, "thresholds and curve take", ANALYZE_EVALUATIONS, aim.get("accuracy"))
+        few, many = EVALUATIONS
+        points = analysis.CURVE_POINTS if plan.alphas is None else len(plan.alphas)
+        each = few / points + POINT_EVALUATIONS[0], many / points + POINT_EVALUATIONS[1]
+        announce(omap, "thresholds and curve take", each, aim, points)
         done = analysis.write_all(
             omap, check_path(folder, "folder for the files"), plan, self.header, store=self.store, bar=progress_bar,
             published=published, **aim,
@@ -142,7 +151,9 @@ class _Task:
         from smisym.base.solution import Result, worst
         from smisym.declare.io import to_json
         from smisym.report import wording
+        from smisym.run import unasked
 
+        unasked.forget()
         result = worst([Result(code) for code in results])
         if self.as_json:
             typer.echo(to_json(self.header | document | {"result": result}))
@@ -150,20 +161,36 @@ class _Task:
             show(document)
         if not result.ok:
             bad = sum(code != Result.SUCCESS.value for code in results)
-            advice = wording.of_result(result, options_of(self.header["command"]))
+            advice = wording.of_result(
+                result, options_of(self.header["command"]), "accuracy" in self.header["settings"]
+            )
             which = f"{bad} of {len(results)} results are" if len(results) > 1 else "the result is"
             fail(f"smisym: {which} no success: {advice}", NOT_CONVERGED)
 
 
-def announce(omap: OverlapMap, what: str, evaluations: tuple[int, int], accuracy: float | None = None) -> None:
-    """On stderr, what an evaluation of the map costs, before a command that will take long."""
-    from smisym.run.cost import estimate
+def announce(
+    omap: OverlapMap, what: str, evaluations: tuple[float, float], aim: Mapping[str, Any], alphas: int = 1
+) -> None:
+    """On stderr, about how long a command will take that takes long.
 
-    cost = estimate(omap)
-    few, many = evaluations
-    if cost.seconds * few > LONG:
-        more = "" if accuracy is None else " so, then some with as many samples as the accuracy takes"
-        typer.echo(f"smisym: {cost} an evaluation of the map; {what} {few} to {many} evaluations{more}", err=True)
+    evaluations: of the map for each of so many alphas, few and many.  aim: accuracy and most_samples, or None of both.
+    """
+    from smisym.run.cost import estimate
+    from smisym.run.progress import duration
+
+    cost, accuracy = estimate(omap), aim.get("accuracy")
+    few, many = (number * alphas for number in evaluations)
+    more = ""
+    if accuracy is not None:
+        larger = max((FIRST_ERROR / accuracy) ** (1 / FALLS), 1.0)
+        larger = min(larger, (aim.get("most_samples") or math.inf) / omap.samples)
+        few, many = (n + k * larger * alphas for n, k in zip((few, many), LAST_EVALUATIONS, strict=True))
+        more = f" with {omap.samples} samples, and more as errors usually fall"
+    if cost.seconds * many <= LONG:
+        return
+    low, high = duration(max(cost.seconds * few, 1.0)), duration(cost.seconds * many)
+    least = f"more than {low}" if cost.at_least else f"about {low} to {high}"
+    typer.echo(f"smisym: {what} {least}: an evaluation of the map takes {cost}{more}", err=True)
 
 
 def announce_gamp(model: Model, samples: float, dim: int | None, iterations: int) -> None:
@@ -195,13 +222,42 @@ def begin(
     """``asked``: of what solves on an overlap map."""
     from smisym.declare.io import Store, header, load
     from smisym.model.compiled import compile
+    from smisym.run import unasked
 
     architecture = load(file)
     model = compile(architecture)
     if asked is not None:
         settings = settings | asked.settings(model)
     head = {"command": command, **header(architecture, seed, settings)}
-    return _Task(model, head, None if state is None else Store(state, head), as_json)
+    if command == "derive":
+        return _Task(model, head, None, as_json)
+    return _Task(model, head, unasked.keep(head) if state is None else Store(state, head), as_json)
+
+
+def source_of(
+    alpha: float | None, dim: int | None, data: str | None
+) -> tuple[Callable[..., dict[str, Any]], dict[str, Any], float, int]:
+    """What runs GAMP on the data that were asked for, the settings that name them, their number and dimension."""
+    from smisym.base.edge import check_count
+    from smisym.base.errors import InputError, Words
+    from smisym.declare.io import read_data
+    from smisym.run import gamp_runs
+
+    if data is None and alpha is not None and dim is not None:
+        run = functools.partial(gamp_runs.gamp_run, alpha=alpha, dim=check_count("dim", dim, 2, "give the dimension D"))
+        return run, {"alpha": alpha, "dim": dim}, alpha * dim, dim
+    if data is not None and alpha is None and dim is None:
+        read = read_data(data)
+        if read.others:
+            typer.echo(f"smisym: of {data} the arrays {', '.join(read.others)} are not used: X, y and W are", err=True)
+        samples, dim = (len(read.X), read.X.shape[-1]) if read.X.ndim else (0, 1)
+        content = b"".join(a.tobytes() for a in (read.X, read.y, read.W) if a is not None)
+        settings = {"data": {"file": data, "sha256": hashlib.sha256(content).hexdigest()}}
+        return functools.partial(gamp_runs.gamp_on_data, X=read.X, y=read.y, W=read.W), settings, samples, dim
+    options = {"--alpha": alpha, "--dim": dim, "--data": data}
+    given = Words(" and ".join(f"{name} {value}" for name, value in options.items() if value is not None) or "none")
+    allowed = "either --alpha and --dim, or --data alone"
+    raise InputError("source of the data", given, allowed, "add what is missing, or leave out the other")
 
 
 def each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]) -> None:

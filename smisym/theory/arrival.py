@@ -77,20 +77,22 @@ def _along_the_branch(omap: OverlapMap, stable: float, uncertain: float, aim: Ai
         return None
     target = _CLOSELY * stable if aim is None else aim.accuracy
     most = max(_MOST_SAMPLES if aim is None else aim.most_samples, look.samples)
+    least = max(uncertain, min(_BETWEEN * stable, 0.5 * target))
     maps = [look] * len(points)
     while True:
         highest = _highest(points)
         samples = _MORE * maps[highest].samples
-        if _known_to(points[highest], stable) <= target or samples > most:
-            break
+        last = samples > most or least > target
+        if last or _known_to(points[highest], stable) <= target:
+            around = points[max(highest - 1, 0) : highest + 2]
+            found = _arrived(maps[highest], around, points[highest], stable, least)
+            if last or found.error <= target:
+                return found
         larger = omap.sibling(samples, look.scrambles)
         better = once_more(larger, points[highest])
         if better is None:
             return None
         points[highest], maps[highest] = better, larger
-    least = max(uncertain, min(_BETWEEN * stable, 0.5 * target))
-    highest = _highest(points)
-    return _arrived(maps[highest], points[max(highest - 1, 0) : highest + 2], points[highest], stable, least)
 
 
 def _to_the_end(omap: OverlapMap, look: OverlapMap) -> list[Passed] | None:

@@ -82,7 +82,9 @@ def curve(
     """
     omap, aim = aimed(model, accuracy, most_samples, **settings)
     done: list[Solution] = []
-    traced = _traced(omap, sorted(_listed(alphas)), tol, None if aim is None else _Told(omap, tolerance(aim)))
+    wanted_at = sorted(_listed(alphas))
+    told = None if aim is None or not wanted_at else _Told(omap, tolerance(aim), wanted_at[-1])
+    traced = _traced(omap, wanted_at, tol, told)
     if aim is not None:
         wanted = tolerance(aim)
         # All of it with few samples first: what an alpha takes, others may share.
@@ -100,10 +102,10 @@ def curve(
 class _Told:
     """Fixed points by one evaluation near where a map of few points has them."""
 
-    def __init__(self, omap: OverlapMap, tol: float) -> None:
+    def __init__(self, omap: OverlapMap, tol: float, last: float) -> None:
         self.omap, self.tol = omap, tol
         omap.what = "the way along the curve"
-        self.guesses = Guesses.of(omap)
+        self.guesses = Guesses.of(omap, last)
 
     def __call__(self, alpha: float) -> tuple[list[Point], Solution] | None:
         guess = self.guesses.at(alpha)

@@ -14,6 +14,7 @@ import numpy as np
 from smisym.prior import remaining
 from smisym.theory.branch import followed
 from smisym.theory.crossing import between
+from smisym.theory.growth import class_rate
 from smisym.theory.maps import OverlapMap
 from smisym.theory.rung import rough_map
 from smisym.theory.stage import BEGUN, Stage
@@ -32,9 +33,16 @@ class Guesses:
         self.stages, self.samples = stages, samples
 
     @classmethod
-    def of(cls, omap: OverlapMap) -> Guesses:
-        look, met = rough_map(omap), list(staircase(omap, roughly=True))
-        ends = [stage.alpha for stage in met[1:]] + [math.inf]
+    def of(cls, omap: OverlapMap, last: float = math.inf) -> Guesses:
+        """Those up to the alpha ``last``: no threshold is looked for beyond."""
+        look, met = rough_map(omap), list[Stage]()
+        for stage in staircase(omap, roughly=True):
+            if stage.alpha >= last:
+                break
+            met.append(stage)
+            if _rests_until(look, stage, last):
+                break
+        ends = [stage.alpha for stage in met[1:]] + [last]
         return cls([_passed(look, stage, end) for stage, end in zip(met, ends, strict=True)], look.samples)
 
     def at(self, alpha: float) -> np.ndarray | None:
@@ -46,6 +54,25 @@ class Guesses:
                         return between(low, high, alpha)
                 return None
         return None
+
+
+def _rests_until(look: OverlapMap, stage: Stage, last: float) -> bool:
+    """Whether a stage's branch rises to the alpha ``last`` before anything idle grows there.
+
+    The search for the next stage goes along the same points: they are evaluated once.
+    """
+    if stage.trivial or math.isinf(last):
+        return False
+    symmetry, before = look.model.symmetry, stage.alpha
+    idle = np.flatnonzero(~stage.active[symmetry.parts])
+    way = followed(look, stage.beginning(symmetry, BEGUN), stage.alpha, stage.upwards(symmetry))
+    for number, point in enumerate(itertools.islice(way, _MOST)):
+        if (number and point.alpha < before) or (len(idle) and class_rate(point.rates(idle), range(len(idle))) >= 1):
+            return False
+        if point.alpha >= last:
+            return True
+        before = point.alpha
+    return False
 
 
 def _passed(look: OverlapMap, stage: Stage, end: float) -> list[tuple[float, np.ndarray]]:

@@ -10,7 +10,6 @@ import itertools
 import math
 
 import numpy as np
-from scipy.stats import rankdata
 
 from smisym.model.compiled import Model
 
@@ -68,6 +67,8 @@ def first_order(
 
 def _features(y: np.ndarray) -> np.ndarray:
     """(n, samples) bounded functions of the outputs with mean zero and variance one: cosines of their ranks."""
+    from scipy.stats import rankdata  # slow to import, and needed where something is hard alone
+
     found = []
     for column in y.T:
         uniform = (rankdata(column) - 0.5) / len(column)

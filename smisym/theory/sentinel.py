@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from smisym.base.solution import Result
 from smisym.theory.estimate import Estimate
@@ -76,7 +76,7 @@ def agreement(omap: OverlapMap, estimates: Sequence[Estimate]) -> Agreement:
         z = excess * R / np.sqrt((errors**2).sum(axis=0))
         t = excess * np.sqrt(R) / gaps.std(axis=0, ddof=1)
     z, t = (np.where(excess > 0, x, 0.0) for x in (z, t))
-    by_z, by_t = 2 * stats.norm.sf(z.max()), 2 * stats.t.sf(t.max(), R - 1)
+    by_z, by_t = 2 * special.ndtr(-z.max()), 2 * special.stdtr(R - 1, -t.max())
     p = float(min(1.0, 2 * comparisons * min(by_z, by_t)))
     return Agreement(
         float(z.max()), float(t.max()), R - 1, float(mean.max() / whole) if whole > _NOTHING else 0.0, p, p >= CHANCE
@@ -113,7 +113,7 @@ def outlying(values: np.ndarray, floor: float = 0.0) -> bool:
         spread = others.std(axis=0, ddof=1) * np.sqrt(1 + 1 / (R - 1))
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.where(gap > floor, (gap - floor) / spread, 0.0)
-        if 2 * stats.t.sf(np.nanmax(t, initial=0.0), R - 2) * R * values.shape[1] < CHANCE:
+        if 2 * special.stdtr(R - 2, -np.nanmax(t, initial=0.0)) * R * values.shape[1] < CHANCE:
             return True
     return False
 

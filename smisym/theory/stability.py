@@ -27,6 +27,7 @@ from smisym.theory.growth import clear_growth
 from smisym.theory.hermite import first_order
 from smisym.theory.maps import OverlapMap
 from smisym.theory.over_outputs import can_be_integrated
+from smisym.theory.put_back import Met, checked
 from smisym.theory.stage import Stage, sampled_first
 from smisym.theory.stages import staircase
 from smisym.theory.unsampled import is_better, without_samples
@@ -73,6 +74,8 @@ def weak_recovery(
     first try.
 
     Result: SUCCESS, MISSED where a threshold's error is larger than the accuracy, NOISY, INTEGRATION or PARTIAL.
+    ``checks``: each weak threshold put back into its equations, and Nishimori there
+    (:func:`smisym.theory.put_back.checked`).
     Raises InputError for a model that is neither, for ``stages`` below one, for ``quadrature=True`` where y cannot be
     integrated over, for an accuracy that is no positive number or has ``samples`` beside it, and for settings that the
     map refuses.
@@ -99,27 +102,32 @@ def weak_recovery(
         other.setdefault("samples", affordable(target, THRESHOLD_SAMPLES))
     omap, aim = aimed(model, accuracy, most_samples, **other)
     with omap.used() as used:
-        found, codes, known = _met_in_turn(omap, stages, quadrature, aim)
+        found, codes, known, met = _met_in_turn(omap, stages, quadrature, aim)
+    checks, wrong = checked(omap, met)
+    codes += wrong
     if aim is not None and any(t.error > aim.accuracy for t in found):
         codes.append(Result.MISSED)
     lacking = any(not np.isfinite(estimate.inner_error) for estimate in used)
     solution = weak_solution(omap, found, codes, known=known and not lacking)
-    return solution if aim is None else replace(solution, settings=solution.settings | aim.settings())
+    asked = {} if aim is None else aim.settings()
+    return replace(solution, settings=solution.settings | asked, checks=checks)
 
 
 def _met_in_turn(
     omap: OverlapMap, stages: int | None, quadrature: bool | None, aim: Aim | None
-) -> tuple[list[Threshold], list[Result], bool]:
-    """Thresholds, codes of the stages, and whether what grows is known clear of the errors of the integrals."""
+) -> tuple[list[Threshold], list[Result], bool, list[Met]]:
+    """Thresholds, codes of the stages, whether what grows is known clear of the errors of the integrals, and the stages
+    with their weak thresholds."""
     target = omap.model
     met: list[Stage] = list(itertools.islice(staircase(omap, aim), stages))
-    found: list[Threshold] = []
+    found, each = list[Threshold](), list[Met]()
     codes = [code for stage in met for code in stage.results]
     known = True
     nothing = np.zeros((omap.model.fields,) * 2)
     for number, stage in enumerate(met):
         if stage.trivial:
             found += [_along(target, "trivial", group, 0.0, 0.0, nothing) for group in stage.directions]
+            each.append((stage, found[-1]))
             continue
         alpha, error, samples = stage.alpha, stage.error, stage.samples or None
         if number == 0:
@@ -137,6 +145,7 @@ def _met_in_turn(
                     alpha, error, samples = sampled
         one = _along(target, "weak", _together(target, stage), alpha, error, stage.Q)
         found.append(replace(one, samples=samples))
+        each.append((stage, found[-1]))
     after = met[-1].after if met and (stages is None or len(met) < stages) else Result.SUCCESS
     known &= after is not Result.INTEGRATION
     if after is Result.PARTIAL:
@@ -151,7 +160,7 @@ def _met_in_turn(
             # A first or second order grows at some finite alpha: that none was seen is the fault of the integrals.
             known &= order is None or order > 2
             found.append(replace(hard, order=order))
-    return found, codes, known
+    return found, codes, known, each
 
 
 def _sampled(omap: OverlapMap, stage: Stage, aim: Aim, codes: list[Result]) -> tuple[float, float, int]:
@@ -243,7 +252,8 @@ def perfect_recovery(
     found = perfect_from(omap, alpha, uncertain, aim)
     reached = replace(_along(target, "perfect_amp", eye, found.alpha, found.error, found.Q), samples=found.samples)
     missed = aim is not None and found.error > aim.accuracy
-    return _solution(omap, [stable, reached], Result.MISSED if missed and found.result.ok else found.result)
+    solution = _solution(omap, [stable, reached], Result.MISSED if missed and found.result.ok else found.result)
+    return solution if aim is None else replace(solution, settings=solution.settings | aim.settings())
 
 
 def _beside(model: Model, hard: np.ndarray, pivot: int) -> np.ndarray:

@@ -155,3 +155,19 @@ def test_ctrl_c_ends_all_at_once() -> None:
             run.kill()
     assert run.returncode != 0 and "KeyboardInterrupt" in err
     assert "leaked" not in err and "Exception ignored" not in err, err
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_what_a_whole_group_is_sent_is_for_one_process_alone(pool: processes.Pool, sent: signal.Signals) -> None:
+    """The others go on; they are ended by the one that asks, whose threads that end them keep it pending too."""
+    number = processes.Sent(own_number)
+    (there,) = pool.call(number)
+    os.kill(there, sent)
+    time.sleep(0.2)
+    os.kill(there, 0)  # it is there
+    assert pool.call(processes.Sent(twice), 1.5) == [3.0]
+    for thread in threading.enumerate():
+        if thread.name == "ExecutorManagerThread" and os.path.exists("/proc/self/task"):
+            with open(f"/proc/self/task/{thread.native_id}/status") as status:
+                blocked = next(int(line.split()[1], 16) for line in status if line.startswith("SigBlk"))
+            assert blocked >> (sent - 1) & 1

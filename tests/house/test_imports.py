@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import graphlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,11 @@ def test_no_public_function_shadows_its_module(name: str) -> None:
 def test_no_test_imports_another() -> None:
     for path in (ROOT / "tests").rglob("*.py"):
         assert not [module for module in imported(path) if module.rpartition(".")[2].startswith("test_")], path
+
+
+def test_what_is_slow_to_import_waits_until_it_is_used() -> None:
+    """Half a second: what a first posterior does not need."""
+    slow = ("scipy.stats", "scipy.optimize", "scipy.integrate", "matplotlib", "numba", "jax", "loky")
+    code = f"import sys, smisym; smisym.compile; print([name for name in {slow} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

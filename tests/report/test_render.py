@@ -109,7 +109,9 @@ def test_sections_follow_the_trail_and_equations_are_numbered_through() -> None:
     for stage in ("link", "link", "chart", "link", "my_stage"):
         trail.add(Step(stage, "x", formulas=(Formula(None, "a"), Formula("b", sp.Symbol("c")))))
     sections = outline(trail)
-    assert [section.title for section in sections] == ["Link function", "Level set", "Link function", "My stage"]
+    assert [section.title for section in sections] == [
+        "Link function", "Level set", "Parts of the link function", "My stage",
+    ]  # fmt: skip
     assert [step.number for section in sections for step in section.steps] == ["1.1", "1.2", "2.1", "3.1", "4.1"]
     equations = [equation for section in sections for step in section.steps for equation in step.equations]
     assert [equation.number for equation in equations] == list(range(1, 11))

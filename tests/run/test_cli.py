@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from smisym.declare.architecture import Architecture, Attention
 from smisym.finite.samples import generate
 from smisym.integrate import accuracy
 from smisym.model.compiled import compile
-from smisym.run import records
+from smisym.run import records, unasked
 
 ONE_LAYER = Architecture(2, (Attention(),))
 QUICK = ["--samples", "4096"]
@@ -161,6 +162,9 @@ def test_the_compiled_loops_can_be_printed(tmp_path: Path, network: str) -> None
     assert {"point", "points"} <= names
     assert run("derive", network, "--code", "numba", "-o", tmp_path / "loops.py").stdout == ""
     assert (tmp_path / "loops.py").read_text() == shown.stdout.rstrip("\n") + "\n"
+    wrong = refused("derive", network, "--code", "numba", "-o", tmp_path / "loops.html")
+    assert "a file that ends in .py" in wrong and "leave --code out for a document" in wrong
+    assert not (tmp_path / "loops.html").exists()
     assert "given 'c'; allowed: numba" in run("derive", network, "--code", "c").stderr
 
 
@@ -595,6 +599,97 @@ def test_an_interrupted_curve_resumes_to_the_same_bits(
     after = entries(state)
     assert before.items() <= after.items()
     assert len(entries(state, "entry_alpha*.json")) == 9
+
+
+def test_what_an_interrupted_command_had_finished_is_kept_unasked(
+    network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: tuple[int, str]
+) -> None:
+    """Until the same command has ended, and no other one reads it; where the folder cannot be made nothing is said."""
+    monkeypatch.setenv("SMISYM_CACHE", str(tmp_path / "cache"))
+    kept = tmp_path / "cache" / "interrupted"
+    command = ["curve", network, "--alpha", ALPHAS, "--json", *QUICK, "--workers", "1"]
+    first = subprocess.Popen(
+        [sys.executable, "-m", "smisym", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(kept, "entry_E*.json", 20, first)
+    first.send_signal(signal.SIGINT)
+    out, err = first.communicate(timeout=60)
+    assert (first.returncode, out) == (130, "")
+    assert f"the same command resumes, for {unasked.DAYS} days, from what is kept in {kept}" in err
+    assert json.loads(run("info", "--json").stdout)["interrupted_commands"] == {"folder": str(kept), "count": 1}
+    (folder,) = kept.iterdir()
+    before = len(list(folder.iterdir()))
+    document("curve", network, "--alpha", "0.3", *QUICK)
+    assert len(list(folder.iterdir())) == before > 20
+    made = time.time()
+    again = run(*command)
+    assert (again.exit_code, again.stdout) == uninterrupted, again.stderr
+    assert list(kept.iterdir()) == [], time.time() - made
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SMISYM_CACHE", str(tmp_path / "file"))
+    assert run("thresholds", network, "--stages", "1", *QUICK).stderr == ""
+
+
+def test_what_is_kept_unasked_is_old_one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMISYM_CACHE", str(tmp_path))
+    old, new = (unasked.keep({"command": name}) for name in ("old", "new"))
+    assert old is not None and new is not None
+    for store in (old, new):
+        store.put("entry", {"x": 1.0})
+    assert unasked.count() == 2
+    long_ago = time.time() - 8 * 86400
+    os.utime(old.folder, (long_ago, long_ago))
+    last = unasked.keep({"command": "last"})
+    assert last is not None and unasked.count() == 1 and new.get("entry") == {"x": 1.0}
+    # What cannot be written is not kept, and the command goes on.
+    shutil.rmtree(new.folder)
+    assert new.put("other", {"x": 2.0}) == {"x": 2.0} and new.get("other") is None
+    unasked.forget()
+    assert not last.folder.exists()
+
+
+@pytest.mark.parametrize("between", [0.0, 0.1, 0.4])
+def test_a_signal_that_comes_twice_ends_a_command_once(tmp_path: Path, between: float) -> None:
+    """``timeout`` sends it to a process and to its group, in which other processes are."""
+    path = tmp_path / "two_layers.toml"
+    io.save(Architecture(2, (Attention(), Attention())), path)
+    command = [sys.executable, "-m", "smisym", "thresholds", str(path), "--workers", "2"]
+    process = subprocess.Popen(
+        [*command, "--state", str(tmp_path / "state")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    wait_for(tmp_path / "state", "entry_E*.json", 40, process)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(between)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err and err.count("interrupted") == 1 and "loky" not in err
+
+
+def test_an_interrupt_that_is_lost_is_raised_again() -> None:
+    """Inside of what cannot raise, a destructor here, Python drops an exception."""
+    code = """
+import sys, time
+from smisym.run import interrupting
+interrupting.listen()
+class Deaf:
+    def __del__(self):
+        print("began", flush=True)
+        time.sleep(1.0)
+        time.sleep(30.0)
+sys.unraisablehook = lambda raised: print("lost", flush=True)
+try:
+    Deaf()
+    time.sleep(30.0)
+except KeyboardInterrupt:
+    print("caught")
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "began\n"
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert out == "lost\ncaught\n" and process.returncode == 0
 
 
 def test_state_is_not_shared_between_seeds(network: str, tmp_path: Path) -> None:

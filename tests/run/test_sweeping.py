@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ import pytest
 import smisym
 from smisym import Architecture, Attention, InputError, Solution
 from smisym.base.solution import Result, short
+from smisym.report.outlining import outline
 
 SMALL: dict[str, Any] = {"samples": 256, "scrambles": 2}
 
@@ -105,10 +107,27 @@ def test_summaries_are_short_and_say_everything() -> None:
     for word in ("array (1000,), from 0 to 1", "0.25", "7 degrees", "1e-06", "statistical_error_large", "1.2346e-09"):
         assert word in said
     assert "raise samples" in said
+    asked = dataclasses.replace(solution, settings={"accuracy": 0.01})
+    assert "raise most_samples" in asked.summary() and "raise samples" not in asked.summary()
+    with pytest.raises(smisym.NotConverged, match="raise most_samples"):
+        asked.raise_if_failed()
     assert len(repr(solution)) < 200 and "\n" not in repr(solution)
     data = smisym.generate(smisym.compile(with_noise(0.0)), 300, 1.0, np.random.default_rng(0))
     found = smisym.gamp(smisym.compile(with_noise(0.0)), data.X, data.y, W=data.W)
     assert "overlap [" in repr(found.value) and len(repr(found)) < 400
+
+
+def test_what_is_large_shows_itself_in_a_line() -> None:
+    model = smisym.compile(smisym.Architecture(2, (smisym.Attention(),) * 3))
+    shown = [repr(one) for one in model.link.interfaces]
+    assert len(shown) == 2 and all("of" in text and "bounded" in text and len(text) < 120 for text in shown), shown
+    one = smisym.compile(smisym.Architecture(2, (smisym.Attention(),)))
+    y = one.channel.sample(np.random.default_rng(0).standard_normal((5, 1, 2)), np.random.default_rng(1))
+    moments = one.channel.moments(y, np.zeros((5, 1, 2)), np.eye(1))
+    assert repr(moments).startswith("<Moments: 5 samples of 1 x 2 fields")
+    assert "success, largest error" in repr(moments) and len(repr(moments)) < 120
+    titles = [section.title for section in outline(model.derivation)]
+    assert len(set(titles)) == len(titles) and "Parts of the link function" in titles
 
 
 @pytest.mark.parametrize(

@@ -105,15 +105,20 @@ def test_the_table_of_iterations_is_short_and_has_both_ends(steps: int, capsys: 
 
 # --- the words of the command line
 
-FOREIGN = re.compile(r"\b(max_steps|max_nodes|rtol|model\.observe)\b|(?<![-\w])(raise|add) (samples|damping|tol)\b")
+FOREIGN = re.compile(
+    r"(?<![-\w])(max_steps|max_nodes|rtol|model\.observe)\b|(?<![-\w])(raise|add) (samples|damping|tol)\b"
+)
 
 
 @pytest.mark.parametrize("command", ["thresholds", "curve", "gamp", "analyze", "demo"])
 @pytest.mark.parametrize("result", [code for code in Result if code is not Result.INTERRUPTED])
-def test_advice_names_options_that_the_command_has(command: str, result: Result) -> None:
+@pytest.mark.parametrize("accuracy", [False, True])
+def test_advice_names_options_that_the_command_has(command: str, result: Result, accuracy: bool) -> None:
+    """With --accuracy --samples is refused, and without it --most-samples is."""
     options = task.options_of(command)
-    text = wording.of_result(result, options)
+    text = wording.of_result(result, options, accuracy)
     assert not FOREIGN.search(text)
+    assert ("--samples" if accuracy else "--most-samples") not in text
     shown = CliRunner().invoke(cli.app, [command, "--help"]).stdout
     for option in re.findall(r"--[a-z]+", text):
         assert option in shown
@@ -229,6 +234,18 @@ def test_a_map_tells_who_watches_and_no_one_else() -> None:
         omap.on_evaluation({"what": "a"})  # type: ignore[attr-defined]
     assert seen == [{"what": "a"}]
     assert omap.on_evaluation is None  # type: ignore[attr-defined]
+
+
+def test_evaluations_are_counted_in_samples_of_the_map(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of one scramble, and of maps with other numbers of samples, are shares of one, as in the estimate."""
+    omap = smisym.overlap_map(MODEL, samples=64, scrambles=4)
+    with progress.progress_bar("x", 1) as step, progress.watching(omap, step):
+        omap.at(0, np.zeros((1, 1)))
+        assert "0.2 evaluations" in step.text() or "0.3 evaluations" in step.text()  # type: ignore[attr-defined]
+        omap.evaluate(np.zeros((1, 1)))
+        assert "x 0/1, 1 evaluations" in step.text()  # type: ignore[attr-defined]
+        omap.sibling(128).evaluate(np.zeros((1, 1)))
+        assert "x 0/1, 3 evaluations" in step.text()  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="progress=True"), progress.reporting(3, "x"):  # type: ignore[arg-type]
         pass
 
@@ -265,7 +282,7 @@ def test_the_estimate_knows_samples_and_slow_posteriors(monkeypatch: pytest.Monk
     assert cost.estimate(omap, samples=4096).seconds == pytest.approx(4.096)
     slow, omap = of(3.0, Result.SUCCESS)
     assert cost.estimate(omap).seconds == pytest.approx(3072)
-    assert slow.timed == [1, 1, 1, 1], "of slow posteriors one is timed, after the first use"
+    assert slow.timed == [1] * 6, "of slow posteriors one is timed, after the first use"
     assert str(cost.estimate(omap)) == "about 51 min"
     assert str(cost.estimate(of(3.0, Result.INTEGRATION)[1])) == "more than 51 min"
 
@@ -285,7 +302,13 @@ def test_long_commands_say_so_beforehand(tmp_path: Path, monkeypatch: pytest.Mon
     ticks = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
     said = CliRunner().invoke(cli.app, command).stderr
-    assert re.search(r"about \d+ (s|min) an evaluation of the map; thresholds take 1 to 10 evaluations", said), said
+    took = r"\d+(\.\d)? (s|min|h)"
+    assert re.search(rf"thresholds take about {took} to {took}: an evaluation of the map takes about {took}\n", said), (
+        said
+    )
+    command[2:4] = ["--accuracy", "0.002"]
+    said = CliRunner().invoke(cli.app, command).stderr
+    assert re.search(rf"takes about {took} with 4096 samples, and more as errors usually fall", said), said
 
 
 # --- the process

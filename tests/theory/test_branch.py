@@ -16,6 +16,7 @@ from smisym.base.solution import Result, mean_and_error
 from smisym.theory.at_once import fixed_point_near
 from smisym.theory.branch import Passed, followed, once_more
 from smisym.theory.fixed_point import solve
+from smisym.theory.guesses import Guesses
 from smisym.theory.maps import OverlapMap
 from smisym.theory.stage import Stage
 from smisym.theory.stages import staircase
@@ -90,6 +91,18 @@ def test_phase_retrieval_arrives_at_the_top_of_its_branch(text: str, expected: f
     assert reached.Q[0, 0] < 0.95
 
 
+@pytest.mark.parametrize("accuracy", [2e-2, 1e-2, 7e-3])
+def test_an_arrival_is_looked_for_until_what_is_stated_is_small_enough(accuracy: float) -> None:
+    """What a parabola through three points misses is in the error that is stated, and so is compared with it."""
+    model = smisym.compile(SMI("z1**2", 1))
+    for seed in range(4):
+        solution = smisym.perfect_recovery(smisym.overlap_map(model, samples=4096, seed=seed), accuracy=accuracy)
+        reached = solution.value[1]
+        assert solution.result.ok, (seed, solution)
+        assert reached.error <= accuracy
+        assert abs(reached.alpha - 1.128) < 4 * reached.error
+
+
 def test_an_accuracy_reaches_perfect_recovery() -> None:
     model = smisym.compile(Architecture(2, (Attention(),)))
     solution = smisym.perfect_recovery(model, accuracy=1e-3)
@@ -126,6 +139,23 @@ def test_one_evaluation_tells_what_all_scrambles_solved_tell() -> None:
     mean, error = mean_and_error(np.array(solved))
     assert abs(told[1].value.Q[1, 1] - mean) <= told[1].deterministic_error[1, 1] + error
     assert told[1].value.Q_error[1, 1] == pytest.approx(error, rel=0.3)
+
+
+def test_a_curve_looks_for_no_threshold_beyond_its_last_alpha() -> None:
+    """Up to 0.4 only the second layer is learned, which the branch of few points tells; guesses are the same."""
+    model, looked = smisym.compile(TWO_LAYERS), set[str]()
+    omap = smisym.overlap_map(model, samples=4096)
+    omap.on_evaluation = lambda record: looked.add(record["what"])
+    few = Guesses.of(omap, 0.4)
+    assert not any("next threshold" in what for what in looked)
+    assert len(few.stages) == 1 and few.stages[0][-1][0] >= 0.4
+    every = Guesses.of(omap)
+    assert len(every.stages) == 2
+    for alpha in (0.2, 0.3, 0.4):
+        np.testing.assert_array_equal(few.at(alpha), every.at(alpha))
+    beyond = Guesses.of(omap, 0.9)
+    assert len(beyond.stages) == 2
+    np.testing.assert_array_equal(beyond.at(0.8), every.at(0.8))
 
 
 @pytest.mark.parametrize(("Q", "alpha"), [((0.0, 0.0), 0.3), ((0.0, 0.97), 0.8), ((0.0, 0.5), 0.9)])

@@ -1,0 +1,34 @@
+"""Files that the documents name are there: moved modules leave no stale names behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ["README.md", "CHANGELOG.md", "benchmarks/README.md"]
+DOCUMENTS += sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
+# Names in code style that end as those of our files do, with a folder or without, and targets of links.
+NAMED = re.compile(r"`((?:[\w.-]+/)*[\w-]+\.py)`|`((?:[\w.-]+/)+[\w-]+\.\w+)`|\]\((?!https?:)([^)#\s]+)[^)]*\)")
+# What a reader is told to make.
+OWN = {".git/hooks/pre-commit", "report/report.html"}
+
+
+def named(document: str) -> set[str]:
+    text = (ROOT / document).read_text()
+    if document == "CHANGELOG.md":  # what is released stays as it was written
+        text = text.partition("## [Unreleased]")[2].partition("\n## [")[0]
+    return {next(name for name in found if name) for found in NAMED.findall(text)} - OWN
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_files_that_are_named_are_there(document: str) -> None:
+    places = (ROOT, (ROOT / document).parent)
+    lost = sorted(name for name in named(document) if not any((place / name).exists() for place in places))
+    assert not lost, f"{document} names {lost}. To fix: give the path from the root, smisym/ROOM/NAME.py."
+
+
+def test_names_are_found() -> None:
+    assert len(named("README.md")) > 5 and len(named("CHANGELOG.md")) > 20
