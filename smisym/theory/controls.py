@@ -5,11 +5,13 @@ With z the fields in units of the prior, standard normal, X = z z^T - I and G = 
     R_jk = sum_ts tr(U_j G_ts U_k G_ts^T)
 
 have tails as heavy as those of |z|^4.  Much of what they fluctuate by they share with the traces of U_j G and U_k G, of
-mean zero because X is, with the same of X in place of G, whose mean is that of a Gaussian, and with what a cheap
-stand-in for G makes of it (:mod:`smisym.theory.surrogate`).  Of the first two alone, measured as the factor by
-which samples become fewer: 3 for two layers with sequence output on two tokens, 9 for two untied layers, 36 and 60
-where the output leaves finitely many fields (two layers with sequence output, two heads summed, on three tokens); where
-the fields are known up to signs nothing is left to fluctuate.
+mean zero because X is, with the same of X in place of G, whose mean is that of a Gaussian, with X in place of one of the
+two, which changes nothing on average since X is a sample of its own posterior, and with what a cheap stand-in for G
+makes of it (:mod:`smisym.theory.surrogate`).  The third is what lets the second tell: at a given output X fluctuates, by
+2 tr(G (X - G)) to first order, and G does not.  Of the first two alone, measured as the factor by which samples become
+fewer: 3 for two layers with sequence output on two tokens, 9 for two untied layers; of all three 55 and 125 where
+the output leaves finitely many fields (two layers with sequence output, two heads summed, on three tokens: 4 and
+28 without the third); where the fields are known up to signs nothing is left to fluctuate.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 # Numbers that are kept of each rate: itself, two traces of G, what X makes of it, and G and a stand-in for it, and the
-# stand-in alone.
-NUMBERS = 6
+# stand-in alone, and what X and G make of it beyond G alone.
+NUMBERS = 7
 # Share of the largest variance of a control below which it is a combination of the others.
 _SAME = 1e-9
 # Standard deviation, beside the rate, below which a control is constant.
@@ -47,11 +49,11 @@ class StandIn:
             "c,cjk->jk", self.share, rates_of(unit, self.mean, self.value)
         )
         alone = rates_of(unit, self.points) - np.einsum("c,cjk->jk", self.share, rates_of(unit, self.value))
-        return 0.5 * (both + np.swapaxes(both, 1, 2)), alone
+        return _even(both), alone
 
 
 def beside(unit: np.ndarray, dg: np.ndarray, star: np.ndarray, stand_in: StandIn | None = None) -> np.ndarray:
-    """(k, k, 6, 7): of R_jk and its controls the means, and after these the covariances.
+    """(k, k, 7, 8): of R_jk and its controls the means, and after these the covariances.
 
     dg (n, P, T, P, T): G of n points; star (n, P, T): their fields z; along unit matrices (k, P, P).
     """
@@ -63,12 +65,17 @@ def beside(unit: np.ndarray, dg: np.ndarray, star: np.ndarray, stand_in: StandIn
     k = len(unit)
     numbers = np.zeros((n, k, k, NUMBERS))
     numbers[..., 0], numbers[..., 3] = rates_of(unit, dg), rates_of(unit, X) - known
+    numbers[..., 6] = _even(rates_of(unit, dg, X)) - numbers[..., 0]
     numbers[..., 1], numbers[..., 2] = shown[:, :, None], shown[:, None, :]
     if stand_in is not None:
         numbers[..., 4], numbers[..., 5] = stand_in.controls(unit, dg)
     mean = numbers.mean(axis=0)
     numbers -= mean
     return np.concatenate([mean[..., None], np.einsum("njka,njkb->jkab", numbers, numbers) / n], axis=3)
+
+
+def _even(rates: np.ndarray) -> np.ndarray:
+    return 0.5 * (rates + np.swapaxes(rates, 1, 2))
 
 
 def rates_of(unit: np.ndarray, G: np.ndarray, H: np.ndarray | None = None) -> np.ndarray:
@@ -78,7 +85,7 @@ def rates_of(unit: np.ndarray, G: np.ndarray, H: np.ndarray | None = None) -> np
 
 
 def controlled(found: Sequence[np.ndarray]) -> np.ndarray:
-    """(R, k, k): the mean rates of R scrambles (k, k, 6, 7) less what they share with their controls.
+    """(R, k, k): the mean rates of R scrambles (k, k, 7, 8) less what they share with their controls.
 
     Each takes its coefficients from the others, which are independent: from its own points, or from parts of one set of
     Sobol points, which balance each other, they would bias the mean.
@@ -95,7 +102,7 @@ def controlled(found: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _coefficients(spread: np.ndarray, least: float) -> np.ndarray:
-    """Of the controls, from the covariances (6, 6) of the rate and them; controls that say the same share theirs.
+    """Of the controls, from the covariances (7, 7) of the rate and them; controls that say the same share theirs.
 
     Those that vary by less than ``least`` tell nothing: how well their means are known is more than that.
     """

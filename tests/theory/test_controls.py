@@ -37,10 +37,32 @@ def test_what_is_known_of_fields_has_mean_zero() -> None:
     assert (np.abs(mean[..., 0] - exact) < 6 * error[..., 0]).all()
 
 
+def test_fields_in_place_of_their_means_change_nothing_on_average() -> None:
+    """Fields of which the output shows one row, and one of two terms of an entry of another up to its sign."""
+    rng = np.random.default_rng(2)
+    unit = np.array([np.diag([1.0, 0.0]), np.diag([0.0, 1.0]), np.sqrt(0.5) * np.array([[0, 1], [1, 0]])])
+    found = []
+    for _ in range(16):
+        z = rng.standard_normal((2**13, 2, 2))
+        term = z[:, 1, 0].copy()
+        z[:, 1, 0] = (term + rng.standard_normal(len(z))) / np.sqrt(2)
+        X = products(z)
+        G = np.zeros_like(X)
+        G[:, 0, :, 0, :] = X[:, 0, :, 0, :]
+        G[:, 1, 0, 1, 0] = 0.5 * (term**2 - 1)
+        found.append(beside(unit, G, z))
+    mean, error = np.mean(found, axis=0)[..., 0], np.std(found, axis=0, ddof=1)[..., 0] / 4
+    assert (np.abs(mean[..., 6]) < 6 * error[..., 6] + 1e-12).all()
+    assert mean[0, 0, 0] == pytest.approx(6, abs=6 * error[0, 0, 0])  # T (T + 1)
+    # The row that is seen in part fluctuates beyond what its mean does; the one that is seen whole does not.
+    spread = np.mean(found, axis=0)[..., 7]
+    assert spread[0, 0, 6] < 1e-20 < 0.1 < spread[1, 1, 6]
+
+
 def test_coefficients_are_those_of_the_others() -> None:
     """A rate that is a combination of its controls is known exactly; one that is not is not biased."""
     rng = np.random.default_rng(1)
-    mix = np.array([2.0, -1.0, 0.5, 0.0, 3.0])
+    mix = np.array([2.0, -1.0, 0.5, 0.0, 3.0, -0.7])
     exact, noisy = [], []
     for _ in range(200):
         one, other = [], []
