@@ -7,7 +7,7 @@ With z the fields in units of the prior, standard normal, X = z z^T - I and G = 
 have tails as heavy as those of |z|^4.  Much of what they fluctuate by they share with the traces of U_j G and U_k G, of
 mean zero because X is, with the same of X in place of G, whose mean is that of a Gaussian, with X in place of one of the
 two, which changes nothing on average since X is a sample of its own posterior, and with what a cheap stand-in for G
-makes of it (:mod:`smisym.theory.surrogate`).  The third is what lets the second tell: at a given output X fluctuates, by
+makes of it and how large the output is (:mod:`smisym.theory.surrogate`).  The third is what lets the second tell: at a given output X fluctuates, by
 2 tr(G (X - G)) to first order, and G does not.  Of the first two alone, measured as the factor by which samples become
 fewer: 3 for two layers with sequence output on two tokens, 9 for two untied layers; of all three 55 and 125 where
 the output leaves finitely many fields (two layers with sequence output, two heads summed, on three tokens: 4 and
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 # Numbers that are kept of each rate: itself, two traces of G, what X makes of it, and G and a stand-in for it, and the
-# stand-in alone, and what X and G make of it beyond G alone.
-NUMBERS = 7
+# stand-in alone, what X and G make of it beyond G alone, and the size of the output and its square.
+NUMBERS = 9
 # Share of the largest variance of a control below which it is a combination of the others.
 _SAME = 1e-9
 # Standard deviation, beside the rate, below which a control is constant.
@@ -35,13 +35,14 @@ class StandIn:
     """H (n, P, T, P, T), a function of the output that stands for G, at the points.
 
     Known of it from draws of their own: the share (C,) of each cell, in which it is ``value`` and X is ``mean`` on
-    average, (C, P, T, P, T).
+    average, (C, P, T, P, T).  sizes (n, 2): of the outputs and their squares, less what they are on average.
     """
 
     points: np.ndarray
     share: np.ndarray
     value: np.ndarray
     mean: np.ndarray
+    sizes: np.ndarray
 
     def controls(self, unit: np.ndarray, dg: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(n, k, k) each, of mean zero: what G and H make together of the rates, and what H does alone."""
@@ -53,7 +54,7 @@ class StandIn:
 
 
 def beside(unit: np.ndarray, dg: np.ndarray, star: np.ndarray, stand_in: StandIn | None = None) -> np.ndarray:
-    """(k, k, 7, 8): of R_jk and its controls the means, and after these the covariances.
+    """(k, k, 9, 10): of R_jk and its controls the means, and after these the covariances.
 
     dg (n, P, T, P, T): G of n points; star (n, P, T): their fields z; along unit matrices (k, P, P).
     """
@@ -69,6 +70,7 @@ def beside(unit: np.ndarray, dg: np.ndarray, star: np.ndarray, stand_in: StandIn
     numbers[..., 1], numbers[..., 2] = shown[:, :, None], shown[:, None, :]
     if stand_in is not None:
         numbers[..., 4], numbers[..., 5] = stand_in.controls(unit, dg)
+        numbers[..., 7:] = stand_in.sizes[:, None, None]
     mean = numbers.mean(axis=0)
     numbers -= mean
     return np.concatenate([mean[..., None], np.einsum("njka,njkb->jkab", numbers, numbers) / n], axis=3)
@@ -85,7 +87,7 @@ def rates_of(unit: np.ndarray, G: np.ndarray, H: np.ndarray | None = None) -> np
 
 
 def controlled(found: Sequence[np.ndarray]) -> np.ndarray:
-    """(R, k, k): the mean rates of R scrambles (k, k, 7, 8) less what they share with their controls.
+    """(R, k, k): the mean rates of R scrambles (k, k, 9, 10) less what they share with their controls.
 
     Each takes its coefficients from the others, which are independent: from its own points, or from parts of one set of
     Sobol points, which balance each other, they would bias the mean.
@@ -102,7 +104,7 @@ def controlled(found: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _coefficients(spread: np.ndarray, least: float) -> np.ndarray:
-    """Of the controls, from the covariances (7, 7) of the rate and them; controls that say the same share theirs.
+    """Of the controls, from the covariances (9, 9) of the rate and them; controls that say the same share theirs.
 
     Those that vary by less than ``least`` tell nothing: how well their means are known is more than that.
     """

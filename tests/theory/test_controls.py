@@ -62,7 +62,7 @@ def test_fields_in_place_of_their_means_change_nothing_on_average() -> None:
 def test_coefficients_are_those_of_the_others() -> None:
     """A rate that is a combination of its controls is known exactly; one that is not is not biased."""
     rng = np.random.default_rng(1)
-    mix = np.array([2.0, -1.0, 0.5, 0.0, 3.0, -0.7])
+    mix = np.array([2.0, -1.0, 0.5, 0.0, 3.0, -0.7, 1.0, 0.3])
     exact, noisy = [], []
     for _ in range(200):
         one, other = [], []
@@ -107,11 +107,17 @@ def test_cells_tell_what_is_known_of_a_square() -> None:
     model = smisym.compile(SMI("abs(z1)", 1))
     made = Surrogate.of(model)
     z = np.random.default_rng(0).standard_normal((2**16, 1, 1))
-    H = made.at(model.observe(z)).ravel()
+    found = made.at(model, model.observe(z), np.random.SeedSequence(5))
+    H = found.points.ravel()
     assert np.mean((H - products(z).ravel()) ** 2) < 1e-2 * 2
-    share, value, mean = made.known(model, np.random.SeedSequence(5))
+    share, value, mean = found.share, found.value, found.mean
     assert share.sum() == pytest.approx(1)
     assert np.array_equal(value, made.G)
+    # The size of an output, in standard deviations from its mean, and its square: of mean zero.
+    y, mean_of = np.abs(z).ravel(), np.sqrt(2 / np.pi)
+    exact = (y - mean_of) ** 2 / (1 - mean_of**2) - 1
+    assert np.abs(found.sizes[:, 1] - exact).max() < 0.02 * (1 + exact.max())
+    assert np.abs(found.sizes.mean(axis=0)).max() < 6 * exact.std() / 2**8
     # E[G H] = E[X H], the latter by the draws of the stand-in alone.
     assert (share * (mean * value).ravel().reshape(len(share))).sum() == pytest.approx(
         np.mean(H * products(z).ravel()), abs=6 * np.std(H * products(z).ravel()) / 2**8
