@@ -244,7 +244,17 @@ PATH = Path(__file__).parent.parent / "docs" / "second_way.json"
 
 def main(names: list[str]) -> None:
     """Measure these cases, or all; the file is written after each."""
-    every = [*QUADRATURE, *BILINEAR, *BINS, *SLOW_BINS, *DOCUMENTED, *DOCUMENTED_NESTED, *WALKS, *SLOW_WALKS, *SLOW_ROOTS]
+    every = [
+        *QUADRATURE,
+        *BILINEAR,
+        *BINS,
+        *SLOW_BINS,
+        *DOCUMENTED,
+        *DOCUMENTED_NESTED,
+        *WALKS,
+        *SLOW_WALKS,
+        *SLOW_ROOTS,
+    ]
     if unknown := set(names) - set(every):
         sys.exit(f"no case is called {sorted(unknown)}; cases: {every}")
     known = json.loads(PATH.read_text()) if PATH.exists() else {}

@@ -22,10 +22,6 @@ _SCAN, _REACH = 97, 30.0
 _CARRIES = 8.0
 # Steps of a search, and failures running after which it is given up.
 _ITERATIONS, _FAILED = 60, 8
-# Sums of squares fall by this factor at least, or the step counts as idle; so many of these running, and the search is
-# given up.  Half of the starts end in minima that are none, and take six of seven steps (two layers with sequence output
-# on three tokens).
-_IDLE, _TIRED = 0.8, 12
 # How far beside a root it is looked for a jump, relative, and how many times steeper than at the root it may be there.
 _ASIDE, _STEEPER = 1e-9, 10.0
 # Equations solved together; lines scanned together: what a search costs beside arithmetic is paid once for all
@@ -65,7 +61,6 @@ def newton(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) ->
 
 def _newton(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     done, scale = np.zeros(len(Z), dtype=bool), 1 + np.abs(y).max(axis=1)
-    idle = np.zeros(len(Z), dtype=int)
 
     def at(which: np.ndarray, x: np.ndarray) -> np.ndarray:
         full = Z[which]
@@ -82,8 +77,7 @@ def _newton(link: Function, y: np.ndarray, Z: np.ndarray, unknown: np.ndarray) -
         done[tried.which[met]] = True
         # Once met, one more step takes it to rounding: quadratic convergence.
         finished = met & ((misfit <= 1e-14 * scale[tried.which]) | (tried.failed > 0))
-        idle[tried.which] = np.where(tried.after < _IDLE * tried.before, 0, idle[tried.which] + 1)
-        return finished | (tried.failed >= _FAILED) | (idle[tried.which] >= _TIRED) | ~tried.moved
+        return finished | (tried.failed >= _FAILED) | ~tried.moved
 
     found = descend(values, Z[:, unknown], ends, steps=_ITERATIONS, rule=Rule())[0]
     return at(np.arange(len(Z)), found), done

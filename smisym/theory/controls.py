@@ -5,13 +5,14 @@ With z the fields in units of the prior, standard normal, X = z z^T - I and G = 
     R_jk = sum_ts tr(U_j G_ts U_k G_ts^T)
 
 have tails as heavy as those of |z|^4.  Much of what they fluctuate by they share with the traces of U_j G and U_k G, of
-mean zero because X is, with the same of X in place of G, whose mean is that of a Gaussian, with X in place of one of the
-two, which changes nothing on average since X is a sample of its own posterior, and with what a cheap stand-in for G
-makes of it and how large the output is (:mod:`smisym.theory.surrogate`).  The third is what lets the second tell: at a given output X fluctuates, by
-2 tr(G (X - G)) to first order, and G does not.  Of the first two alone, measured as the factor by which samples become
-fewer: 3 for two layers with sequence output on two tokens, 9 for two untied layers; of all three 55 and 125 where
-the output leaves finitely many fields (two layers with sequence output, two heads summed, on three tokens: 4 and
-28 without the third); where the fields are known up to signs nothing is left to fluctuate.
+mean zero because X is, with the same of X in place of G, whose mean is that of a Gaussian, with X in place of one of
+the two, which changes nothing on average since X is a sample of its own posterior, and with what a cheap stand-in for G
+makes of it and how large the output is (:mod:`smisym.theory.surrogate`).  The third is what lets the second tell: at a
+given output X fluctuates, by 2 tr(G (X - G)) to first order, and G does not.  Of the first two alone, measured as the
+factor by which samples become fewer: 3 for two layers with sequence output on two tokens, 9 for two untied layers;
+where the output leaves finitely many fields the second is taken on average over these
+(:mod:`smisym.theory.at_points`).
+Where the fields are known up to signs nothing is left to fluctuate.
 """
 
 from __future__ import annotations
@@ -53,20 +54,28 @@ class StandIn:
         return _even(both), alone
 
 
-def beside(unit: np.ndarray, dg: np.ndarray, star: np.ndarray, stand_in: StandIn | None = None) -> np.ndarray:
+def beside(
+    unit: np.ndarray,
+    dg: np.ndarray,
+    star: np.ndarray,
+    stand_in: StandIn | None = None,
+    squares: np.ndarray | None = None,
+) -> np.ndarray:
     """(k, k, 9, 10): of R_jk and its controls the means, and after these the covariances.
 
-    dg (n, P, T, P, T): G of n points; star (n, P, T): their fields z; along unit matrices (k, P, P).
+    dg (n, P, T, P, T): G of n points; star (n, P, T): their fields z; along unit matrices (k, P, P).  squares
+    (n, k, k): what X makes of the rates on average at each output, where that is known
+    (:mod:`smisym.theory.at_points`).
     """
-    n, P, T = star.shape
-    X = np.einsum("npt,nqs->nptqs", star, star) - np.eye(P * T).reshape(P, T, P, T)
-    trace = np.einsum("kpp->k", unit)
-    known = T**2 * np.outer(trace, trace) + T * np.einsum("jpq,kqp->jk", unit, unit)
+    n, T = len(star), star.shape[2]
+    X, known = products(star), known_mean(unit, T)
     shown = np.einsum("kpq,nptqt->nk", unit, dg)
     k = len(unit)
     numbers = np.zeros((n, k, k, NUMBERS))
-    numbers[..., 0], numbers[..., 3] = rates_of(unit, dg), rates_of(unit, X) - known
-    numbers[..., 6] = _even(rates_of(unit, dg, X)) - numbers[..., 0]
+    numbers[..., 0] = rates_of(unit, dg)
+    numbers[..., 3] = (rates_of(unit, X) if squares is None else squares) - known
+    if squares is None:
+        numbers[..., 6] = _even(rates_of(unit, dg, X)) - numbers[..., 0]
     numbers[..., 1], numbers[..., 2] = shown[:, :, None], shown[:, None, :]
     if stand_in is not None:
         numbers[..., 4], numbers[..., 5] = stand_in.controls(unit, dg)
@@ -74,6 +83,18 @@ def beside(unit: np.ndarray, dg: np.ndarray, star: np.ndarray, stand_in: StandIn
     mean = numbers.mean(axis=0)
     numbers -= mean
     return np.concatenate([mean[..., None], np.einsum("njka,njkb->jkab", numbers, numbers) / n], axis=3)
+
+
+def products(z: np.ndarray) -> np.ndarray:
+    """X = z z^T - I, (n, P, T, P, T), of fields (n, P, T)."""
+    P, T = z.shape[1:]
+    return np.asarray(np.einsum("npt,nqs->nptqs", z, z) - np.eye(P * T).reshape(P, T, P, T))
+
+
+def known_mean(unit: np.ndarray, tokens: int) -> np.ndarray:
+    """(k, k): what X makes of the rates on average over standard normal fields."""
+    trace = np.einsum("kpp->k", unit)
+    return np.asarray(tokens**2 * np.outer(trace, trace) + tokens * np.einsum("jpq,kqp->jk", unit, unit))
 
 
 def _even(rates: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from smisym.base.sobol import Normals
 from smisym.base.solution import Result
 from smisym.link.linking import Observation
 from smisym.model.compiled import Model
+from smisym.theory.at_points import squares
 from smisym.theory.controls import NUMBERS, beside
 from smisym.theory.estimate import Estimate
 from smisym.theory.surrogate import Surrogate, worth
@@ -113,7 +114,7 @@ class Estimator:
             surrogate = self._surrogate.get((), lambda: Surrogate.of(self.model))
             draws = np.random.SeedSequence(self.seed, spawn_key=(scramble, _KNOWN))
             made = surrogate.at(self.model, observed, draws)
-        return self.model.prior.multiplicity * beside(unit, dg, star, made)
+        return self.model.prior.multiplicity * beside(unit, dg, star, made, squares(self.model, observed, unit))
 
     def _unclear(self, dg: np.ndarray, error: np.ndarray) -> np.ndarray:
         """:attr:`Estimate.unclear` from dg (n, P, T, P, T) and errors (n,) of posteriors; one without a bound is told

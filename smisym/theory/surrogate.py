@@ -9,8 +9,8 @@ are known from draws alone, millions of them, without any posterior: beside what
 they are control variates of E[G (x) G] that leave the square of G - H to be sampled, two to five per cent of the whole
 where outputs have two coordinates.
 
-How large an output is, and the square of it, have known means as well.  Where scores are shown they grow like |z|^2, and
-with them most of the tails of G (x) G: of an untied head of rank two on three tokens controls of two traces leave
+How large an output is, and the square of it, have known means as well.  Where scores are shown they grow like |z|^2,
+and with them most of the tails of G (x) G: of an untied head of rank two on three tokens controls of two traces leave
 fluctuations of 0.46 of the rate, the squared size beside them 0.021, and the size 0.0012.
 """
 
@@ -29,9 +29,9 @@ from smisym.theory.over_outputs import by_quadrature
 
 # log2 of the draws that tell axes, of those of a cell, and of those that tell means beside one scramble.
 _PROBED, _CELL, _KNOWN = 16, 8, 19
-# log2 of the draws that cells are made of: where outputs have so many coordinates at most, in which more and smaller ones
-# tell more (1024 samples of two layers with sequence output, the first untied, on two tokens: errors of 0.0020 where
-# 2^19 draws leave 0.0037), and otherwise.
+# log2 of the draws that cells are made of: where outputs have so many coordinates at most, in which more and smaller
+# ones tell more (1024 samples of two layers with sequence output, the first untied, on two tokens: errors of 0.0020
+# where 2^19 draws leave 0.0037), and otherwise.
 _FEW_COORDINATES, _MANY_DRAWS, _DRAWS = 2, 21, 19
 # Posteriors of one scramble from which on a stand-in is made.
 _FEW = 32

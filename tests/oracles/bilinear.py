@@ -9,8 +9,8 @@ diag(d)^{1/2} and k = W diag(d)^{1/2}, the law
 
 so that the means of q q^T and k k^T are U diag(d s) U^T and W diag(d i) W^T with s_i = E S_ii, i_i = E (S^{-1})_ii.  S
 has eigenvalues exp(m + t) and exp(m - t), t > 0; over its angle it integrates to Bessel functions, and m and -m
-together make what is even.  The law of the singular values d_1 > d_2 is (d_1 d_2)^{1/2} (d_1^2 - d_2^2) Z(d), Z the norm
-of that of S.
+together make what is even.  The law of the singular values d_1 > d_2 is (d_1 d_2)^{1/2} (d_1^2 - d_2^2) Z(d), Z the
+norm of that of S.
 """
 
 from __future__ import annotations

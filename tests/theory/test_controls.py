@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles.declared import described
+from oracles.exchanges import seen
+from oracles.manifold import jacobian
+from oracles.roots import distinct, solutions
 
 import smisym
 from smisym import SMI, Architecture, Attention
-from smisym.theory.controls import NUMBERS, beside, controlled
+from smisym.base.matrices import units
+from smisym.theory.at_points import squares
+from smisym.theory.controls import NUMBERS, beside, controlled, products, rates_of
 from smisym.theory.growth import growth_rates
 from smisym.theory.surrogate import Surrogate
 
 A = Attention
-
-
-def products(z: np.ndarray) -> np.ndarray:
-    """z z^T - I, (n, P, T, P, T), of fields (n, P, T)."""
-    P, T = z.shape[1:]
-    return np.einsum("npt,nqs->nptqs", z, z) - np.eye(P * T).reshape(P, T, P, T)
 
 
 def test_what_is_known_of_fields_has_mean_zero() -> None:
@@ -128,3 +128,38 @@ def test_noise_and_copies_of_entries_are_no_coordinates() -> None:
     """Rows that sum to one, and noise across them: the output of two tokens has two coordinates."""
     for declared in (Architecture(2, (A(), A()), output="sequence"), Architecture(2, (A(),), noise=0.05)):
         assert Surrogate.of(smisym.compile(declared)).axes.shape == (4, 2)
+
+
+def test_squares_of_fields_known_up_to_signs_are_their_own() -> None:
+    """Two layers with sequence output on four tokens leave one class of fields: the mean over it is what they make."""
+    model = smisym.compile(Architecture(4, (A(), A()), output="sequence"))
+    z, unit = np.random.default_rng(0).standard_normal((3, 2, 4)), units(model.symmetry.basis)
+    found = squares(model, model.observe(z), unit)
+    assert found is not None
+    assert np.allclose(found, rates_of(unit, products(z)), rtol=1e-6)
+
+
+def test_squares_are_means_over_all_solutions() -> None:
+    """Two heads summed on three tokens: solutions by the oracle, from starts of its own."""
+    declared = Architecture(3, (A(heads=2, readout=(1.0, 0.5)),), combine="sum")
+    model, net = smisym.compile(declared), seen(described(declared))
+    unit, rng = units(model.symmetry.basis), np.random.default_rng(1)
+    z = rng.standard_normal((4, 2, 3))
+    found = squares(model, model.observe(z), unit)
+    assert found is not None
+    several = 0
+    for truth, one in zip(z, found, strict=True):
+        starts = rng.standard_normal((300, 2, 3)) * rng.uniform(0.3, 2.0, (300, 1, 1))
+        points = distinct(np.concatenate([truth[None], solutions(net.forward, truth, starts)[0]]), net.rows)
+        slope = jacobian(net.forward, points)[1]
+        log = -0.5 * (points**2).sum(axis=(1, 2)) - np.log(np.linalg.svd(slope, compute_uv=False)[:, :6]).sum(axis=1)
+        share = np.exp(log - log.max()) / np.exp(log - log.max()).sum()
+        assert np.allclose(one, np.einsum("n,njk->jk", share, rates_of(unit, products(points))), rtol=1e-5)
+        several += len(points) > 1
+    assert several
+
+
+def test_squares_are_of_few_fields_only() -> None:
+    model = smisym.compile(Architecture(2, (A(),)))
+    z = np.random.default_rng(0).standard_normal((2, 1, 2))
+    assert squares(model, model.observe(z), units(model.symmetry.basis)) is None
