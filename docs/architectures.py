@@ -88,7 +88,7 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
 ]
 SAMPLES = {0: 65536, 1: 65536, 2: 8192, 3: 256}
 # Where single posteriors cost more: points found numerically, sampled posteriors.
-DEARER = {"OnPoints": 512, "OnSlices": 1024, "sampled": 1024}
+DEARER = {"OnPoints": 512, "OnSlices": 1024, "sampled": 2048}
 # Relative error from which on a row is measured again, with as many times more samples as that takes, and how many.
 WITHIN, MOST = 0.005, 65536
 
