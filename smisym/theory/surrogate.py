@@ -35,8 +35,8 @@ _PROBED, _CELL, _KNOWN = 16, 8, 19
 _FEW_COORDINATES, _MANY_DRAWS, _DRAWS = 2, 21, 19
 # Posteriors of one scramble from which on a stand-in is made.
 _FEW = 32
-# Dimensions of rows that all outputs share up to which thresholds integrated over outputs are fine (six of them, of four
-# layers on two tokens, leave 1.4 per cent; 2048 samples 1.7, and 0.7 beside a stand-in).
+# Dimensions of rows that all outputs share up to which thresholds integrated over outputs are fine (six of them, of
+# four layers on two tokens, leave 1.4 per cent; 2048 samples 1.7, and 0.7 beside a stand-in).
 _FEW_ROWS = 4
 # Draws made at once.
 _AT_ONCE = 2**16
