@@ -3,7 +3,8 @@
 * draws of fields and outputs sorted into bins, where an output has at most two coordinates (:mod:`oracles.binning`);
 * random walks from the truth (:mod:`oracles.walking`);
 * all solutions from many starts, where an output leaves finitely many fields (:mod:`oracles.roots`);
-* nested quadratures over scores and fields, for tied layers of rank one (:mod:`oracles.thresholds`).
+* nested quadratures over scores and fields, for tied layers of rank one (:mod:`oracles.thresholds`), and over singular
+  values of scores, for an untied head of rank two (:mod:`oracles.bilinear`).
 
 ``python tests/second_way.py [NAME ...]`` writes what each of the cases named (all, if none is) gives to
 docs/second_way.json, which docs/architectures.py shows beside its own numbers.
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from cases import CASES, FAMILIES
+from oracles.bilinear import rates
 from oracles.binning import binned_rate
 from oracles.declared import described
 from oracles.description import Network
@@ -67,6 +69,8 @@ QUADRATURE = {
     "L2-T3": (16, 44),
     "L3-T2": (28, 14),
 }
+# By nested quadratures as well, over singular values of scores: samples of the first computation, nodes on a side.
+BILINEAR = {"untied-r2-T3": (128, 60)}
 # Rows of docs/architectures.py that are no case of their own, by bins.
 DOCUMENTED = {
     "doc-noise-0.01": Architecture(2, (Attention(),), noise=0.01),
@@ -109,7 +113,6 @@ WALKS = {
 SLOW_WALKS = {
     "committee": Walks(1024, Walk(2000, 200)),
     "ring-mask": Walks(4096, Walk(2000, 200)),
-    "untied-r2-T3": Walks(256, Walk(1000, 200)),
     "heads-readouts": Walks(256, Walk(2000, 300)),
     "p-split-linear": Walks(512, Walk(4000, 300)),
     "p-own-shared": Walks(256, Walk(2000, 300)),
@@ -154,6 +157,9 @@ def second(name: str) -> Second:
     """The first threshold of one case by its second way."""
     if name in QUADRATURE:
         return nested(name)
+    if name in BILINEAR:
+        fine, coarse = (np.linalg.eigvalsh(rates(side)[0])[-1] for side in (BILINEAR[name][1], BILINEAR[name][1] // 2))
+        return Second("nested quadrature", float(fine), float(abs(fine - coarse)))
     if name in DOCUMENTED_NESTED:
         return by_sobol(described(declared(name)), *DOCUMENTED_NESTED[name][1:])
     if name in {**BINS, **SLOW_BINS, **DOCUMENTED}:
@@ -238,7 +244,17 @@ PATH = Path(__file__).parent.parent / "docs" / "second_way.json"
 
 def main(names: list[str]) -> None:
     """Measure these cases, or all; the file is written after each."""
-    every = [*QUADRATURE, *BINS, *SLOW_BINS, *DOCUMENTED, *DOCUMENTED_NESTED, *WALKS, *SLOW_WALKS, *SLOW_ROOTS]
+    every = [
+        *QUADRATURE,
+        *BILINEAR,
+        *BINS,
+        *SLOW_BINS,
+        *DOCUMENTED,
+        *DOCUMENTED_NESTED,
+        *WALKS,
+        *SLOW_WALKS,
+        *SLOW_ROOTS,
+    ]
     if unknown := set(names) - set(every):
         sys.exit(f"no case is called {sorted(unknown)}; cases: {every}")
     known = json.loads(PATH.read_text()) if PATH.exists() else {}

@@ -139,6 +139,10 @@ _CROSSED = Row(LATTICE, 64, 1e-2, 1e-2, 3e-2, 1e-2, 16, 16, "benchmarks/moments.
 _TABLED = Row(
     TABLES, 256, 1e-2, 1e-3, 5e-3, 1e-2, 4, 64, "benchmarks/moments.py; at 2e-2 the sentinel saw it on four layers"
 )
+# Finitely many fields, from hundreds of starts each: 40 to 60 ms on three and four tokens.
+SEARCHED = replace(
+    _SMOOTH[0], dearer=8, checked=64, measured="docs/architectures.py: sequence output, two layers, T = 3"
+)
 # By the dimensions of rows that all samples share: what their lattices reach in seconds for a thousand outputs.
 _ROWS = "benchmarks/solvers.py first"
 _SHARED = tuple(

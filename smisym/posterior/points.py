@@ -60,7 +60,7 @@ class OnPoints(Kind):
     leave the link unchanged belong to it.
     """
 
-    smooth = True
+    smooth, sought = True, True
 
     def __init__(self, surface: Surface, signs: np.ndarray) -> None:
         self.surface, self.signs = surface, signs

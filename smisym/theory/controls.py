@@ -5,11 +5,14 @@ With z the fields in units of the prior, standard normal, X = z z^T - I and G = 
     R_jk = sum_ts tr(U_j G_ts U_k G_ts^T)
 
 have tails as heavy as those of |z|^4.  Much of what they fluctuate by they share with the traces of U_j G and U_k G, of
-mean zero because X is, with the same of X in place of G, whose mean is that of a Gaussian, and with what a cheap
-stand-in for G makes of it (:mod:`smisym.theory.surrogate`).  Of the first two alone, measured as the factor by
-which samples become fewer: 3 for two layers with sequence output on two tokens, 9 for two untied layers, 36 and 60
-where the output leaves finitely many fields (two layers with sequence output, two heads summed, on three tokens); where
-the fields are known up to signs nothing is left to fluctuate.
+mean zero because X is, with the same of X in place of G, whose mean is that of a Gaussian, with X in place of one of
+the two, which changes nothing on average since X is a sample of its own posterior, and with what a cheap stand-in for G
+makes of it and how large the output is (:mod:`smisym.theory.surrogate`).  The third is what lets the second tell: at a
+given output X fluctuates, by 2 tr(G (X - G)) to first order, and G does not.  Of the first two alone, measured as the
+factor by which samples become fewer: 3 for two layers with sequence output on two tokens, 9 for two untied layers;
+where the output leaves finitely many fields the second is taken on average over these
+(:mod:`smisym.theory.at_points`).
+Where the fields are known up to signs nothing is left to fluctuate.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 # Numbers that are kept of each rate: itself, two traces of G, what X makes of it, and G and a stand-in for it, and the
-# stand-in alone.
-NUMBERS = 6
+# stand-in alone, what X and G make of it beyond G alone, and the size of the output and its square.
+NUMBERS = 9
 # Share of the largest variance of a control below which it is a combination of the others.
 _SAME = 1e-9
 # Standard deviation, beside the rate, below which a control is constant.
@@ -33,13 +36,14 @@ class StandIn:
     """H (n, P, T, P, T), a function of the output that stands for G, at the points.
 
     Known of it from draws of their own: the share (C,) of each cell, in which it is ``value`` and X is ``mean`` on
-    average, (C, P, T, P, T).
+    average, (C, P, T, P, T).  sizes (n, 2): of the outputs and their squares, less what they are on average.
     """
 
     points: np.ndarray
     share: np.ndarray
     value: np.ndarray
     mean: np.ndarray
+    sizes: np.ndarray
 
     def controls(self, unit: np.ndarray, dg: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(n, k, k) each, of mean zero: what G and H make together of the rates, and what H does alone."""
@@ -47,28 +51,54 @@ class StandIn:
             "c,cjk->jk", self.share, rates_of(unit, self.mean, self.value)
         )
         alone = rates_of(unit, self.points) - np.einsum("c,cjk->jk", self.share, rates_of(unit, self.value))
-        return 0.5 * (both + np.swapaxes(both, 1, 2)), alone
+        return _even(both), alone
 
 
-def beside(unit: np.ndarray, dg: np.ndarray, star: np.ndarray, stand_in: StandIn | None = None) -> np.ndarray:
-    """(k, k, 6, 7): of R_jk and its controls the means, and after these the covariances.
+def beside(
+    unit: np.ndarray,
+    dg: np.ndarray,
+    star: np.ndarray,
+    stand_in: StandIn | None = None,
+    squares: np.ndarray | None = None,
+) -> np.ndarray:
+    """(k, k, 9, 10): of R_jk and its controls the means, and after these the covariances.
 
-    dg (n, P, T, P, T): G of n points; star (n, P, T): their fields z; along unit matrices (k, P, P).
+    dg (n, P, T, P, T): G of n points; star (n, P, T): their fields z; along unit matrices (k, P, P).  squares
+    (n, k, k): what X makes of the rates on average at each output, where that is known
+    (:mod:`smisym.theory.at_points`).
     """
-    n, P, T = star.shape
-    X = np.einsum("npt,nqs->nptqs", star, star) - np.eye(P * T).reshape(P, T, P, T)
-    trace = np.einsum("kpp->k", unit)
-    known = T**2 * np.outer(trace, trace) + T * np.einsum("jpq,kqp->jk", unit, unit)
+    n, T = len(star), star.shape[2]
+    X, known = products(star), known_mean(unit, T)
     shown = np.einsum("kpq,nptqt->nk", unit, dg)
     k = len(unit)
     numbers = np.zeros((n, k, k, NUMBERS))
-    numbers[..., 0], numbers[..., 3] = rates_of(unit, dg), rates_of(unit, X) - known
+    numbers[..., 0] = rates_of(unit, dg)
+    numbers[..., 3] = (rates_of(unit, X) if squares is None else squares) - known
+    if squares is None:
+        numbers[..., 6] = _even(rates_of(unit, dg, X)) - numbers[..., 0]
     numbers[..., 1], numbers[..., 2] = shown[:, :, None], shown[:, None, :]
     if stand_in is not None:
         numbers[..., 4], numbers[..., 5] = stand_in.controls(unit, dg)
+        numbers[..., 7:] = stand_in.sizes[:, None, None]
     mean = numbers.mean(axis=0)
     numbers -= mean
     return np.concatenate([mean[..., None], np.einsum("njka,njkb->jkab", numbers, numbers) / n], axis=3)
+
+
+def products(z: np.ndarray) -> np.ndarray:
+    """X = z z^T - I, (n, P, T, P, T), of fields (n, P, T)."""
+    P, T = z.shape[1:]
+    return np.asarray(np.einsum("npt,nqs->nptqs", z, z) - np.eye(P * T).reshape(P, T, P, T))
+
+
+def known_mean(unit: np.ndarray, tokens: int) -> np.ndarray:
+    """(k, k): what X makes of the rates on average over standard normal fields."""
+    trace = np.einsum("kpp->k", unit)
+    return np.asarray(tokens**2 * np.outer(trace, trace) + tokens * np.einsum("jpq,kqp->jk", unit, unit))
+
+
+def _even(rates: np.ndarray) -> np.ndarray:
+    return 0.5 * (rates + np.swapaxes(rates, 1, 2))
 
 
 def rates_of(unit: np.ndarray, G: np.ndarray, H: np.ndarray | None = None) -> np.ndarray:
@@ -78,7 +108,7 @@ def rates_of(unit: np.ndarray, G: np.ndarray, H: np.ndarray | None = None) -> np
 
 
 def controlled(found: Sequence[np.ndarray]) -> np.ndarray:
-    """(R, k, k): the mean rates of R scrambles (k, k, 6, 7) less what they share with their controls.
+    """(R, k, k): the mean rates of R scrambles (k, k, 9, 10) less what they share with their controls.
 
     Each takes its coefficients from the others, which are independent: from its own points, or from parts of one set of
     Sobol points, which balance each other, they would bias the mean.
@@ -95,7 +125,7 @@ def controlled(found: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _coefficients(spread: np.ndarray, least: float) -> np.ndarray:
-    """Of the controls, from the covariances (6, 6) of the rate and them; controls that say the same share theirs.
+    """Of the controls, from the covariances (9, 9) of the rate and them; controls that say the same share theirs.
 
     Those that vary by less than ``least`` tell nothing: how well their means are known is more than that.
     """

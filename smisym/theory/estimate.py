@@ -37,7 +37,7 @@ class Estimate:
     accurate: whether every inner integral met its tolerance.
     gap, gap_error (2, k): what the first of the three has above the second and the third in the invariant coordinates,
     and its standard error if the points were independent draws (Sobol points do better).
-    beside (k, k, 6, 7): at Q = 0 the rates of growth and what is known of their fluctuations
+    beside (k, k, 9, 10): at Q = 0 the rates of growth and what is known of their fluctuations
     (:func:`smisym.theory.controls.beside`), times the multiplicity; zeros at any other Q.
     """
 

@@ -12,7 +12,8 @@ from smisym.base.sobol import Normals
 from smisym.base.solution import Result
 from smisym.link.linking import Observation
 from smisym.model.compiled import Model
-from smisym.theory.controls import NUMBERS, StandIn, beside
+from smisym.theory.at_points import squares
+from smisym.theory.controls import NUMBERS, beside
 from smisym.theory.estimate import Estimate
 from smisym.theory.folded import folds, slope
 from smisym.theory.surrogate import Surrogate, worth
@@ -108,8 +109,8 @@ class Estimator:
         if worth(self.model, len(dg)):
             surrogate = self._surrogate.get((), lambda: Surrogate.of(self.model))
             draws = np.random.SeedSequence(self.seed, spawn_key=(scramble, _KNOWN))
-            made = StandIn(surrogate.at(observed), *surrogate.known(self.model, draws))
-        return self.model.prior.multiplicity * beside(unit, dg, star, made)
+            made = surrogate.at(self.model, observed, draws)
+        return self.model.prior.multiplicity * beside(unit, dg, star, made, squares(self.model, observed, unit))
 
     def _unclear(self, dg: np.ndarray, error: np.ndarray) -> np.ndarray:
         """:attr:`Estimate.unclear` from dg (n, P, T, P, T) and errors (n,) of posteriors; one without a bound is told

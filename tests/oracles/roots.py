@@ -25,7 +25,7 @@ def finite_rate(seen: Seen, *, samples: int, starts: int, seed: int = 0) -> Walk
         tried = rng.standard_normal((starts, *shape)) * rng.uniform(0.3, 2.0, (starts, 1, 1))
         found, at = solutions(forward, truth[s], tried)
         for table, roots in ((half, found[at < starts // 2]), (whole, found)):
-            table[s] = _second_moment(forward, _distinct(np.concatenate([truth[s : s + 1], roots]), rows), rows)
+            table[s] = _second_moment(forward, distinct(np.concatenate([truth[s : s + 1], roots]), rows), rows)
     few, many = (walked_rate(truth, *[np.stack([table, table])] * 2, rows) for table in (half, whole))
     return Walked(many.rate, many.error, few.rate - many.rate, float(np.hypot(few.error, many.error)))
 
@@ -51,7 +51,7 @@ def solutions(forward: Constraint, truth: np.ndarray, start: np.ndarray) -> tupl
     return Z[solved], solved
 
 
-def _distinct(points: np.ndarray, group: np.ndarray) -> np.ndarray:
+def distinct(points: np.ndarray, group: np.ndarray) -> np.ndarray:
     """One of each set of points that maps of the group lead to."""
     kept = [points[0]]
     for point in points[1:]:

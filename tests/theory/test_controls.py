@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles.declared import described
+from oracles.exchanges import seen
+from oracles.manifold import jacobian
+from oracles.roots import distinct, solutions
 
 import smisym
 from smisym import SMI, Architecture, Attention
-from smisym.theory.controls import NUMBERS, beside, controlled
+from smisym.base.matrices import units
+from smisym.theory.at_points import squares
+from smisym.theory.controls import NUMBERS, beside, controlled, products, rates_of
 from smisym.theory.growth import growth_rates
 from smisym.theory.surrogate import Surrogate
 
 A = Attention
-
-
-def products(z: np.ndarray) -> np.ndarray:
-    """z z^T - I, (n, P, T, P, T), of fields (n, P, T)."""
-    P, T = z.shape[1:]
-    return np.einsum("npt,nqs->nptqs", z, z) - np.eye(P * T).reshape(P, T, P, T)
 
 
 def test_what_is_known_of_fields_has_mean_zero() -> None:
@@ -37,10 +37,32 @@ def test_what_is_known_of_fields_has_mean_zero() -> None:
     assert (np.abs(mean[..., 0] - exact) < 6 * error[..., 0]).all()
 
 
+def test_fields_in_place_of_their_means_change_nothing_on_average() -> None:
+    """Fields of which the output shows one row, and one of two terms of an entry of another up to its sign."""
+    rng = np.random.default_rng(2)
+    unit = np.array([np.diag([1.0, 0.0]), np.diag([0.0, 1.0]), np.sqrt(0.5) * np.array([[0, 1], [1, 0]])])
+    found = []
+    for _ in range(16):
+        z = rng.standard_normal((2**13, 2, 2))
+        term = z[:, 1, 0].copy()
+        z[:, 1, 0] = (term + rng.standard_normal(len(z))) / np.sqrt(2)
+        X = products(z)
+        G = np.zeros_like(X)
+        G[:, 0, :, 0, :] = X[:, 0, :, 0, :]
+        G[:, 1, 0, 1, 0] = 0.5 * (term**2 - 1)
+        found.append(beside(unit, G, z))
+    mean, error = np.mean(found, axis=0)[..., 0], np.std(found, axis=0, ddof=1)[..., 0] / 4
+    assert (np.abs(mean[..., 6]) < 6 * error[..., 6] + 1e-12).all()
+    assert mean[0, 0, 0] == pytest.approx(6, abs=6 * error[0, 0, 0])  # T (T + 1)
+    # The row that is seen in part fluctuates beyond what its mean does; the one that is seen whole does not.
+    spread = np.mean(found, axis=0)[..., 7]
+    assert spread[0, 0, 6] < 1e-20 < 0.1 < spread[1, 1, 6]
+
+
 def test_coefficients_are_those_of_the_others() -> None:
     """A rate that is a combination of its controls is known exactly; one that is not is not biased."""
     rng = np.random.default_rng(1)
-    mix = np.array([2.0, -1.0, 0.5, 0.0, 3.0])
+    mix = np.array([2.0, -1.0, 0.5, 0.0, 3.0, -0.7, 1.0, 0.3])
     exact, noisy = [], []
     for _ in range(200):
         one, other = [], []
@@ -85,11 +107,17 @@ def test_cells_tell_what_is_known_of_a_square() -> None:
     model = smisym.compile(SMI("abs(z1)", 1))
     made = Surrogate.of(model)
     z = np.random.default_rng(0).standard_normal((2**16, 1, 1))
-    H = made.at(model.observe(z)).ravel()
+    found = made.at(model, model.observe(z), np.random.SeedSequence(5))
+    H = found.points.ravel()
     assert np.mean((H - products(z).ravel()) ** 2) < 1e-2 * 2
-    share, value, mean = made.known(model, np.random.SeedSequence(5))
+    share, value, mean = found.share, found.value, found.mean
     assert share.sum() == pytest.approx(1)
     assert np.array_equal(value, made.G)
+    # The size of an output, in standard deviations from its mean, and its square: of mean zero.
+    y, mean_of = np.abs(z).ravel(), np.sqrt(2 / np.pi)
+    exact = (y - mean_of) ** 2 / (1 - mean_of**2) - 1
+    assert np.abs(found.sizes[:, 1] - exact).max() < 0.02 * (1 + exact.max())
+    assert np.abs(found.sizes.mean(axis=0)).max() < 6 * exact.std() / 2**8
     # E[G H] = E[X H], the latter by the draws of the stand-in alone.
     assert (share * (mean * value).ravel().reshape(len(share))).sum() == pytest.approx(
         np.mean(H * products(z).ravel()), abs=6 * np.std(H * products(z).ravel()) / 2**8
@@ -100,3 +128,38 @@ def test_noise_and_copies_of_entries_are_no_coordinates() -> None:
     """Rows that sum to one, and noise across them: the output of two tokens has two coordinates."""
     for declared in (Architecture(2, (A(), A()), output="sequence"), Architecture(2, (A(),), noise=0.05)):
         assert Surrogate.of(smisym.compile(declared)).axes.shape == (4, 2)
+
+
+def test_squares_of_fields_known_up_to_signs_are_their_own() -> None:
+    """Two layers with sequence output on four tokens leave one class of fields: the mean over it is what they make."""
+    model = smisym.compile(Architecture(4, (A(), A()), output="sequence"))
+    z, unit = np.random.default_rng(0).standard_normal((3, 2, 4)), units(model.symmetry.basis)
+    found = squares(model, model.observe(z), unit)
+    assert found is not None
+    assert np.allclose(found, rates_of(unit, products(z)), rtol=1e-6)
+
+
+def test_squares_are_means_over_all_solutions() -> None:
+    """Two heads summed on three tokens: solutions by the oracle, from starts of its own."""
+    declared = Architecture(3, (A(heads=2, readout=(1.0, 0.5)),), combine="sum")
+    model, net = smisym.compile(declared), seen(described(declared))
+    unit, rng = units(model.symmetry.basis), np.random.default_rng(1)
+    z = rng.standard_normal((4, 2, 3))
+    found = squares(model, model.observe(z), unit)
+    assert found is not None
+    several = 0
+    for truth, one in zip(z, found, strict=True):
+        starts = rng.standard_normal((300, 2, 3)) * rng.uniform(0.3, 2.0, (300, 1, 1))
+        points = distinct(np.concatenate([truth[None], solutions(net.forward, truth, starts)[0]]), net.rows)
+        slope = jacobian(net.forward, points)[1]
+        log = -0.5 * (points**2).sum(axis=(1, 2)) - np.log(np.linalg.svd(slope, compute_uv=False)[:, :6]).sum(axis=1)
+        share = np.exp(log - log.max()) / np.exp(log - log.max()).sum()
+        assert np.allclose(one, np.einsum("n,njk->jk", share, rates_of(unit, products(points))), rtol=1e-5)
+        several += len(points) > 1
+    assert several
+
+
+def test_squares_are_of_few_fields_only() -> None:
+    model = smisym.compile(Architecture(2, (A(),)))
+    z = np.random.default_rng(0).standard_normal((2, 1, 2))
+    assert squares(model, model.observe(z), units(model.symmetry.basis)) is None
