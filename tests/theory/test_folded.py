@@ -7,7 +7,6 @@ import pytest
 
 import smisym
 from smisym.theory import folded
-from smisym.theory.estimating import Estimator
 
 
 def drawn(n: int, c: int, P: int = 2, T: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -59,12 +58,20 @@ def test_few_points_have_few_controls(n: int) -> None:
         assert found == pytest.approx(by_regression(dg, controls[:, : n // 32]), rel=1e-9, abs=1e-9)
 
 
-def test_rates_of_what_is_not_learned_scatter_less_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_of_what_is_not_learned_scatter_less_and_are_the_same() -> None:
+    """Two layers, the second known well: G of the first, whose trace has mean zero, at random fields."""
     model = smisym.compile(smisym.Architecture(tokens=2, layers=(smisym.Attention(), smisym.Attention())))
-    estimator, Q = Estimator(model, 1024, 0, 1e-3), np.diag([0.0, 0.97])
-    beside = np.array([estimator(r, Q).slope[0, 0, 0, 0] for r in range(16)])
-    monkeypatch.setattr("smisym.theory.estimating.slope", lambda dg, controls: folded.slope(dg, controls[:, :0]))
-    plain = np.array([estimator(r, Q).slope[0, 0, 0, 0] for r in range(16)])
-    # Variances over sixteen independent scrambles: measured, a factor of 2.1 apart.
-    assert beside.var(ddof=1) < 0.8 * plain.var(ddof=1)
-    assert abs((beside - plain).mean()) < 4 * (beside - plain).std(ddof=1) / 4
+    law, rng = model.prior.law(np.diag([0.0, 0.97])), np.random.default_rng(3)
+    beside, plain = [], []
+    for _ in range(24):
+        Z = rng.standard_normal((512, 2, 2))
+        omega = law.gain @ Z + law.noise @ rng.standard_normal((512, 2, 2))
+        moments = model.channel.moments(model.observe(Z), omega, law.V, cov=True, rtol=1e-3)
+        assert moments.dg is not None
+        trace = np.einsum("ntt->n", moments.dg[:, 0, :, 0])[:, None]
+        beside.append(folded.slope(moments.dg, trace)[0, 0, 0, 0])
+        plain.append(folded.slope(moments.dg, trace[:, :0])[0, 0, 0, 0])
+    # Variances over independent sets of points: measured, 3.5 of 96 sets, 2.5 to 5.5 of 24.
+    assert np.var(beside, ddof=1) < np.var(plain, ddof=1) / 1.3
+    difference = np.subtract(beside, plain)
+    assert abs(difference.mean()) < 4 * difference.std(ddof=1) / np.sqrt(len(difference))
