@@ -31,27 +31,30 @@ def counted(x, y, at, count, w, box, bins):
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def seen(k, s, given, work, x, y, value, found):
+def seen(k, s, given, work, x, y, value, tops, found):
     """What the next level is restricted to: a box of whitened numbers, outside of which there is next to nothing, how
     much that is by its distance, and ends of the states of the next table."""
     M = work.states[k]
     work.total.fill(0.0)
     work.bins.fill(0.0)
     tabled_next = k + 1 < len(work.counts)
+    if not tabled_next:
+        # Nodes that are others at every state have no box.
+        if given.rules[s, k, 0] == 0:
+            looked_last(k, s, given, work, value, tops)
+            boxed(k, s, given, work, found)
+        return
     for m in range(M):
         K = at_state(k, s, m, given, work, MASSES)
         for first in range(0, K, CHUNK):
             count = min(CHUNK, K - first)
             at = work.offsets[k] + m * work.rooms[k] + first
             held(value, at, count, work.logs[k, m], work.message[k, m], work.features[k, 0], first, work.w, work.total)
-            if tabled_next:
-                counted(x, y, at, count, work.w, work.box[k + 1], work.bins)
-    if tabled_next:
-        peaked(k, s, given, work, found)
-        for g in range(2):
-            for a in range(2 if work.wide[k + 1, g] else 0):
-                cropped(work.bins[g, a], work.box[k + 1, g, a], found.spans[s, k, g, a], given.least[s])
-    # Nodes that are others at every state have no box.
+            counted(x, y, at, count, work.w, work.box[k + 1], work.bins)
+    peaked(k, s, given, work, found)
+    for g in range(2):
+        for a in range(2 if work.wide[k + 1, g] else 0):
+            cropped(work.bins[g, a], work.box[k + 1, g, a], found.spans[s, k, g, a], given.least[s])
     if given.rules[s, k, 0] == 0:
         boxed(k, s, given, work, found)
 

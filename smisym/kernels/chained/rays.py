@@ -36,6 +36,38 @@ def pieces_of(k, c, around, radius, given, work):
     return found + 1
 
 
+@numba.njit(forceinline=True, **options)
+def cosine_sine(x):
+    """Of a quarter of a turn at most, by their series, which loops do many at once."""
+    y = x * x
+    c = -1.0 / 1124000727777607680000.0
+    c = c * y + 1.0 / 2432902008176640000.0
+    c = c * y - 1.0 / 6402373705728000.0
+    c = c * y + 1.0 / 20922789888000.0
+    c = c * y - 1.0 / 87178291200.0
+    c = c * y + 1.0 / 479001600.0
+    c = c * y - 1.0 / 3628800.0
+    c = c * y + 1.0 / 40320.0
+    c = c * y - 1.0 / 720.0
+    c = c * y + 1.0 / 24.0
+    c = c * y - 1.0 / 2.0
+    c = c * y + 1.0
+    s = -1.0 / 25852016738884976640000.0
+    s = s * y + 1.0 / 51090942171709440000.0
+    s = s * y - 1.0 / 121645100408832000.0
+    s = s * y + 1.0 / 355687428096000.0
+    s = s * y - 1.0 / 1307674368000.0
+    s = s * y + 1.0 / 6227020800.0
+    s = s * y - 1.0 / 39916800.0
+    s = s * y + 1.0 / 362880.0
+    s = s * y - 1.0 / 5040.0
+    s = s * y + 1.0 / 120.0
+    s = s * y - 1.0 / 6.0
+    s = s * y + 1.0
+    s = s * x
+    return c, s
+
+
 @numba.njit(**options)
 def sectors(k, s, c, given, work, detail):
     """Nodes of one layer of one row at the state C, between its creases; returns how many.
@@ -52,17 +84,19 @@ def sectors(k, s, c, given, work, detail):
     R = 0
     for piece in range(pieces_of(k, c, around, radius, given, work)):
         low, high = work.pieces[piece, 0], work.pieces[piece, 1]
-        for i in range(across):
-            angle = 0.5 * (low + high) + 0.5 * (high - low) * given.legendre[across, 0, i]
-            e0, e1 = math.cos(angle), math.sin(angle)
+        m0, m1, wide = math.cos(0.5 * (low + high)), math.sin(0.5 * (low + high)), 0.5 * (high - low)
+        for i in range(np.uint64(across)):
+            d0, d1 = cosine_sine(wide * given.legendre[across, 0, i])
+            e0, e1 = m0 * d0 - m1 * d1, m1 * d0 + m0 * d1
             middle, aside = e0 * around[0] + e1 * around[1], e0 * around[1] - e1 * around[0]
             half = math.sqrt(max(radius * radius - aside * aside, 0.0))
             inner, outer = max(abs(middle) - half, 0.0), abs(middle) + half
-            rays[0, R], rays[1, R] = e0, e1
-            rays[2, R], rays[3, R] = 0.5 * (inner + outer), 0.5 * (outer - inner)
-            rays[4, R] = 0.5 * (high - low) * rays[3, R] * given.legendre[across, 1, i]
-            rays[5, R], rays[6, R] = given.legendre[across, 2, i], given.legendre[across, 3, i]
-            R += 1
+            ray = np.uint64(R) + i
+            rays[0, ray], rays[1, ray] = e0, e1
+            rays[2, ray], rays[3, ray] = 0.5 * (inner + outer), 0.5 * (outer - inner)
+            rays[4, ray] = wide * 0.5 * (outer - inner) * given.legendre[across, 1, i]
+            rays[5, ray], rays[6, ray] = given.legendre[across, 2, i], given.legendre[across, 3, i]
+        R += across
     scale, table = given.factor[s, row, row], given.legendre[along]
     cast(R, along, rays, table, scale, work.h[k], work.features[k], detail)
     if detail != FIELDS:
@@ -93,16 +127,6 @@ def cast(R, along, rays, table, scale, h, features, detail):
 def weighed(count, around, radius, whitening, cov, detail, h, features):
     """From weights to features of nodes, of both images of each."""
     edge, reach, o0, o1 = (radius - 0.5) ** 2, radius * radius * (1.0 + 1e-12), around[0], around[1]
-    if cov and detail == ALL:
-        for k in range(np.uint64(count)):
-            x, y = h[0, k] * whitening, h[1, k] * whitening
-            a0, a1, b0, b1 = x - o0, y - o1, -x - o0, -y - o1
-            first, second = a0 * a0 + a1 * a1, b0 * b0 + b1 * b1
-            w, v = features[0, k] * weight(-0.5 * first), features[0, k] * weight(-0.5 * second)
-            w, v = w if first <= reach else 0.0, v if second <= reach else 0.0
-            features[8, k] = w * a0 * a0 + v * b0 * b0
-            features[9, k] = w * a0 * a1 + v * b0 * b1
-            features[10, k] = w * a1 * a1 + v * b1 * b1
     for k in range(np.uint64(count)):
         x, y = h[0, k] * whitening, h[1, k] * whitening
         a0, a1, b0, b1 = x - o0, y - o1, -x - o0, -y - o1
@@ -113,6 +137,10 @@ def weighed(count, around, radius, whitening, cov, detail, h, features):
         features[1, k] = w * a0 + v * b0
         features[2, k] = w * a1 + v * b1
         features[3, k] = (w if first > edge else 0.0) + (v if second > edge else 0.0)
+        if cov:
+            features[8, k] = w * a0 * a0 + v * b0 * b0
+            features[9, k] = w * a0 * a1 + v * b0 * b1
+            features[10, k] = w * a1 * a1 + v * b1 * b1
     if detail != ALL:
         return
     for f in range(4, 8):
