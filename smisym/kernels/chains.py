@@ -26,8 +26,8 @@ from smisym.kernels.straight_line import StraightLine
 # vanish or agree, as those of attention are, a lattice along the axes has whole rows of nodes on the same side.
 TURN = 0.36
 # Points whose numbers stay in the cache; loops over them are as long as a multiple of WIDTH, so that none is left to be
-# done one by one; states that are summed at once.
-CHUNK, WIDTH, TOGETHER = 128, 16, 32
+# done one by one; states that are summed at once, the last of them more than once where they are no multiple of it.
+CHUNK, WIDTH, TOGETHER = 128, 16, 16
 # What sums over all nodes miss, from what those over half of them do: FACTOR half^POWER, at most that half (as a
 # square root where it is compiled).
 FACTOR, POWER = 1.25, 1.5
@@ -284,6 +284,8 @@ FIELDS, MASSES, ALL = np.arange(3)
 inner = dict(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 options = dict(inner, fastmath={{"contract"}})
 reordered = dict(inner, fastmath={{"contract", "reassoc", "nsz"}})
+# Of what has all arrays of a block as parameters and is called often: they are five thousand bytes, copied at each call.
+within = dict(inner, fastmath={{"contract"}}, forceinline=True)
 t = numba.types
 mixing = t.FunctionType(t.void(t.int64, t.int64, t.float64[::1]))
 given_type, work_type, found_type = (numba.typeof(one) for one in examples())

@@ -78,7 +78,7 @@ def rows_of(d, cov):
 
 
 # Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**options)
+@numba.njit(**within)
 def looked_up(k, g, n, x, y, at, count, work, value):
     """Logs of the next table at points of sign g, into value from ``at`` on; what the highest degrees say there, into
     rest, infinite beyond the box."""

@@ -233,7 +233,8 @@ def one(mixed, s, given, work, found, look, own_x, own_y, own_value, own_tops):
             good = False
             break
     if good:
-        own_value, own_tops = grown(own_value, 0, work.offsets[layers]), grown(own_tops, 0, work.offsets[layers])
+        size = work.offsets[layers] + TOGETHER * work.rooms[layers - 1]
+        own_value, own_tops = grown(own_value, 0, size), grown(own_tops, 0, size)
         x, y, value, tops = lent(own_x), lent(own_y), lent(own_value), lent(own_tops)
         last(mixed, s, given, work, value, tops, look)
         for k in range(layers - 2, -1, -1):

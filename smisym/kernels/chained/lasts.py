@@ -13,14 +13,11 @@ def last(mixed, s, given, work, value, tops, look):
         for m in range(M):
             at_rays(mixed, k, s, m, given, work)
         return
-    # As many states at once as divide them evenly.
-    groups = (M + TOGETHER - 1) // TOGETHER
-    size = (M + groups - 1) // groups
-    for first in range(0, M, size):
-        on_lattice(mixed, k, s, first, min(size, M - first), given, work, value, tops, look)
+    for first in range(0, M, TOGETHER):
+        on_lattice(mixed, k, s, first, given, work, value, tops, look)
 
 
-@numba.njit(**options)
+@numba.njit(**within)
 def behind_pairs(mixed, k, s, count, given, work):
     """Late fields and exponents of pairs whose fields and states are rows of work.q."""
     mixed(given.kinds[k], rounded(count), work.q)
@@ -29,44 +26,46 @@ def behind_pairs(mixed, k, s, count, given, work):
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def on_lattice(mixed, k, s, start, size, given, work, value, tops, look):
-    """The last layer at ``size`` states from ``start`` on, all at once, node by node.
+def on_lattice(mixed, k, s, start, given, work, value, tops, look):
+    """The last layer at TOGETHER states from ``start`` on, all at once, node by node.
 
     Where it is looked for mass, weights of pairs stay in value, and of each few nodes what these are relative to in
     tops.
     """
     d, K, B, n = work.dims[k], work.counts[k], given.points.shape[1], given.points.shape[2]
     rows, q, top, cov = rows_of(d, work.cov), work.q, work.tops[0], work.cov
-    together = max(CHUNK // size, 1)
-    for m in range(size):
-        matrix_of(work.x[k, start + m], work.y[k, start + m], given.scales[k], work.state)
-        top[m] = -inf
-        for j in range(together):
-            backed(work.state, j * size + m, 1, q)
+    nodes = CHUNK // TOGETHER
+    for m in range(TOGETHER):
+        own = min(start + m, work.states[k] - 1)
+        matrix_of(work.x[k, own], work.y[k, own], given.scales[k], work.state)
+        backed(work.state, m, 1, q)
         for i in range(4):
             q[STATE + np.uint64(i * CHUNK + m)] = work.state[i]
-    work.totals[:, :size] = 0.0
+        top[m] = -inf
+    repeated(q)
+    work.totals.fill(0.0)
     at = work.offsets[k] + start * work.rooms[k]
-    for first in range(0, K, together):
-        many = min(together, K - first)
-        fielded_across(size, d, work.h[k], first, many, q)
-        behind_pairs(mixed, k, s, many * size, given, work)
-        raised(size, many, B, rows + len(work.late), work.e, top, work.tops[1], work.totals)
-        for j in range(many):
-            for m in range(np.uint64(size)):
-                q[TOP + np.uint64(j * size) + m] = top[m]
-        weighted(rounded(many * size), B, n, cov, q, work.r, work.e, work.shown)
+    for first in range(0, K, nodes):
+        many = min(nodes, K - first)
+        count, place = many * TOGETHER, np.uint64(at + first * TOGETHER)
+        fielded_across(d, work.h[k], first, many, q)
+        behind_pairs(mixed, k, s, count, given, work)
+        raised(many, B, rows + len(work.late), work.e, top, work.tops[1], work.totals)
+        for j in range(nodes):
+            for m in range(np.uint64(TOGETHER)):
+                q[TOP + np.uint64(j * TOGETHER) + m] = top[m]
+        weighted(rounded(count), B, n, cov, q, work.r, work.e, work.shown)
         for f in range(0, rows - 1, 2):
-            added_twice(size, many, work.shown, work.features[k], f, first, work.totals)
+            added_twice(many, work.shown, work.features[k], f, first, work.totals)
         if rows % 2 == 1:
-            added_across(size, many, work.shown, 0, work.features[k], rows - 1, first, work.totals, rows - 1)
-        summed_late(size, many, n, d, cov, work.shown, work.features[k], first, rows, work.totals)
+            added_across(many, work.shown, 0, work.features[k], rows - 1, first, work.totals, rows - 1)
+        summed_late(many, n, d, cov, work.shown, work.features[k], first, rows, work.totals)
         if look:
-            for j in range(np.uint64(many * size)):
-                value[np.uint64(at + first * size) + j] = work.shown[j]
-            for m in range(np.uint64(size)):
-                tops[np.uint64(at + first * size) + m] = top[m]
-    for m in range(size):
+            for j in range(np.uint64(count)):
+                value[place + j] = work.shown[j]
+            for m in range(np.uint64(TOGETHER)):
+                tops[place + m] = top[m]
+    for m in range(min(TOGETHER, work.states[k] - start)):
         for f in range(rows):
             work.sums[f] = work.totals[f, m]
         conclude(work.sums[:rows], d, top[m], work.means[k], work.logs[k], work.lost[k], start + m)
@@ -76,47 +75,47 @@ def on_lattice(mixed, k, s, start, size, given, work, value, tops, look):
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def summed_late(size, many, n, d, cov, shown, features, first, rows, totals):
+def summed_late(many, n, d, cov, shown, features, first, rows, totals):
     """Add late fields, products of two, and products with whitened numbers of the last layer to sums of each state."""
     row = rows
     for i in range(1, 1 + 2 * n):
-        added_across(size, many, shown, i * CHUNK, features, 0, first, totals, row)
+        added_across(many, shown, i * CHUNK, features, 0, first, totals, row)
         row += 1
     if not cov:
         return
     for i in range(1 + 2 * n, 1 + 2 * n + n * (2 * n + 1)):
-        added_across(size, many, shown, i * CHUNK, features, 0, first, totals, row)
+        added_across(many, shown, i * CHUNK, features, 0, first, totals, row)
         row += 1
     # Features are sums over signs of z, which leave what is behind as it is.
     for a in range(d):
         for i in range(1, 1 + 2 * n):
-            added_across(size, many, shown, i * CHUNK, features, 1 + a, first, totals, row)
+            added_across(many, shown, i * CHUNK, features, 1 + a, first, totals, row)
             row += 1
 
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**reordered)
-def raised(size, many, B, rows, e, top, down, totals):
+def raised(many, B, rows, e, top, down, totals):
     """The largest exponent of each state, by which what is summed so far is made smaller."""
-    for m in range(np.uint64(size)):
+    for m in range(np.uint64(TOGETHER)):
         down[m] = top[m]
     for b in range(B):
         for j in range(many):
-            row = np.uint64(b * CHUNK + j * size)
-            for m in range(np.uint64(size)):
+            row = np.uint64(b * CHUNK + j * TOGETHER)
+            for m in range(np.uint64(TOGETHER)):
                 down[m] = larger(down[m], e[row + m])
     higher = 0.0
-    for m in range(np.uint64(size)):
+    for m in range(np.uint64(TOGETHER)):
         higher += 1.0 if down[m] > top[m] else 0.0
     if higher == 0.0:
         return
-    for m in range(np.uint64(size)):
+    for m in range(np.uint64(TOGETHER)):
         # Where all is -inf still there is no difference.
         gap = top[m] - down[m] if down[m] > top[m] else 0.0
         top[m] = down[m]
         down[m] = weight(gap)
     for f in range(rows):
-        for m in range(np.uint64(size)):
+        for m in range(np.uint64(TOGETHER)):
             totals[f, m] *= down[m]
 
 
@@ -170,18 +169,16 @@ def at_rays(mixed, k, s, m, given, work):
 @numba.njit(**options)
 def looked_last(k, s, given, work, value, tops):
     """What each node of the last layer holds of the integral, into work.total."""
-    M, K = work.states[k], work.counts[k]
-    groups = (M + TOGETHER - 1) // TOGETHER
-    most = (M + groups - 1) // groups
-    factor = work.tops[0]
-    for start in range(0, M, most):
-        size = min(most, M - start)
-        together = max(CHUNK // size, 1)
+    M, K, nodes, factor = work.states[k], work.counts[k], CHUNK // TOGETHER, work.tops[0]
+    for start in range(0, M, TOGETHER):
         at = work.offsets[k] + start * work.rooms[k]
-        for first in range(0, K, together):
-            for m in range(np.uint64(size)):
-                gap = tops[np.uint64(at + first * size) + m] - work.logs[k, np.uint64(start) + m]
-                factor[m] = exp(gap) * work.message[k, np.uint64(start) + m]
-            for j in range(min(together, K - first)):
-                held = dotted(value, at + (first + j) * size, size, factor, 0)
+        for first in range(0, K, nodes):
+            for m in range(TOGETHER):
+                own = min(start + m, M - 1)
+                factor[m] = work.message[k, own] if start + m < M else 0.0
+                work.tops[1, m] = tops[at + first * TOGETHER + m] - work.logs[k, own]
+            for m in range(np.uint64(TOGETHER)):
+                factor[m] *= exp(work.tops[1, m])
+            for j in range(min(nodes, K - first)):
+                held = dotted(value, at + (first + j) * TOGETHER, TOGETHER, factor, 0)
                 work.total[first + j] += held * work.features[k, 0, first + j]

@@ -118,7 +118,7 @@ def boxed(k, s, given, work, found):
                         found.outside[s] += part * math.sqrt(square)
 
 
-@numba.njit(**options)
+@numba.njit(**within)
 def unfolded(k, s, g, j, given, work):
     """Whitened numbers of the g-th image of a node, into work.z; returns their square, infinite where the image was
     not summed over."""
