@@ -27,13 +27,18 @@ from smisym.kernels.straight_line import StraightLine
 TURN = 0.36
 # Points whose numbers stay in the cache; loops over them are as long as a multiple of WIDTH, so that none is left to be
 # done one by one; states that are summed at once, the last of them more than once where they are no multiple of it.
-CHUNK, WIDTH, TOGETHER = 128, 16, 16
+CHUNK, WIDTH, TOGETHER = 128, 16, 8
 # What sums over all nodes miss, from what those over half of them do: FACTOR half^POWER, at most that half (as a
 # square root where it is compiled).
 FACTOR, POWER = 1.25, 1.5
 # Beyond this, in half widths of its box, a point is outside of it; bins in which shares are counted along one axis; by
 # which share of its width a box is drawn wider where there is mass at its end.
 EDGE, BINS, REACH = 1.0 + 1e-9, 64, 0.5
+
+
+# Below this, sums of weights are made anew, relative to the largest of them: above it those that no float holds count
+# for nothing.
+FAINT = 1e-250
 
 
 class Given(NamedTuple):
@@ -191,12 +196,20 @@ def workspace(given: Given, room: int, cov: bool) -> Work:
         "counts": layers, "dims": layers, "offsets": layers + 1, "states": layers, "rooms": layers,
     }  # fmt: skip
     return Work(
-        **{name: np.empty(shape) for name, shape in shapes.items()},
+        **{name: _aligned(shape) for name, shape in shapes.items()},
         **{name: np.zeros(size, dtype=np.int64) for name, size in whole.items()},
         wide=np.zeros((layers, 2), dtype=np.int64),
         ends=np.zeros((2, 2), dtype=np.int64),
         cov=cov,
     )
+
+
+def _aligned(shape: tuple[int, ...]) -> np.ndarray:
+    """Room for numbers that begins with a line of the cache, so that no vector lies in two of them."""
+    size = int(np.prod(shape))
+    whole = np.empty(size + 8)
+    start = -whole.ctypes.data % 64 // 8
+    return whole[start : start + size].reshape(shape)
 
 
 def examples() -> tuple[Given, Work, Found]:
@@ -273,7 +286,7 @@ _PARTS = ("nodes", "grids", "pairs", "endings", "rays", "backward", "lasts", "lo
 _CONSTANTS = f"""from smisym.kernels.chains import examples
 
 TURN, FACTOR, EDGE, BINS, REACH = {TURN}, {FACTOR}, {EDGE!r}, {BINS}, {REACH}
-CHUNK, WIDTH, TOGETHER = {CHUNK}, {WIDTH}, {TOGETHER}
+CHUNK, WIDTH, TOGETHER, FAINT = {CHUNK}, {WIDTH}, {TOGETHER}, {FAINT}
 # Places without a sign: none of them is counted from the end, which loops would ask.
 FIELD, MIX, BACK, STATE, OWN, DET, SIZE, TOP, MORE = (
     np.uint64(row * {CHUNK}) for row in ({FIELD}, {MIX}, {BACK}, {STATE}, {OWN}, {DET}, {SIZE}, {TOP}, {MORE})

@@ -13,8 +13,11 @@ def last(mixed, s, given, work, value, tops, look):
         for m in range(M):
             at_rays(mixed, k, s, m, given, work)
         return
+    steady = True
     for first in range(0, M, TOGETHER):
-        on_lattice(mixed, k, s, first, given, work, value, tops, look)
+        if not on_lattice(mixed, k, s, first, given, work, value, tops, look, steady):
+            steady = False
+            on_lattice(mixed, k, s, first, given, work, value, tops, look, steady)
 
 
 @numba.njit(**within)
@@ -26,22 +29,23 @@ def behind_pairs(mixed, k, s, count, given, work):
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def on_lattice(mixed, k, s, start, given, work, value, tops, look):
+def on_lattice(mixed, k, s, start, given, work, value, tops, look, steady):
     """The last layer at TOGETHER states from ``start`` on, all at once, node by node.
 
-    Where it is looked for mass, weights of pairs stay in value, and of each few nodes what these are relative to in
+    steady: whether weights are relative to what no exponent is above, until they turn out to be too small for that,
+    and False is returned; else to the largest so far.  Where it is looked for mass, weights of pairs stay in value, and of each few nodes what these are relative to in
     tops.
     """
     d, K, B, n = work.dims[k], work.counts[k], given.points.shape[1], given.points.shape[2]
     rows, q, top, cov = rows_of(d, work.cov), work.q, work.tops[0], work.cov
-    nodes = CHUNK // TOGETHER
+    nodes, highest = CHUNK // TOGETHER, largest(given.weight[s], 0, B)
     for m in range(TOGETHER):
         own = min(start + m, work.states[k] - 1)
         matrix_of(work.x[k, own], work.y[k, own], given.scales[k], work.state)
         backed(work.state, m, 1, q)
         for i in range(4):
             q[STATE + np.uint64(i * CHUNK + m)] = work.state[i]
-        top[m] = -inf
+        top[m] = highest if steady else -inf
     repeated(q)
     work.totals.fill(0.0)
     at = work.offsets[k] + start * work.rooms[k]
@@ -50,7 +54,8 @@ def on_lattice(mixed, k, s, start, given, work, value, tops, look):
         count, place = many * TOGETHER, np.uint64(at + first * TOGETHER)
         fielded_across(d, work.h[k], first, many, q)
         behind_pairs(mixed, k, s, count, given, work)
-        raised(many, B, rows + len(work.late), work.e, top, work.tops[1], work.totals)
+        if not steady:
+            raised(many, B, rows + len(work.late), work.e, top, work.tops[1], work.totals)
         for j in range(nodes):
             for m in range(np.uint64(TOGETHER)):
                 q[TOP + np.uint64(j * TOGETHER) + m] = top[m]
@@ -65,12 +70,16 @@ def on_lattice(mixed, k, s, start, given, work, value, tops, look):
                 value[place + j] = work.shown[j]
             for m in range(np.uint64(TOGETHER)):
                 tops[place + m] = top[m]
+    for m in range(TOGETHER):
+        if steady and not work.totals[0, m] > FAINT:
+            return False
     for m in range(min(TOGETHER, work.states[k] - start)):
         for f in range(rows):
             work.sums[f] = work.totals[f, m]
         conclude(work.sums[:rows], d, top[m], work.means[k], work.logs[k], work.lost[k], start + m)
         for f in range(len(work.late)):
             work.behind[start + m, f] = work.totals[rows + f, m] / work.sums[0]
+    return True
 
 
 # Many parameters: arrays, which compiled loops take one by one.

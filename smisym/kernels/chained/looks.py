@@ -95,6 +95,22 @@ def boxed(k, s, given, work, found):
     for j in range(K):
         most = max(most, abs(work.total[j]))
     step = given.steps[s, k]
+    if d == 2:
+        found.outside[s] += boxed_row(
+            K,
+            work.total,
+            work.h[k],
+            given.omega[s, first],
+            given.inverse[s, first, first],
+            given.signs[k] > 1,
+            given.boxes[s, :, 2 * first : 2 * first + 2],
+            given.radius[s],
+            step,
+            given.negligible[s] * most,
+            low,
+            high,
+        )
+        return
     for a in range(d):
         low[a], high[a] = inf, -inf
     for keep in range(2):
@@ -116,6 +132,46 @@ def boxed(k, s, given, work, found):
                         gone = gone or work.z[a] < low[a] or work.z[a] > high[a]
                     if gone:
                         found.outside[s] += part * math.sqrt(square)
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def boxed_row(K, total, h, omega, inverse, folded, ends, radius, step, least, low, high):
+    """The same for a layer of one row: into low and high; returns how much is outside, by its distance."""
+    c0, c1, reach = omega[0] * inverse, omega[1] * inverse, radius * radius
+    l0, l1, h0, h1 = inf, inf, -inf, -inf
+    for j in range(np.uint64(K)):
+        x, y = h[0, j] * inverse, h[1, j] * inverse
+        a0, a1, b0, b1 = x - c0, y - c1, -x - c0, -y - c1
+        first, second = shared(a0, a1, b0, b1, ends, reach, folded)
+        one, other = total[j] * first > least, total[j] * second > least
+        l0 = smaller(l0, smaller(a0 if one else inf, b0 if other else inf))
+        l1 = smaller(l1, smaller(a1 if one else inf, b1 if other else inf))
+        h0 = larger(h0, larger(a0 if one else -inf, b0 if other else -inf))
+        h1 = larger(h1, larger(a1 if one else -inf, b1 if other else -inf))
+    l0, l1, h0, h1, out = l0 - step, l1 - step, h0 + step, h1 + step, 0.0
+    for j in range(np.uint64(K)):
+        x, y = h[0, j] * inverse, h[1, j] * inverse
+        a0, a1, b0, b1 = x - c0, y - c1, -x - c0, -y - c1
+        first, second = shared(a0, a1, b0, b1, ends, reach, folded)
+        one = a0 < l0 or a0 > h0 or a1 < l1 or a1 > h1
+        other = b0 < l0 or b0 > h0 or b1 < l1 or b1 > h1
+        out += total[j] * first * math.sqrt(a0 * a0 + a1 * a1) if one else 0.0
+        out += total[j] * second * math.sqrt(b0 * b0 + b1 * b1) if other else 0.0
+    low[0], low[1], high[0], high[1] = l0, l1, h0, h1
+    return out
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**within)
+def shared(a0, a1, b0, b1, ends, reach, folded):
+    """What a node and its opposite hold of both, zero for one that was not summed over."""
+    square, other = a0 * a0 + a1 * a1, b0 * b0 + b1 * b1
+    first = a0 >= ends[0, 0] and a0 <= ends[1, 0] and a1 >= ends[0, 1] and a1 <= ends[1, 1] and square <= reach
+    second = b0 >= ends[0, 0] and b0 <= ends[1, 0] and b1 >= ends[0, 1] and b1 <= ends[1, 1] and other <= reach
+    ratio = exp(0.5 * (square - other)) if second and folded else 0.0
+    share = 1.0 / (1.0 + ratio) if first else 0.0
+    return share, (1.0 - share if second and folded else 0.0)
 
 
 @numba.njit(**within)
