@@ -55,7 +55,8 @@ def _without_owner(target: Any, builder: Any, kind: Any, value: Any) -> Any:
         array.parent = cgutils.get_null_value(array.parent.type)
         return array._getvalue()
     if isinstance(kind, types.BaseTuple):
-        for k, own in enumerate(kind):
+        parts: Any = kind
+        for k, own in enumerate(parts):
             part = _without_owner(target, builder, own, builder.extract_value(value, k))
             value = builder.insert_value(value, part, k)
     return value

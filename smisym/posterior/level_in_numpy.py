@@ -177,7 +177,6 @@ class _One:
         x, y, features = self.tables[k].x, self.tables[k].y, self.nodes[k].features
         C = self._matrices(k, x, y)
         late, exponents, size = self._ends(C, self._mixed(k, C))
-        B, n = self.given.points.shape[1:3]
         top = exponents.max(axis=(0, 2))
         exponents -= np.where(np.isfinite(top), top, 0.0)[:, None]
         own = np.exp(exponents, out=exponents)

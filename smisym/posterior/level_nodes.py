@@ -84,9 +84,7 @@ def nodes_of(given: Given, s: int, k: int, cov: bool) -> Nodes:
 
 
 # Many parameters: what is known of the row.
-def of_one_row(
-    given: Given, s: int, k: int, centre: np.ndarray, low: np.ndarray, high: np.ndarray, cov: bool
-) -> Nodes:
+def of_one_row(given: Given, s: int, k: int, centre: np.ndarray, low: np.ndarray, high: np.ndarray, cov: bool) -> Nodes:
     """The same for a layer of one row, of which a node and its opposite are all that signs make."""
     step, radius, c, d = given.steps[s, k], given.radius[s], np.cos(TURN), np.sin(TURN)
     m0, m1 = 0.5 * (low + high)
@@ -175,8 +173,8 @@ def sectors_of(given: Given, s: int, k: int, C: np.ndarray, cov: bool) -> Nodes:
 
 
 def cuts_of(given: Given, s: int, k: int, C: np.ndarray, around: np.ndarray) -> np.ndarray:
-    """(M, pieces + 1): angles of the creases of a layer at states C (4, M) within those at which a disc is seen, between
-    the two ends of these; the last of them once more where a state has fewer pieces than others."""
+    """(M, pieces + 1): angles of the creases of a layer at states C (4, M), between the two ends of those at which a
+    disc is seen; the last of them once more where a state has fewer pieces than others."""
     u = np.stack([np.cos(given.creases[k, : given.lines[k]]), np.sin(given.creases[k, : given.lines[k]])])[:, None]
     c = C[:, :, None]
     det = c[0] * c[3] - c[1] * c[2]

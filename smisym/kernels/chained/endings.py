@@ -7,8 +7,8 @@ A part of the text of the module that :mod:`smisym.kernels.chains` generates; ne
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**reordered)
 def ends(count, points, weight, omega, whitening, q, r, e):
-    """What stands behind matrices A C, both in rows of q: whitened late fields, rows 2 n b + 2 p + t of r, and exponents,
-    rows of e, without the determinant, whose n-th power of the inverse is a row of q."""
+    """What stands behind matrices A C, both in rows of q: whitened late fields, rows 2 n b + 2 p + t of r, and
+    exponents, rows of e, without the determinant, whose n-th power of the inverse is a row of q."""
     B, n = points.shape[0], points.shape[1]
     for k in range(np.uint64(count)):
         det = 1.0 / (q[MIX + k] * q[MIX + ROW3 + k] - q[MIX + ROW + k] * q[MIX + ROW2 + k])
@@ -57,8 +57,8 @@ def whitened(b, n, count, whitening, r):
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**reordered)
 def weighted(count, B, n, cov, q, r, e, shown):
-    """Rows of ``shown``: weights of what stands behind, relative to exp(top); the late fields with them, and products of
-    two."""
+    """Rows of ``shown``: weights of what stands behind, relative to exp(top); the late fields with them, and products
+    of two."""
     for b in range(B):
         at = np.uint64(b * CHUNK)
         for k in range(np.uint64(count)):

@@ -33,8 +33,8 @@ def on_lattice(mixed, k, s, start, given, work, value, tops, look, steady):
     """The last layer at TOGETHER states from ``start`` on, all at once, node by node.
 
     steady: whether weights are relative to what no exponent is above, until they turn out to be too small for that,
-    and False is returned; else to the largest so far.  Where it is looked for mass, weights of pairs stay in value, and of each few nodes what these are relative to in
-    tops.
+    and False is returned; else to the largest so far.  Where it is looked for mass, weights of pairs stay in value, and
+    of each few nodes what these are relative to in tops.
     """
     d, K, B, n = work.dims[k], work.counts[k], given.points.shape[1], given.points.shape[2]
     rows, q, top, cov = rows_of(d, work.cov), work.q, work.tops[0], work.cov

@@ -69,7 +69,9 @@ def cosine_sine(x):
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def sectors(c, lines, creases, omega, factor, radius, rule, legendre, angles, pieces, around, rays, h, features, cov, detail):
+def sectors(
+    c, lines, creases, omega, factor, radius, rule, legendre, angles, pieces, around, rays, h, features, cov, detail
+):
     """Nodes of one layer of one row at the state C, between its creases; returns how many.
 
     Gauss's rule in the angle, piece by piece, and along each ray, for a node and its opposite at once.  In the place of
