@@ -39,7 +39,8 @@ class Given(NamedTuple):
 
     kinds (K,): which mixing each layer has.  starts (K + 1,): of the rows of each.  shares (K,): 1 over what rows of
     its mixing sum to.  scales (K,): what rows of C sum to before it.  flips (K, G, rows): signs of rows that its mixing
-    does not see, the first of them all one; signs (K,): how many.  creases (K, C): angles in the plane of its mixed
+    does not see, the first of them all one; signs (K,): how many.  apart (K, rows): rows of which its mixing sees the
+    difference of both tokens alone.  creases (K, C): angles in the plane of its mixed
     fields along which its mixing is steep; lines (K,): how many.
     omega (S, E, 2), factor and inverse (S, E, E): mean and Cholesky factor of the early rows.
     points (S, B, n, 2), weight (S, B): late fields mixed, and log-weights.  late (S, n, 2), whitening (S, n, n): their
@@ -60,6 +61,7 @@ class Given(NamedTuple):
     scales: np.ndarray
     flips: np.ndarray
     signs: np.ndarray
+    apart: np.ndarray
     creases: np.ndarray
     lines: np.ndarray
     omega: np.ndarray
@@ -197,7 +199,7 @@ def examples() -> tuple[Given, Work, Found]:
     """Of the types that compiled loops are written for."""
     one, whole = {n: np.ones((1,) * n) for n in range(1, 6)}, {n: np.ones((1,) * n, dtype=np.int64) for n in (1, 2, 3)}
     given = Given._make((
-        whole[1], np.array([0, 1]), one[1], one[1], one[3], whole[1], one[2], whole[1], one[3], one[3], one[3], one[4],
+        whole[1], np.array([0, 1]), one[1], one[1], one[3], whole[1], whole[2], one[2], whole[1], one[3], one[3], one[3], one[4],
         one[2], one[3], one[3], whole[3], one[3], whole[2], one[2], *[one[1]] * 5, one[3], one[5], one[3],
     ))  # fmt: skip
     found = Found(one[1], one[2], one[3], one[2], one[2], one[2], one[2], one[1], one[1], one[3], one[5], one[5])

@@ -33,6 +33,7 @@ class Chain:
         kinds: np.ndarray,
         row_sums: np.ndarray,
         flips: list[np.ndarray],
+        apart: list[np.ndarray],
         creases: list[np.ndarray],
         *,
         omega: np.ndarray,
@@ -40,7 +41,7 @@ class Chain:
         points: np.ndarray,
         weight: np.ndarray,
     ) -> Chain:
-        """kinds (K,), row_sums (K,) of the layers; flips, one (G, rows) each, and creases, one (C,) each; omega
+        """kinds (K,), row_sums (K,) of the layers; flips, one (G, rows) each, apart, one (rows,) each, and creases, one (C,) each; omega
         (S, P, 2) and factor (S, P, P) of their rows and then of the late ones; points (S, B, n, 2) behind them with
         log-weights (S, B)."""
         starts = np.cumsum([0, *(own.shape[1] for own in flips)])
@@ -49,6 +50,11 @@ class Chain:
         padded = np.ones((len(flips), max(map(len, usable)), max(own.shape[1] for own in usable)))
         for k, own in enumerate(usable):
             padded[k, : len(own), : own.shape[1]] = own
+        # The sum of both tokens of a row is integrated apart where no later row of the layer is coupled with it.
+        alone = np.zeros((len(flips), padded.shape[2]), dtype=np.int64)
+        for k, (own, a, b) in enumerate(zip(apart, starts[:-1], starts[1:], strict=True)):
+            later = np.tril(factor[:, a:b, a:b], -1) != 0
+            alone[k, : b - a] = own & ~later.any(axis=(0, 1)) & (b - a > 1)
         layers = {
             "kinds": kinds.astype(np.int64),
             "starts": starts.astype(np.int64),
@@ -56,6 +62,7 @@ class Chain:
             "scales": np.cumprod([1.0, *row_sums[:-1]]),
             "flips": padded,
             "signs": np.array(list(map(len, usable)), dtype=np.int64),
+            "apart": alone,
             "creases": _padded(creases),
             "lines": np.array(list(map(len, creases)), dtype=np.int64),
         }
@@ -129,8 +136,9 @@ def scouted(chain: Chain, mixings: Sequence[Mixing]) -> np.ndarray:
         C = layers["shares"][k] * (A @ C)
         with np.errstate(divide="ignore", invalid="ignore"):
             states = np.stack([C[..., 1, 0], C[..., 0, 1]], axis=1) / (1 - C[..., 1, 0] - C[..., 0, 1])[:, None]
+            states = np.sign(states) * np.log1p(np.abs(states))
         for g, sign in enumerate((1.0, -1.0)):
-            mine = (sign * (1 + states.sum(axis=1)) > 0)[:, None]
+            mine = (sign * (0.5 + states.sum(axis=1)) > 0)[:, None]
             low = np.where(mine, states, np.inf).min(axis=2)
             high = np.where(mine, states, -np.inf).max(axis=2)
             wide = REACH * (high - low)

@@ -55,6 +55,7 @@ class OnTables(Kind):
         self.order = (*(row for layer in layers for row in layer.rows), *reduction.late)
         self.dim = self.summed = len(reduction.early) * tokens
         self.flips = [layer.flips(tokens) for layer in layers]
+        self.apart = [layer.apart(tokens) for layer in layers]
         self.programs = list(dict.fromkeys(self._program(layer) for layer in layers))
         self.kinds = np.array([self.programs.index(self._program(layer)) for layer in layers])
         self.mixings = [program.compile() for program in self.programs]
@@ -143,6 +144,6 @@ class Tabulated(Block):
         kind, omega = self.kind, self.omega[:, list(self.kind.order)]
         points, weight = kind.points(self.u)
         return Chain.of(
-            kind.kinds, kind.row_sums, kind.flips, kind.creases, omega=omega, factor=self.factor, points=points,
+            kind.kinds, kind.row_sums, kind.flips, kind.apart, kind.creases, omega=omega, factor=self.factor, points=points,
             weight=weight,
         )  # fmt: skip
