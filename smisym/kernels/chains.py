@@ -199,8 +199,9 @@ def examples() -> tuple[Given, Work, Found]:
     """Of the types that compiled loops are written for."""
     one, whole = {n: np.ones((1,) * n) for n in range(1, 6)}, {n: np.ones((1,) * n, dtype=np.int64) for n in (1, 2, 3)}
     given = Given._make((
-        whole[1], np.array([0, 1]), one[1], one[1], one[3], whole[1], whole[2], one[2], whole[1], one[3], one[3], one[3], one[4],
-        one[2], one[3], one[3], whole[3], one[3], whole[2], one[2], *[one[1]] * 5, one[3], one[5], one[3],
+        whole[1], np.array([0, 1]), one[1], one[1], one[3], whole[1], whole[2], one[2], whole[1], one[3], one[3],
+        one[3], one[4], one[2], one[3], one[3], whole[3], one[3], whole[2], one[2], *[one[1]] * 5, one[3], one[5],
+        one[3],
     ))  # fmt: skip
     found = Found(one[1], one[2], one[3], one[2], one[2], one[2], one[2], one[1], one[1], one[3], one[5], one[5])
     return given, workspace(given, 1, False), found

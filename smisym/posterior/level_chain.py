@@ -14,6 +14,8 @@ Mixing = Callable[..., list[np.ndarray]]
 
 # Fields that show which states to expect, spread that much wider than the cavity.
 _SCOUTS, _SPREAD = 16, 1.2
+# By how much wider than theirs states are expected: a factor of four of what is far out.
+_MORE = 1.5
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,9 @@ class Chain:
         points: np.ndarray,
         weight: np.ndarray,
     ) -> Chain:
-        """kinds (K,), row_sums (K,) of the layers; flips, one (G, rows) each, apart, one (rows,) each, and creases, one (C,) each; omega
-        (S, P, 2) and factor (S, P, P) of their rows and then of the late ones; points (S, B, n, 2) behind them with
-        log-weights (S, B)."""
+        """kinds (K,), row_sums (K,) of the layers; flips, one (G, rows) each, apart, one (rows,) each, and creases, one
+        (C,) each; omega (S, P, 2) and factor (S, P, P) of their rows and then of the late ones; points (S, B, n, 2)
+        behind them with log-weights (S, B)."""
         starts = np.cumsum([0, *(own.shape[1] for own in flips)])
         E = int(starts[-1])
         usable = [_usable(own, factor[:, a:b, a:b]) for own, a, b in zip(flips, starts[:-1], starts[1:], strict=True)]
@@ -141,7 +143,7 @@ def scouted(chain: Chain, mixings: Sequence[Mixing]) -> np.ndarray:
             mine = (sign * (0.5 + states.sum(axis=1)) > 0)[:, None]
             low = np.where(mine, states, np.inf).min(axis=2)
             high = np.where(mine, states, -np.inf).max(axis=2)
-            wide = REACH * (high - low)
+            wide = REACH * (high - low) + _MORE
             some = (high > low).all(axis=1)
             spans[some, k, g, :, 0], spans[some, k, g, :, 1] = (low - wide)[some], (high + wide)[some]
     return spans

@@ -201,7 +201,7 @@ class Refinement:
         states = np.concatenate([np.ones((len(index), 1)), level.sides**2.0], axis=1)[:, : nodes.shape[1]]
         # Signs leave one node of each set of images.
         folded = nodes / self.chain.of_layers["signs"]
-        return np.where(nodes.max(axis=1) > _ROOM, np.inf, (folded * states).sum(axis=1))
+        return np.where(folded.max(axis=1) > _ROOM, np.inf, (folded * states).sum(axis=1))
 
     def given(self, index: np.ndarray) -> Given:
         """What a level of some samples is made of."""

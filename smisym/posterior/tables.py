@@ -144,6 +144,6 @@ class Tabulated(Block):
         kind, omega = self.kind, self.omega[:, list(self.kind.order)]
         points, weight = kind.points(self.u)
         return Chain.of(
-            kind.kinds, kind.row_sums, kind.flips, kind.apart, kind.creases, omega=omega, factor=self.factor, points=points,
-            weight=weight,
+            kind.kinds, kind.row_sums, kind.flips, kind.apart, kind.creases, omega=omega, factor=self.factor,
+            points=points, weight=weight,
         )  # fmt: skip
