@@ -43,7 +43,10 @@ _BALLS = {2: np.pi, 3: 4 * np.pi / 3, 4: np.pi**2 / 2}
 # Of layers of two rows: share of the change from level to level that is an error at least; how many times what a level
 # says of itself, where none was before it (untied first layers were up to 6 times beyond that); and by how much each
 # level is finer than the one before.
-_CHANGED, _ALONE, _ANEW, _ANEW_SIDE = 0.5, {2: 1.0, 3: 4.0, 4: 8.0}, 0.8, 2
+_CHANGED, _ALONE, _ANEW, _ANEW_SIDE = 1.0, {2: 1.0, 3: 4.0, 4: 8.0}, 0.8, 2
+# What the nodes of a first layer of two rows miss, over what sums over half of them do: it has one state, where later
+# ones are an average over many.
+_FIRST = 2.5
 # How far what lies beyond a table may be from where it is thought to be, in standard deviations.
 _FAR = 5.0
 # Scale of a layer, times the deviation of its fields, from which on attention is so steep that nodes lie between its
@@ -53,8 +56,10 @@ _STEEP, _GAUSS, _MOST_NODES = 2.5, (4.5, 5.5), 64
 _DEEP = 8.0
 # Error of tables above which they do not say where there is mass; levels at most.
 _BLIND, _ROUNDS = 1.0, 7
+# Error of a table above which its ends are left where they are.
+_TOLD = 0.1
 # Points of one level beyond which it is not tried; nodes of one layer at most.
-MOST, _ROOM = 4 * 10**6, 10**5
+MOST, _ROOM = 4 * 10**6, 2 * 10**5
 
 
 @dataclass
@@ -144,7 +149,7 @@ class Refinement:
 
     def _advance(self, index: np.ndarray, look: bool, looking: np.ndarray) -> np.ndarray:
         """One level of some samples; returns those that miss the tolerance, refined; looking: whether each is asked
-        once more where there is mass, which is so while tables are blind or end where there is some."""
+        once more where there is mass, which is so while tables do not tell, or end where there is some."""
         found = self.at(index, look)
         parts = self.missed(index, found)
         self._keep(index, found, parts)
@@ -152,7 +157,7 @@ class Refinement:
         known = _part(parts, rest)
         self.refine(index[rest], _taken(found, rest), known, look)
         far = known.far.sum(axis=1) > _BORDERS * self.rtol
-        looking[index[rest]] = far | ~(known.tables.sum(axis=1) < _BLIND)
+        looking[index[rest]] = far | ~(known.tables < _TOLD).all(axis=1)
         return index[rest]
 
     # ---- one level ---------------------------------------------------------------------------------
@@ -255,6 +260,7 @@ class Refinement:
         border = radius * np.abs(found.border) * np.exp(-step * (radius - 0.5 * step))
         lost = ~np.isfinite(found.log_norm)
         nodes, tables = np.where(lost[:, None], np.inf, found.missed), np.where(lost[:, None], np.inf, found.tables)
+        nodes[:, 0] *= _FIRST if self.free[0] > 2 else 1.0
         return Parts(nodes, tables, _FAR * np.abs(found.far), border, level.left_out)
 
     def _keep(self, index: np.ndarray, found: Found, parts: Parts) -> None:
@@ -301,7 +307,9 @@ class Refinement:
             ],
             axis=1,
         )
-        following.spans[closer] = found.spans[closer]
+        # What lies beyond a table is only as well known as the table.
+        told = closer[:, None] & (parts.tables < _TOLD)
+        following.spans[told] = found.spans[told]
         following.left_out[closer] += found.outside[closer]
         if look:
             # The last of the tables is known whatever those before it are, and so on.
