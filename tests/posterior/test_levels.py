@@ -102,16 +102,14 @@ def test_sums_of_keys_are_integrated_in_closed_form(coupled: bool) -> None:
     whole = replace(chain, of_layers={**chain.of_layers, "apart": np.zeros((2, 2), dtype=np.int64)})
     ways = [Refinement(one, tables.levels(), scouted(one, tables.mixings), 1e-2, True, None) for one in (chain, whole)]
     for way in ways:
-        way.level.steps[:] = [0.5, 0.6]
+        way.level.steps[:], way.level.sides[:] = [0.4, 0.5], 20
         rows = nodes_of(way.given(np.arange(2)), 0, 0, True).features[:, 0].sum(axis=1) / (2 * np.pi) ** 2
         assert rows[0] == pytest.approx(1.0, abs=2e-3)
         np.testing.assert_allclose(rows[1:5], 0.0, atol=2e-3)
         np.testing.assert_allclose(rows[21:], [1, 0, 0, 0, 1, 0, 0, 1, 0, 1], atol=1e-2)
     ours, theirs = (way.at(np.arange(2), False) for way in ways)
-    assert ours.nodes.max() < 0.5 * theirs.nodes.max()
-    for way in ways:
-        missed = way.missed(np.arange(2), ours if way is ways[0] else theirs)
-        assert (missed.error < 0.5).all()
+    few, many = (nodes_of(way.given(np.arange(2)), 0, 0, False).h.shape[2] for way in ways)
+    assert few < 0.2 * many
     np.testing.assert_allclose(ours.mean, theirs.mean, atol=3e-2)
     np.testing.assert_allclose(ours.log_norm, theirs.log_norm, atol=3e-2)
     np.testing.assert_allclose(ours.second, theirs.second, atol=6e-2)
