@@ -25,6 +25,8 @@ from smisym.kernels.straight_line import StraightLine
 # Angle between the axes of a lattice and those of its fields: where functions are steep along lines on which fields
 # vanish or agree, as those of attention are, a lattice along the axes has whole rows of nodes on the same side.
 TURN = 0.36
+# By how many steps a lattice is shifted from line to line of the row before, for the same reason.
+SHEAR = (0.3819660112501051, 0.2360679774997897)
 # Points whose numbers stay in the cache.
 CHUNK = 128
 # What sums over all nodes miss, from what those over half of them do: FACTOR half^POWER, at most that half.
@@ -269,6 +271,7 @@ def levels_source() -> str:
 _PARTS = ("nodes", "grids", "endings", "rays", "backward", "looks", "forward")
 _CONSTANTS = f"""from smisym.kernels.chains import examples
 
+FIRST, OTHER = {SHEAR}
 TURN, CHUNK, FACTOR, POWER, EDGE, BINS, REACH = {TURN}, {CHUNK}, {FACTOR}, {POWER}, {EDGE!r}, {BINS}, {REACH}
 # Numbers of one type: functions are compiled for constants apart.
 FIELDS, MASSES, ALL = np.arange(3)

@@ -48,7 +48,10 @@ class Chain:
         behind them with log-weights (S, B)."""
         starts = np.cumsum([0, *(own.shape[1] for own in flips)])
         E = int(starts[-1])
-        usable = [_usable(own, factor[:, a:b, a:b]) for own, a, b in zip(flips, starts[:-1], starts[1:], strict=True)]
+        usable = [
+            _usable(own, factor[:, a:b, a:b], one.any())
+            for own, one, a, b in zip(flips, apart, starts[:-1], starts[1:], strict=True)
+        ]
         padded = np.ones((len(flips), max(map(len, usable)), max(own.shape[1] for own in usable)))
         for k, own in enumerate(usable):
             padded[k, : len(own), : own.shape[1]] = own
@@ -115,9 +118,9 @@ def _padded(parts: list[np.ndarray]) -> np.ndarray:
     return out
 
 
-def _usable(flips: np.ndarray, factor: np.ndarray) -> np.ndarray:
+def _usable(flips: np.ndarray, factor: np.ndarray, sheared: bool) -> np.ndarray:
     """Signs that leave a lattice as it is: any where rows are not coupled, else those of all rows at once."""
-    coupled = (np.tril(factor, -1) != 0).any()
+    coupled = sheared or (np.tril(factor, -1) != 0).any()
     return flips[(flips == flips[:, :1]).all(axis=1)] if coupled else flips
 
 

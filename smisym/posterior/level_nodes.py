@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smisym.kernels.chains import TURN, Given
+from smisym.kernels.chains import SHEAR, TURN, Given
 
 
 @dataclass
@@ -58,9 +58,15 @@ def nodes_of(given: Given, s: int, k: int, cov: bool) -> Nodes:
     start = np.ceil((around + np.maximum(middle - reach, -radius)) / step)
     stop = np.floor((around + np.minimum(middle + reach, radius)) / step)
     start[1::2][apart], stop[1::2][apart] = 0, 0
+    moved = np.flatnonzero(apart[1:]) + 1
+    start[2 * moved], stop[2 * moved] = start[2 * moved] - 1, stop[2 * moved] + 1
     axes = [np.arange(a, b + 1) for a, b in zip(start, stop, strict=True)]
     place = np.stack(np.meshgrid(*axes, indexing="ij")).reshape(2 * n, -1)
-    x = turn @ (place * step)
+    shift = np.zeros(place.shape)
+    for p in moved:
+        shift[2 * p] = SHEAR[0] * place[2 * p - 2] + SHEAR[1] * place[2 * p - 1]
+    whole = np.floor(shift + 0.5)
+    x = turn @ ((place + shift - whole) * step)
     z = flips[:, :, None] * x - centre[:, None]
     square = (z * z).sum(axis=1)
     held = ((z >= low[:, None]) & (z <= high[:, None])).all(axis=1) & (square <= radius * radius)
@@ -70,7 +76,7 @@ def nodes_of(given: Given, s: int, k: int, cov: bool) -> Nodes:
     ahead = np.take_along_axis(gap, (gap != 0).argmax(axis=1)[:, None], axis=1)[:, 0]
     kept = held[0] & ~((ahead > 0) & held).any(axis=0)
     z, held, square, ahead, place, x = (
-        z[..., kept], held[:, kept], square[:, kept], ahead[:, kept], place[:, kept], x[:, kept],
+        z[..., kept], held[:, kept], square[:, kept], ahead[:, kept], (place + whole.astype(int))[:, kept], x[:, kept],
     )  # fmt: skip
     mass = np.where(held, np.exp(-0.5 * square), 0.0) * step ** (2 * n) / (ahead == 0).sum(axis=0)
     # The integral over the sum of both tokens of rows that are apart.

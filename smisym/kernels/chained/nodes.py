@@ -43,6 +43,9 @@ def prepared(n, omega, factor, inverse, flips, apart, step, radius, low, high, c
             rest //= count[a]
         for p in range(n):
             y0, y1 = place[2 * p] * step, place[2 * p + 1] * step
+            if apart[p] and p > 0:
+                shift = sheared(place, p)
+                y0 += (shift - math.floor(shift + 0.5)) * step
             c, s = turn(apart[p])
             x[2 * p], x[2 * p + 1] = c * y0 - s * y1, s * y0 + c * y1
         if not inside(x, centre, radius, low, high, flips[0], n):
@@ -72,6 +75,13 @@ def prepared(n, omega, factor, inverse, flips, apart, step, radius, low, high, c
 
 
 @numba.njit(**options)
+def sheared(place, p):
+    """By how many steps differences of a row are shifted at a place of the row before: lines on which they vanish are
+    else whole planes of nodes."""
+    return FIRST * place[2 * p - 2] + OTHER * place[2 * p - 1]
+
+
+@numba.njit(**options)
 def turn(apart):
     """Cosine and sine of the angle between the axes of a row's lattice and its fields."""
     if apart:
@@ -96,6 +106,9 @@ def spanned(n, centre, apart, step, radius, low, high, lower, count):
         first = math.ceil((z0 + max(y0 - w0, -radius)) / step)
         last = math.floor((z0 + min(y0 + w0, radius)) / step)
         lower[a], count[a] = first, max(last - first + 1, 0)
+        if apart[p] and p > 0:
+            # Places are half a step from where they are, at most.
+            lower[a], count[a] = lower[a] - 1, count[a] + 2
         first = math.ceil((z1 + max(y1 - w1, -radius)) / step)
         last = math.floor((z1 + min(y1 + w1, radius)) / step)
         lower[b], count[b] = (0, 1) if apart[p] else (first, max(last - first + 1, 0))
@@ -139,6 +152,8 @@ def filled(n, x, place, centre, apart, step, radius, low, high, flips, same, cov
         for a in range(d):
             if bits >> a & 1:
                 odd += place[a] & 1
+                if apart[a // 2] and a > 1:
+                    odd += math.floor(sheared(place, a // 2) + 0.5) & 1
                 there = there and not (apart[a // 2] and a & 1)
         told = -features[0, found] if odd & 1 else features[0, found]
         features[1 + d + bits, found] = told if there else 0.0
