@@ -5,7 +5,8 @@ What passes from layer to layer are two numbers of a matrix whose rows sum to a 
     C = s [[1 - q, q], [p, 1 - p]],   x = p / delta,  y = q / delta,  delta = 1 - p - q = 1 / (1 + x + y):
 
 entries of the inverse of C, in which the exponent of what stands behind the last layer is quadratic.  The log of the
-integral over all later layers is a function of (x, y), known as a polynomial on a grid for each sign of delta.  The
+integral over all later layers is a function of (x, y), known as a polynomial in their logarithms, sign(x) log(1 + |x|),
+on a grid for each sign of delta.  The
 text is written for the mixings of a network, from their programs; the rest of it stands in ``chained/``.
 """
 

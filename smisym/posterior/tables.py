@@ -13,9 +13,13 @@ the last of them against the level set of the network behind, which is a few poi
 
     beta(C) = sum_U N(U C^{-T}; omega, V) / |det C|^n,    n late rows.
 
-x and y are entries of the inverse of C, so that the exponent there is quadratic in them: log beta is smooth, and a
-polynomial on a grid of some eight nodes a side, for each sign of delta (:mod:`smisym.kernels.chains`).  The cost is
-linear in the number of layers.  The cavity must not couple layers.
+x and y are entries of the inverse of C, so that the exponent there is quadratic in them, and they grow by factors from
+layer to layer: log beta is smooth in their logarithms, and a polynomial on a grid of some eight nodes a side, for each
+sign of delta (:mod:`smisym.kernels.chains`).  The cost of a level is linear in the number of layers.  The cavity must
+not couple layers.
+
+Of a row of which a mixing sees the difference of both tokens alone, as softmax does of keys, the sum of both is
+integrated in closed form.
 """
 
 from __future__ import annotations
