@@ -49,7 +49,7 @@ class Chain:
         starts = np.cumsum([0, *(own.shape[1] for own in flips)])
         E = int(starts[-1])
         usable = [
-            _usable(own, factor[:, a:b, a:b], one.any())
+            _usable(own, factor[:, a:b, a:b], bool(one.any()))
             for own, one, a, b in zip(flips, apart, starts[:-1], starts[1:], strict=True)
         ]
         padded = np.ones((len(flips), max(map(len, usable)), max(own.shape[1] for own in usable)))

@@ -63,7 +63,7 @@ def nodes_of(given: Given, s: int, k: int, cov: bool) -> Nodes:
     axes = [np.arange(a, b + 1) for a, b in zip(start, stop, strict=True)]
     place = np.stack(np.meshgrid(*axes, indexing="ij")).reshape(2 * n, -1)
     shift = np.zeros(place.shape)
-    for p in moved:
+    for p in moved.tolist():
         shift[2 * p] = SHEAR[0] * place[2 * p - 2] + SHEAR[1] * place[2 * p - 1]
     whole = np.floor(shift + 0.5)
     x = turn @ ((place + shift - whole) * step)
