@@ -28,13 +28,20 @@ from smisym.kernels.straight_line import StraightLine
 TURN = 0.36
 # By how many steps a lattice is shifted from line to line of the row before, for the same reason.
 SHEAR = (0.3819660112501051, 0.2360679774997897)
-# Points whose numbers stay in the cache.
-CHUNK = 128
-# What sums over all nodes miss, from what those over half of them do: FACTOR half^POWER, at most that half.
+# Points whose numbers stay in the cache; loops over them are as long as a multiple of WIDTH, so that none is left to be
+# done one by one; states that are summed at once, the last of them more than once where they are no multiple of it.
+CHUNK, WIDTH, TOGETHER = 128, 16, 8
+# What sums over all nodes miss, from what those over half of them do: FACTOR half^POWER, at most that half (as a
+# square root where it is compiled).
 FACTOR, POWER = 1.25, 1.5
 # Beyond this, in half widths of its box, a point is outside of it; bins in which shares are counted along one axis; by
 # which share of its width a box is drawn wider where there is mass at its end.
 EDGE, BINS, REACH = 1.0 + 1e-9, 64, 0.5
+
+
+# Below this, sums of weights are made anew, relative to the largest of them: above it those that no float holds count
+# for nothing.
+FAINT = 1e-250
 
 
 class Given(NamedTuple):
@@ -126,6 +133,10 @@ class Work(NamedTuple):
     c: np.ndarray
     x: np.ndarray
     y: np.ndarray
+    q: np.ndarray
+    shown: np.ndarray
+    totals: np.ndarray
+    tops: np.ndarray
     states: np.ndarray
     logs: np.ndarray
     message: np.ndarray
@@ -134,7 +145,6 @@ class Work(NamedTuple):
     lost: np.ndarray
     off: np.ndarray
     far: np.ndarray
-    A: np.ndarray
     px: np.ndarray
     py: np.ndarray
     row: np.ndarray
@@ -176,9 +186,10 @@ def workspace(given: Given, room: int, cov: bool) -> Work:
     shapes = {
         "h": (layers, d, room), "features": (layers, rows, room), "box": (layers, 2, 2, 2),
         "c": (layers, 2, side, side),
-        "means": (layers, most, rows), "behind": (most, late), "A": (4, CHUNK), "px": (side, CHUNK),
-        "py": (side, CHUNK),
-        "r": (B, 2 * n, CHUNK), "e": (B + 2, CHUNK), "sums": (rows,), "late": (late,), "state": (4,),
+        "means": (layers, most, rows), "behind": (most, late), "px": (side, CHUNK), "py": (side, CHUNK),
+        "q": (ROWS * CHUNK,), "r": (B * 2 * n * CHUNK,), "e": (B * CHUNK,), "tops": (2, TOGETHER),
+        "shown": ((1 + 2 * n + (n * (2 * n + 1) if cov else 0)) * CHUNK,), "totals": (rows + late, TOGETHER),
+        "sums": (rows,), "late": (late,), "state": (4,),
         "half": (side, side), "slopes": (4, side), "sums_of": (kinds, 2, side, side),
         "steps": (many, kinds, most, most), "later": (many, most, D), "total": (room,), "bins": (2, 2, BINS), "z": (d,),
         "angles": (lines,), "pieces": (lines + 1, 2), "around": (2,),
@@ -190,12 +201,20 @@ def workspace(given: Given, room: int, cov: bool) -> Work:
         "counts": layers, "dims": layers, "offsets": layers + 1, "states": layers, "rooms": layers,
     }  # fmt: skip
     return Work(
-        **{name: np.empty(shape) for name, shape in shapes.items()},
+        **{name: _aligned(shape) for name, shape in shapes.items()},
         **{name: np.zeros(size, dtype=np.int64) for name, size in whole.items()},
         wide=np.zeros((layers, 2), dtype=np.int64),
         ends=np.zeros((2, 2), dtype=np.int64),
         cov=cov,
     )
+
+
+def _aligned(shape: tuple[int, ...]) -> np.ndarray:
+    """Room for numbers that begins with a line of the cache, so that no vector lies in two of them."""
+    size = int(np.prod(shape))
+    whole = np.empty(size + 8)
+    start = -whole.ctypes.data % 64 // 8
+    return whole[start : start + size].reshape(shape)
 
 
 def examples() -> tuple[Given, Work, Found]:
@@ -209,6 +228,11 @@ def examples() -> tuple[Given, Work, Found]:
     found = Found(one[1], one[2], one[3], one[2], one[2], one[2], one[2], one[1], one[1], one[3], one[5], one[5])
     return given, workspace(given, 1, False), found
 
+
+# Rows of CHUNK numbers each of scratch for pairs of states and nodes: mixed fields, entries of the mixing, of the
+# inverse of C and of C, the inverse of its determinant, that of the mixing's, the weight that both make, the largest
+# exponent of the state; two more.
+FIELD, MIX, BACK, STATE, OWN, DET, SIZE, TOP, MORE, ROWS = 0, 4, 8, 12, 16, 17, 18, 19, 20, 22
 
 Levels = Callable[[Given, Found, int, bool, bool], None]
 
@@ -238,29 +262,24 @@ _loaded = cache(load)
 
 
 def mixed_source(programs: Sequence[StraightLine]) -> str:
-    """The text of a module with ``mixed``: entries of a mixing at some nodes of one state."""
+    """The text of a module with ``mixed``: entries of a mixing at mixed fields, rows of one array."""
     lines = [
         f"@numba.njit({_MIXED!r}, nogil=True, cache=True, error_model='numpy', fastmath={{'contract'}})",
-        "def mixed(kind, c, h, start, count, A):",
-        "    c00, c01, c10, c11 = c[0], c[1], c[2], c[3]",
+        "def mixed(kind, count, q):",
     ]
+    found = ", ".join(f"q[np.uint64({(MIX + row) * CHUNK}) + k]" for row in range(4))
     for kind, program in enumerate(programs):
-        rows = range(len(program.arguments) // 2)
-        fields = [
-            f"{a} * h[{2 * p}, j] + {b} * h[{2 * p + 1}, j]" for p in rows for a, b in (("c00", "c01"), ("c10", "c11"))
-        ]
+        fields = [f"q[np.uint64({(FIELD + row) * CHUNK}) + k]" for row in range(len(program.arguments))]
         lines += [
             f"    if kind == {kind}:",
             "        for k in range(np.uint64(count)):",
-            "            j = np.uint64(start) + k",
-            f"            a, b, d, e = point{kind}({', '.join(fields)})",
-            "            A[0, k], A[1, k], A[2, k], A[3, k] = a, b, d, e",
+            f"            {found} = point{kind}({', '.join(fields)})",
         ]
     points = [scalar_function(program, f"point{kind}") for kind, program in enumerate(programs)]
     return "\n\n\n".join([HEADER, *points, "\n".join(lines)]) + "\n"
 
 
-_MIXED = "void(int64, float64[::1], float64[:,::1], int64, int64, float64[:,::1])"
+_MIXED = "void(int64, int64, float64[::1])"
 
 
 def levels_source() -> str:
@@ -269,18 +288,26 @@ def levels_source() -> str:
     return "\n\n".join([HEADER, _CONSTANTS, *parts])
 
 
-_PARTS = ("nodes", "grids", "endings", "rays", "backward", "looks", "forward")
+_PARTS = ("nodes", "grids", "pairs", "endings", "rays", "backward", "lasts", "looks", "forward")
 _CONSTANTS = f"""from smisym.kernels.chains import examples
 
 FIRST, OTHER = {SHEAR}
-TURN, CHUNK, FACTOR, POWER, EDGE, BINS, REACH = {TURN}, {CHUNK}, {FACTOR}, {POWER}, {EDGE!r}, {BINS}, {REACH}
+TURN, FACTOR, EDGE, BINS, REACH = {TURN}, {FACTOR}, {EDGE!r}, {BINS}, {REACH}
+CHUNK, WIDTH, TOGETHER, FAINT = {CHUNK}, {WIDTH}, {TOGETHER}, {FAINT}
+# Places without a sign: none of them is counted from the end, which loops would ask.
+FIELD, MIX, BACK, STATE, OWN, DET, SIZE, TOP, MORE = (
+    np.uint64(row * {CHUNK}) for row in ({FIELD}, {MIX}, {BACK}, {STATE}, {OWN}, {DET}, {SIZE}, {TOP}, {MORE})
+)
+ROW, ROW2, ROW3 = (np.uint64(row * {CHUNK}) for row in (1, 2, 3))
 # Numbers of one type: functions are compiled for constants apart.
 FIELDS, MASSES, ALL = np.arange(3)
 inner = dict(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 options = dict(inner, fastmath={{"contract"}})
 reordered = dict(inner, fastmath={{"contract", "reassoc", "nsz"}})
+# Of what has all arrays of a block as parameters and is called often: they are five thousand bytes, copied each time.
+within = dict(inner, fastmath={{"contract"}}, forceinline=True)
 t = numba.types
-mixing = t.FunctionType(t.void(t.int64, t.float64[::1], t.float64[:, ::1], t.int64, t.int64, t.float64[:, ::1]))
+mixing = t.FunctionType(t.void(t.int64, t.int64, t.float64[::1]))
 given_type, work_type, found_type = (numba.typeof(one) for one in examples())
 """
 

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 
 
 @intrinsic
@@ -30,6 +32,34 @@ def _to_bits(context: Any, value: Any) -> Any:
         return builder.bitcast(values[0], target.get_value_type(types.int64))
 
     return types.int64(types.float64), build
+
+
+@intrinsic
+def lent(context: Any, value: Any) -> Any:
+    """An array, or a tuple of arrays, whose owner outlives all that is done with it: views of it count no references.
+
+    Counting is one atomic operation each time a view is made or let go; it took 40 % of the time of loops over short
+    arrays (measured on chains of tables).
+    """
+
+    def build(target: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return _without_owner(target, builder, value, values[0])
+
+    return value(value), build
+
+
+def _without_owner(target: Any, builder: Any, kind: Any, value: Any) -> Any:
+    if isinstance(kind, types.Array):
+        array = make_array(kind)(target, builder, value=value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        array.parent = cgutils.get_null_value(array.parent.type)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        parts: Any = kind
+        for k, own in enumerate(parts):
+            part = _without_owner(target, builder, own, builder.extract_value(value, k))
+            value = builder.insert_value(value, part, k)
+    return value
 
 
 # Multiplication and addition may be one operation; nothing else is allowed to change.

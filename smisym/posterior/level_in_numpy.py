@@ -88,6 +88,7 @@ class _One:
 
     def run(self, look: bool) -> None:
         given, s = self.given, self.s
+        self.look = look
         self.nodes = []
         x = y = np.zeros(1)
         places: list[tuple[np.ndarray, np.ndarray]] = []
@@ -167,60 +168,76 @@ class _One:
 
     # ---- sums over nodes -------------------------------------------------------------------------------
 
-    def _summed(self, k: int, log: np.ndarray, *more: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _summed(self, k: int, log: np.ndarray) -> tuple[np.ndarray, ...]:
         """From logs (M, K) at nodes: log of the integral, means of features, what nodes miss; and shares of nodes."""
-        features = self.nodes[k].features
-        d = self.nodes[k].dim
         log = np.where(np.isfinite(log), log, -np.inf)
         top = log.max(axis=1)
         w = np.exp(log - np.where(np.isfinite(top), top, 0.0)[:, None])
         sums = self.nodes[k].sums(w)
-        total = sums[:, 0]
+        return *self._concluded(k, top, sums), w * self.nodes[k].features[0] / sums[:, :1]
+
+    def _concluded(self, k: int, top: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Log of the integral, means of features, what nodes miss, from sums (M, F) relative to exp(top)."""
+        d, total = self.nodes[k].dim, sums[:, 0]
         means = sums / total[:, None]
         half = np.abs(means[:, 2 + d : 2 + d + indicators(d)])
         lost = np.where(total > 0, np.minimum(FACTOR * half**POWER, half).sum(axis=1), np.inf)
-        shares = w * features[0] / total[:, None]
-        return np.where(total > 0, top + np.log(total), -np.inf), means, lost, shares
+        return np.where(total > 0, top + np.log(total), -np.inf), means, lost
 
     def _last(self) -> _Step:
         k = self.layers - 1
-        x, y = self.tables[k].x, self.tables[k].y
+        x, y, features = self.tables[k].x, self.tables[k].y, self.nodes[k].features
         C = self._matrices(k, x, y)
-        A = self._mixed(k, C)
-        self.late, logs = self._ends(C, A)
-        weights = np.exp(logs - np.where(np.isfinite(m := logs.max(axis=0)), m, 0.0))
-        value = m + np.log(weights.sum(axis=0))
-        log, means, lost, shares = self._summed(k, value)
-        own = np.where(weights > 0, weights, 0.0) / np.where((t := weights.sum(axis=0)) > 0, t, 1.0)
-        r = np.where((own > 0)[:, None], self.late, 0.0)  # (B, 2 n, M, K)
-        self.behind = np.einsum("mk,bmk,bimk->mi", shares, own, r)
+        late, exponents, size = self._ends(C, self._mixed(k, C))
+        top = exponents.max(axis=(0, 2))
+        exponents -= np.where(np.isfinite(top), top, 0.0)[:, None]
+        own = np.exp(exponents, out=exponents)
+        own *= size
+        own = np.where(own > 0, own, 0.0)
+        w = own.sum(axis=0)
+        log, means, lost = self._concluded(k, top, self.nodes[k].sums(w))
+        if not np.isfinite(late).all():
+            # Where there is no weight, fields may be infinite.
+            late = np.where((own > 0)[:, None], late, 0.0)
+        total = self.nodes[k].sums(w, 1)[:, 0]
+        seen = (own[:, None] * late).sum(axis=0)  # (2 n, M, K)
+        self.behind = np.stack([self.nodes[k].sums(one, 1)[:, 0] for one in seen], axis=1) / total[:, None]
         if self.cov:
-            self.behind_second = np.einsum("mk,bmk,bimk,bjmk->mij", shares, own, r, r, optimize=True)
-            z = self.nodes[k].features[1 : 1 + self.nodes[k].dim] / self.nodes[k].features[0]
-            z = np.where(np.isfinite(z), z, 0.0)
-            self.behind_cross = np.einsum(
-                "mk,bmk,amk,bimk->mai", shares, own, np.broadcast_to(z, (len(z), *shares.shape)), r, optimize=True
-            )
+            mass, own = np.broadcast_to(features[0], w.shape), own / total[:, None]
+            self.behind_second = np.einsum("mk,bmk,bimk,bjmk->mij", mass, own, late, late, optimize=True)
+            z = np.broadcast_to(features[1 : 1 + self.nodes[k].dim], (self.nodes[k].dim, *w.shape))
+            self.behind_cross = np.einsum("bmk,amk,bimk->mai", own, z, late, optimize=True)
         zero = np.zeros(len(x))
+        value = top[:, None] + np.log(w) if self.look else w
         return _Step(x, y, value, log, means, lost, zero, zero, zero)
 
-    def _ends(self, C: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Whitened late fields (B, 2 n, M, K) and the logs of their weights (B, M, K)."""
+    def _ends(self, C: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Whitened late fields (B, 2 n, M, K), exponents of their weights (B, M, K), and the determinant (M, K) that
+        multiplies all of these."""
         given, s = self.given, self.s
         points, omega, whitening = given.points[s], given.late[s], given.whitening[s]
         B, n = points.shape[:2]
         own = (1 / (C[0] * C[3] - C[1] * C[2]))[:, None]
         det = 1 / (A[0] * A[3] - A[1] * A[2])
+        c0, c1, c2, c3 = (entry[:, None] * own for entry in C)
+        A = A * det
+        # (A C)^{-1}, row by row.
+        entries = c3 * A[3] + c1 * A[2], -c3 * A[1] - c1 * A[0], -c2 * A[3] - c0 * A[2], c2 * A[1] + c0 * A[0]
         r = np.empty((B, n, 2, *det.shape))
-        for b, p in itertools.product(range(B), range(n)):
-            u = points[b, p]
-            v0, v1 = (A[3] * u[0] - A[1] * u[1]) * det, (A[0] * u[1] - A[2] * u[0]) * det
-            r[b, p, 0] = C[3][:, None] * own * v0 - C[1][:, None] * own * v1 - omega[p, 0]
-            r[b, p, 1] = -C[2][:, None] * own * v0 + C[0][:, None] * own * v1 - omega[p, 1]
-        r = np.einsum("pq,bqtmk->bptmk", whitening, r).reshape(B, 2 * n, *det.shape)
-        logs = given.weight[s][:, None, None] - 0.5 * (r * r).sum(axis=1)
-        logs = np.where(logs == logs, logs, -np.inf) + n * np.log(np.abs(det * own))
-        return r, np.where(logs == logs, logs, -np.inf)
+        for b, p, t in itertools.product(range(B), range(n), range(2)):
+            u, out = points[b, p], r[b, p, t]
+            np.multiply(entries[2 * t], u[0], out=out)
+            out += entries[2 * t + 1] * u[1]
+            out -= omega[p, t]
+        r = r * whitening[0, 0] if n == 1 else np.einsum("pq,bqtmk->bptmk", whitening, r)
+        r = r.reshape(B, 2 * n, *det.shape)
+        exponents = r[:, 0] * r[:, 0]
+        for i in range(1, 2 * n):
+            exponents += r[:, i] * r[:, i]
+        exponents = given.weight[s][:, None, None] - 0.5 * exponents
+        if np.isnan(exponents.sum()):
+            exponents = np.where(exponents == exponents, exponents, -np.inf)
+        return r, exponents, np.abs(det * own) ** n
 
     def _tabled(self, k: int, x: np.ndarray, y: np.ndarray) -> _Step:
         table, n = self.tables[k], int(self.given.sides[self.s, k])
@@ -239,7 +256,9 @@ class _One:
             high[: n - 2, : n - 2] = 0
             found = (np.tensordot(c.T, first, axes=1) * second).sum(axis=0)
             told = (np.tensordot(high.T, first, axes=1) * second).sum(axis=0)
-            found = np.where(within, found, beyond(c, *unit))
+            outside = mine & ~within
+            if outside.any():
+                found[outside] = beyond(c, unit[0][outside], unit[1][outside])
             value, rest = np.where(mine, found, value), np.where(mine, np.where(within, told, np.inf), rest)
         log, means, lost, shares = self._summed(k, value)
         inner = np.isfinite(rest)

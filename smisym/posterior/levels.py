@@ -18,7 +18,9 @@ from smisym.kernels.chains import POWER, Found, Given, Levels
 from smisym.posterior.level_chain import Chain
 
 # The first level: step of the lattices, nodes a side of the tables.
-_STEP, _SIDE = 0.6, 8
+_STEP, _SIDE = 0.6, 6
+# Steps of the first layer over those of the others: it has one state alone, so that its nodes cost next to nothing.
+_FIRST = 0.6
 # Where lattices end at first, beside what is asked for, by how much farther where there is mass, and at most.  _WIDER:
 # the same for layers of two rows, whose Gaussians fall as R^2 exp(-R^2/2).
 _DEPTH, _WIDER, _EACH, _FARTHER, _FARTHEST = 3.0, 2.2, 1.6, 1.0, 9.5
@@ -171,6 +173,9 @@ class Refinement:
         S, d, K = len(spans), int(self.dims.sum()), self.tables
         boxes = np.stack([-np.ones((S, d)), np.ones((S, d))], axis=1) * radius[:, None, None]
         steps = np.broadcast_to(_STEP * self.stretch, (S, self.chain.layers)).copy()
+        # Where it is all there is, and in four dimensions, it does cost.
+        if self.chain.layers > 1 and self.dims[0] == 2:
+            steps[:, 0] *= _FIRST
         return Level(np.full((S, K), _SIDE), steps, radius, boxes, spans, np.zeros(S))
 
     def _rules(self, level: Level) -> np.ndarray:

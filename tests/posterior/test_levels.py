@@ -13,7 +13,7 @@ from scipy import integrate
 
 from smisym import Architecture, Attention
 from smisym import compile as compiled
-from smisym.kernels.chains import Found, Given, compiled_levels
+from smisym.kernels.chains import TURN, Found, Given, compiled_levels
 from smisym.kernels.tracing import trace
 from smisym.link.reduction import creases
 from smisym.model.channel import Channel
@@ -182,6 +182,53 @@ def test_rules_between_creases_are_the_normal_law(distance: float) -> None:
     points = sorted(p for p in turns if low < p < high)
     theirs = integrate.quad(own, low, high, points=points, epsabs=1e-7, limit=400)[0] / (2 * np.pi)
     assert ours == pytest.approx(theirs, abs=2e-4)
+
+
+def test_a_lattice_of_one_row_is_all_places_and_their_opposites() -> None:
+    """Against sums over every place of the lattice, none of them folded; in a ball, and in a box that cuts it."""
+    tables, _, chain = block("three", 2)
+    whole = Refinement(chain, tables.levels(), scouted(chain, tables.mixings), 1e-2, True, None).given(np.arange(2))
+    cut = whole.boxes.copy()
+    cut[:, 0], cut[:, 1] = -1.3, 2.1
+    for given, s, k in itertools.product((whole, whole._replace(boxes=cut)), range(2), range(2)):
+        nodes, step, radius = nodes_of(given, s, k, True), given.steps[s, k], given.radius[s]
+        place = np.stack(np.meshgrid(*[np.arange(-60, 61)] * 2, indexing="ij")).reshape(2, -1)
+        c, d = np.cos(TURN), np.sin(TURN)
+        x = np.array([[c, -d], [d, c]]) @ (place * step)
+        z = x - (given.inverse[s, k, k] * given.omega[s, k])[:, None]
+        ends = given.boxes[s, :, 2 * k : 2 * k + 2]
+        held = ((z >= ends[0][:, None]) & (z <= ends[1][:, None])).all(axis=0) & ((z * z).sum(axis=0) <= radius**2)
+        mass = np.where(held, np.exp(-0.5 * (z * z).sum(axis=0)), 0.0) * step**2
+        odd = 1 - 2 * (place % 2)
+        rows = nodes.features[:, 0].sum(axis=1)
+        expected = [mass.sum(), *(mass * z).sum(axis=1), *(mass * odd).sum(axis=1), (mass * odd[0] * odd[1]).sum()]
+        np.testing.assert_allclose(rows[[0, 1, 2, 4, 5, 6]], expected, atol=1e-12)
+        np.testing.assert_allclose(
+            rows[8:], [(mass * z[a] * z[b]).sum() for a, b in ((0, 0), (0, 1), (1, 1))], atol=1e-12
+        )
+        # An even function of the fields is the same sum.
+        h = nodes.h[:, 0] / given.factor[s, k, k]
+        even = (mass * np.cos(x[0]) * np.cos(0.7 * x[1])).sum()
+        assert (nodes.features[0, 0] * np.cos(h[0]) * np.cos(0.7 * h[1])).sum() == pytest.approx(even, abs=1e-12)
+
+
+def test_compiled_weights_too_small_for_floats_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late fields hundreds of deviations away at every state: sums of exponents that no float holds."""
+    pytest.importorskip("numba")
+    tables, _, chain = block("three", 3)
+    chain.of_samples["late"][:] += np.array([0.0, 30.0, 60.0])[:, None, None]
+    monkeypatch.setenv("SMISYM_BACKEND", "numba")
+    run = compiled_levels(tables.programs)
+    assert run is not None
+    spans, everyone = scouted(chain, tables.mixings), np.arange(3)
+
+    def by_numpy(given: Given, found: Found, room: int, look: bool, cov: bool) -> None:
+        levels_in_numpy(tables.mixings, given, found, look=look, cov=cov)
+
+    ours, theirs = (Refinement(chain, how, spans, 3e-2, True, None).at(everyone, True) for how in (by_numpy, run))
+    assert ours.log_norm[2] < -700.0
+    for mine, his in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, his, rtol=1e-9, atol=1e-12)
 
 
 def test_creases_are_where_scores_of_a_row_agree() -> None:

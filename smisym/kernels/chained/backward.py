@@ -20,7 +20,7 @@ def conclude(sums, d, top, means, logs, lost, m):
     missed = 0.0
     for f in range(2 + d, 2 + d + indicators(d)):
         half = abs(means[m, f])
-        missed += min(FACTOR * half**POWER, half)
+        missed += min(FACTOR * half * math.sqrt(half), half)
     lost[m] = missed if total > 0.0 else inf
 
 
@@ -47,14 +47,17 @@ def matrix_of(x, y, scale, state):
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def moved(A, count, x, y, share, next_x, next_y, at):
-    """The states behind mixings A (4, count) of one state."""
+def moved(count, x, y, share, q, next_x, next_y, at):
+    """The states behind mixings, rows of q, of one state."""
     own_x, own_y = unlogged(x), unlogged(y)
-    for k in range(np.uint64(count)):
-        first, other = A[2, k] * share, A[1, k] * share
+    for k in range(np.uint64(rounded(count))):
+        first, other = q[MIX + ROW2 + k] * share, q[MIX + ROW + k] * share
         delta = 1.0 / (1.0 - first - other)
-        next_x[np.uint64(at) + k] = logged((own_x + first) * delta)
-        next_y[np.uint64(at) + k] = logged((own_y + other) * delta)
+        q[MORE + k] = logged((own_x + first) * delta)
+        q[MORE + ROW + k] = logged((own_y + other) * delta)
+    for k in range(np.uint64(count)):
+        next_x[np.uint64(at) + k] = q[MORE + k]
+        next_y[np.uint64(at) + k] = q[MORE + ROW + k]
 
 
 @numba.njit(**options)
@@ -69,8 +72,9 @@ def placed(mixed, k, s, given, work, x, y):
         K, at = at_state(k, s, m, given, work, FIELDS), work.offsets[k] + m * work.rooms[k]
         for first in range(0, K, CHUNK):
             count = min(CHUNK, K - first)
-            mixed(given.kinds[k], work.state, work.h[k], first, count, work.A)
-            moved(work.A, count, work.x[k, m], work.y[k, m], given.shares[k], x, y, at + first)
+            fielded(work.state, work.dims[k], work.h[k], first, count, work.q)
+            mixed(given.kinds[k], rounded(count), work.q)
+            moved(count, work.x[k, m], work.y[k, m], given.shares[k], work.q, x, y, at + first)
         widened(x[at:], y[at:], K, farthest, given.spans[s, k], work.box[k + 1], work.wide[k + 1])
     found, n = 0, given.sides[s, k]
     for g in range(2):
@@ -82,99 +86,13 @@ def placed(mixed, k, s, given, work, x, y):
     return found > 0
 
 
-# Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**reordered)
-def summed_ends(count, n, top, features, start, d, cov, r, e, w, late):
-    """Weights w (count,) of what stands behind, relative to exp(top), and sums of the late fields with them: late
-    fields, products of two, and products with whitened numbers of the last layer."""
-    B = r.shape[0]
-    for k in range(np.uint64(count)):
-        w[k] = 0.0
-    for b in range(B):
-        for k in range(np.uint64(count)):
-            found = weight(e[b, k] - top)
-            found = found * e[B, k] if found > 0.0 else 0.0
-            w[k] += found
-            e[b, k] = found * features[0, np.uint64(start) + k]
-    for b in range(B):
-        for i in range(2 * n):
-            total = 0.0
-            for k in range(np.uint64(count)):
-                # Where there is no weight, fields may be infinite.
-                total += e[b, k] * r[b, i, k] if e[b, k] != 0.0 else 0.0
-            late[i] += total
-    if not cov:
-        return
-    for b in range(B):
-        at = 2 * n
-        for i in range(2 * n):
-            for j in range(i, 2 * n):
-                total = 0.0
-                for k in range(np.uint64(count)):
-                    total += e[b, k] * r[b, i, k] * r[b, j, k] if e[b, k] != 0.0 else 0.0
-                late[at] += total
-                at += 1
-        for a in range(d):
-            for i in range(2 * n):
-                total = 0.0
-                for k in range(np.uint64(count)):
-                    # Features are sums over signs of z, which leave what is behind as it is.
-                    own = e[b, k] / features[0, np.uint64(start) + k] * features[1 + a, np.uint64(start) + k]
-                    total += own * r[b, i, k] if own != 0.0 else 0.0
-                late[at] += total
-                at += 1
-
-
-@numba.njit(**options)
-def last(mixed, s, given, work, value, look):
-    """The last of the layers, and what stands behind it, at all states."""
-    k = len(work.counts) - 1
-    M, d, cov = work.states[k], work.dims[k], work.cov
-    rows = rows_of(d, cov)
-    n, sums, late = given.points.shape[2], work.sums[:rows], work.late
-    for m in range(M):
-        K, top = at_state(k, s, m, given, work, ALL), -inf
-        sums.fill(0.0)
-        late.fill(0.0)
-        for first in range(0, K, CHUNK):
-            count = min(CHUNK, K - first)
-            mixed(given.kinds[k], work.state, work.h[k], first, count, work.A)
-            highest = ends(
-                work.state,
-                work.A,
-                count,
-                given.points[s],
-                given.weight[s],
-                given.late[s],
-                given.whitening[s],
-                work.r,
-                work.e,
-            )
-            if highest > top:
-                down = math.exp(top - highest)
-                scaled(sums, down)
-                scaled(late, down)
-                top = highest
-            if top == -inf:
-                continue
-            summed_ends(count, n, top, work.features[k], first, d, cov, work.r, work.e, work.w, late)
-            added(work.w, count, work.features[k], first, rows, sums)
-            if look:
-                at = work.offsets[k] + m * work.rooms[k] + first
-                for j in range(np.uint64(count)):
-                    value[np.uint64(at) + j] = top + log(work.w[j])
-        conclude(sums, d, top, work.means[k], work.logs[k], work.lost[k], m)
-        for f in range(len(late)):
-            work.behind[m, f] = late[f] / sums[0]
-
-
 @numba.njit(**options)
 def rows_of(d, cov):
     return 2 + d + indicators(d) + (d * (d + 1) // 2 if cov else 0)
 
 
 # Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**options)
+@numba.njit(**within)
 def looked_up(k, g, n, x, y, at, count, work, value):
     """Logs of the next table at points of sign g, into value from ``at`` on; what the highest degrees say there, into
     rest, infinite beyond the box."""

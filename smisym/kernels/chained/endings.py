@@ -6,49 +6,88 @@ A part of the text of the module that :mod:`smisym.kernels.chains` generates; ne
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**reordered)
-def ends(c, A, count, points, weight, omega, whitening, r, e):
-    """What stands behind matrices A C, C (4,) and A (4, count): whitened late fields r (B, 2 n, count) and exponents e
-    (B, count), without the determinant, whose n-th power of the inverse is e[B]; returns the largest exponent."""
+def ends(count, points, weight, omega, whitening, q, r, e):
+    """What stands behind matrices A C, both in rows of q: whitened late fields, rows 2 n b + 2 p + t of r, and
+    exponents, rows of e, without the determinant, whose n-th power of the inverse is a row of q."""
     B, n = points.shape[0], points.shape[1]
-    own = 1.0 / (c[0] * c[3] - c[1] * c[2])
-    i00, i01, i10, i11 = c[3] * own, -c[1] * own, -c[2] * own, c[0] * own
     for k in range(np.uint64(count)):
-        e[B + 1, k] = 1.0 / (A[0, k] * A[3, k] - A[1, k] * A[2, k])
-        e[B, k] = abs(e[B + 1, k] * own)
+        det = 1.0 / (q[MIX + k] * q[MIX + ROW3 + k] - q[MIX + ROW + k] * q[MIX + ROW2 + k])
+        q[DET + k] = det
+        q[SIZE + k] = abs(det * q[OWN + k])
     if n == 2:
         for k in range(np.uint64(count)):
-            e[B, k] *= e[B, k]
+            q[SIZE + k] *= q[SIZE + k]
     elif n > 2:
         for k in range(np.uint64(count)):
-            e[B, k] = e[B, k] ** n
-    top = -inf
+            q[SIZE + k] = q[SIZE + k] ** n
     for b in range(B):
-        for k in range(np.uint64(count)):
-            e[b, k] = weight[b]
         for p in range(n):
+            row = np.uint64(2 * (b * n + p) * CHUNK)
             u0, u1 = points[b, p, 0], points[b, p, 1]
             o0, o1, scale = omega[p, 0], omega[p, 1], whitening[p, p]
             for k in range(np.uint64(count)):
-                v0 = (A[3, k] * u0 - A[1, k] * u1) * e[B + 1, k]
-                v1 = (A[0, k] * u1 - A[2, k] * u0) * e[B + 1, k]
-                r[b, 2 * p, k] = (i00 * v0 + i01 * v1 - o0) * scale
-                r[b, 2 * p + 1, k] = (i10 * v0 + i11 * v1 - o1) * scale
-        # L^{-1} below the diagonal, the last rows first, as they read those before.
-        for p in range(n - 1, -1, -1):
-            for q in range(p):
-                # Of what is divided by the diagonal of row q already.
-                other = whitening[p, q] / whitening[q, q]
-                for t in range(2):
-                    for k in range(np.uint64(count)):
-                        r[b, 2 * p + t, k] += other * r[b, 2 * q + t, k]
-        for p in range(n):
-            for k in range(np.uint64(count)):
-                e[b, k] -= 0.5 * (r[b, 2 * p, k] * r[b, 2 * p, k] + r[b, 2 * p + 1, k] * r[b, 2 * p + 1, k])
+                v0 = (q[MIX + ROW3 + k] * u0 - q[MIX + ROW + k] * u1) * q[DET + k]
+                v1 = (q[MIX + k] * u1 - q[MIX + ROW2 + k] * u0) * q[DET + k]
+                r[row + k] = (q[BACK + k] * v0 + q[BACK + ROW + k] * v1 - o0) * scale
+                r[row + ROW + k] = (q[BACK + ROW2 + k] * v0 + q[BACK + ROW3 + k] * v1 - o1) * scale
+        whitened(b, n, count, whitening, r)
+        at = np.uint64(b * CHUNK)
         for k in range(np.uint64(count)):
-            e[b, k] = e[b, k] if e[b, k] == e[b, k] else -inf
-        highest = largest(e[b], 0, count)
-        top = highest if highest > top else top
-    return top
+            e[at + k] = weight[b]
+        for p in range(n):
+            row = np.uint64(2 * (b * n + p) * CHUNK)
+            for k in range(np.uint64(count)):
+                e[at + k] -= 0.5 * (r[row + k] * r[row + k] + r[row + ROW + k] * r[row + ROW + k])
+        for k in range(np.uint64(count)):
+            e[at + k] = e[at + k] if e[at + k] == e[at + k] else -inf
+
+
+@numba.njit(**reordered)
+def whitened(b, n, count, whitening, r):
+    """L^{-1} below the diagonal, the last rows first, as they read those before."""
+    for p in range(n - 1, -1, -1):
+        for o in range(p):
+            # Of what is divided by the diagonal of row o already.
+            other = whitening[p, o] / whitening[o, o]
+            into, out = np.uint64(2 * (b * n + p) * CHUNK), np.uint64(2 * (b * n + o) * CHUNK)
+            for k in range(np.uint64(2 * CHUNK)):
+                r[into + k] += other * r[out + k]
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**reordered)
+def weighted(count, B, n, cov, q, r, e, shown):
+    """Rows of ``shown``: weights of what stands behind, relative to exp(top); the late fields with them, and products
+    of two."""
+    for b in range(B):
+        at = np.uint64(b * CHUNK)
+        for k in range(np.uint64(count)):
+            found = weight(e[at + k] - q[TOP + k])
+            e[at + k] = found * q[SIZE + k] if found > 0.0 else 0.0
+    for k in range(np.uint64(count)):
+        shown[k] = e[k]
+    for b in range(1, B):
+        at = np.uint64(b * CHUNK)
+        for k in range(np.uint64(count)):
+            shown[k] += e[at + k]
+    for b in range(B):
+        at, place = np.uint64(b * CHUNK), np.uint64(CHUNK)
+        for i in range(2 * n):
+            one = np.uint64((2 * n * b + i) * CHUNK)
+            for k in range(np.uint64(count)):
+                # Where there is no weight, fields may be infinite.
+                held = e[at + k] * r[one + k] if e[at + k] != 0.0 else 0.0
+                shown[place + k] = held if b == 0 else shown[place + k] + held
+            place += np.uint64(CHUNK)
+        if not cov:
+            continue
+        for i in range(2 * n):
+            for j in range(i, 2 * n):
+                one, other = np.uint64((2 * n * b + i) * CHUNK), np.uint64((2 * n * b + j) * CHUNK)
+                for k in range(np.uint64(count)):
+                    held = e[at + k] * r[one + k] * r[other + k] if e[at + k] != 0.0 else 0.0
+                    shown[place + k] = held if b == 0 else shown[place + k] + held
+                place += np.uint64(CHUNK)
 
 
 @numba.njit(**options)

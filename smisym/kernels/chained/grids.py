@@ -116,3 +116,12 @@ def added(w, count, features, start, rows, sums):
         for k in range(np.uint64(count)):
             total += w[k] * features[f, np.uint64(start) + k]
         sums[f] += total
+
+
+@numba.njit(**reordered)
+def dotted(values, start, count, weights, at):
+    """Sum of products of ``count`` numbers of two arrays, from places of each on."""
+    found = 0.0
+    for k in range(np.uint64(count)):
+        found += values[np.uint64(start) + k] * weights[np.uint64(at) + k]
+    return found

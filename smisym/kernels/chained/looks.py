@@ -31,27 +31,30 @@ def counted(x, y, at, count, w, box, bins):
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def seen(k, s, given, work, x, y, value, found):
+def seen(k, s, given, work, x, y, value, tops, found):
     """What the next level is restricted to: a box of whitened numbers, outside of which there is next to nothing, how
     much that is by its distance, and ends of the states of the next table."""
     M = work.states[k]
     work.total.fill(0.0)
     work.bins.fill(0.0)
     tabled_next = k + 1 < len(work.counts)
+    if not tabled_next:
+        # Nodes that are others at every state have no box.
+        if given.rules[s, k, 0] == 0:
+            looked_last(k, s, given, work, value, tops)
+            boxed(k, s, given, work, found)
+        return
     for m in range(M):
         K = at_state(k, s, m, given, work, MASSES)
         for first in range(0, K, CHUNK):
             count = min(CHUNK, K - first)
             at = work.offsets[k] + m * work.rooms[k] + first
             held(value, at, count, work.logs[k, m], work.message[k, m], work.features[k, 0], first, work.w, work.total)
-            if tabled_next:
-                counted(x, y, at, count, work.w, work.box[k + 1], work.bins)
-    if tabled_next:
-        peaked(k, s, given, work, found)
-        for g in range(2):
-            for a in range(2 if work.wide[k + 1, g] else 0):
-                cropped(work.bins[g, a], work.box[k + 1, g, a], found.spans[s, k, g, a], given.least[s])
-    # Nodes that are others at every state have no box.
+            counted(x, y, at, count, work.w, work.box[k + 1], work.bins)
+    peaked(k, s, given, work, found)
+    for g in range(2):
+        for a in range(2 if work.wide[k + 1, g] else 0):
+            cropped(work.bins[g, a], work.box[k + 1, g, a], found.spans[s, k, g, a], given.least[s])
     if given.rules[s, k, 0] == 0:
         boxed(k, s, given, work, found)
 
@@ -92,6 +95,22 @@ def boxed(k, s, given, work, found):
     for j in range(K):
         most = max(most, abs(work.total[j]))
     step = given.steps[s, k]
+    if d == 2:
+        found.outside[s] += boxed_row(
+            K,
+            work.total,
+            work.h[k],
+            given.omega[s, first],
+            given.inverse[s, first, first],
+            given.signs[k] > 1,
+            given.boxes[s, :, 2 * first : 2 * first + 2],
+            given.radius[s],
+            step,
+            given.negligible[s] * most,
+            low,
+            high,
+        )
+        return
     for a in range(d):
         low[a], high[a] = inf, -inf
     for keep in range(2):
@@ -115,7 +134,47 @@ def boxed(k, s, given, work, found):
                         found.outside[s] += part * math.sqrt(square)
 
 
+# Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
+def boxed_row(K, total, h, omega, inverse, folded, ends, radius, step, least, low, high):
+    """The same for a layer of one row: into low and high; returns how much is outside, by its distance."""
+    c0, c1, reach = omega[0] * inverse, omega[1] * inverse, radius * radius
+    l0, l1, h0, h1 = inf, inf, -inf, -inf
+    for j in range(np.uint64(K)):
+        x, y = h[0, j] * inverse, h[1, j] * inverse
+        a0, a1, b0, b1 = x - c0, y - c1, -x - c0, -y - c1
+        first, second = shared(a0, a1, b0, b1, ends, reach, folded)
+        one, other = total[j] * first > least, total[j] * second > least
+        l0 = smaller(l0, smaller(a0 if one else inf, b0 if other else inf))
+        l1 = smaller(l1, smaller(a1 if one else inf, b1 if other else inf))
+        h0 = larger(h0, larger(a0 if one else -inf, b0 if other else -inf))
+        h1 = larger(h1, larger(a1 if one else -inf, b1 if other else -inf))
+    l0, l1, h0, h1, out = l0 - step, l1 - step, h0 + step, h1 + step, 0.0
+    for j in range(np.uint64(K)):
+        x, y = h[0, j] * inverse, h[1, j] * inverse
+        a0, a1, b0, b1 = x - c0, y - c1, -x - c0, -y - c1
+        first, second = shared(a0, a1, b0, b1, ends, reach, folded)
+        one = a0 < l0 or a0 > h0 or a1 < l1 or a1 > h1
+        other = b0 < l0 or b0 > h0 or b1 < l1 or b1 > h1
+        out += total[j] * first * math.sqrt(a0 * a0 + a1 * a1) if one else 0.0
+        out += total[j] * second * math.sqrt(b0 * b0 + b1 * b1) if other else 0.0
+    low[0], low[1], high[0], high[1] = l0, l1, h0, h1
+    return out
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**within)
+def shared(a0, a1, b0, b1, ends, reach, folded):
+    """What a node and its opposite hold of both, zero for one that was not summed over."""
+    square, other = a0 * a0 + a1 * a1, b0 * b0 + b1 * b1
+    first = a0 >= ends[0, 0] and a0 <= ends[1, 0] and a1 >= ends[0, 1] and a1 <= ends[1, 1] and square <= reach
+    second = b0 >= ends[0, 0] and b0 <= ends[1, 0] and b1 >= ends[0, 1] and b1 <= ends[1, 1] and other <= reach
+    ratio = exp(0.5 * (square - other)) if second and folded else 0.0
+    share = 1.0 / (1.0 + ratio) if first else 0.0
+    return share, (1.0 - share if second and folded else 0.0)
+
+
+@numba.njit(**within)
 def unfolded(k, s, g, j, given, work):
     """Whitened numbers of the g-th image of a node, into work.z; returns their square, infinite where the image was
     not summed over."""

@@ -35,6 +35,8 @@ def prepared(n, omega, factor, inverse, flips, apart, step, radius, low, high, c
             centre[2 * p] = 0.5 * (centre[2 * p] - centre[2 * p + 1])
             centre[2 * p + 1] = -centre[2 * p]
     total = spanned(n, centre, apart, step, radius, low, high, lower, count)
+    if n == 1:
+        return of_one_row(centre, factor[0, 0], flips, step, radius, low, high, lower, count, cov, h, features)
     found = 0
     for k in range(total):
         rest = k
@@ -87,6 +89,59 @@ def turn(apart):
     if apart:
         return math.sqrt(0.5), -math.sqrt(0.5)
     return math.cos(TURN), math.sin(TURN)
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def of_one_row(centre, scale, flips, step, radius, low, high, lower, count, cov, h, features):
+    """The same for a layer of one row: places first, then masses, without a branch."""
+    c, s, c0, c1, reach = math.cos(TURN), math.sin(TURN), centre[0], centre[1], radius * radius
+    folded, size, found = flips.shape[0] > 1, h.shape[1], 0
+    for i in range(count[0]):
+        for j in range(count[1]):
+            p0, p1 = lower[0] + i, lower[1] + j
+            y0, y1 = p0 * step, p1 * step
+            x0, x1 = c * y0 - s * y1, s * y0 + c * y1
+            a0, a1, b0, b1 = x0 - c0, x1 - c1, -x0 - c0, -x1 - c1
+            if a0 < low[0] or a0 > high[0] or a1 < low[1] or a1 > high[1] or a0 * a0 + a1 * a1 > reach:
+                continue
+            image = folded and not (
+                b0 < low[0] or b0 > high[0] or b1 < low[1] or b1 > high[1] or b0 * b0 + b1 * b1 > reach
+            )
+            # The opposite of a place comes after it where its first number that is not zero is negative.
+            if image and (p0 < 0 or (p0 == 0 and p1 < 0)):
+                continue
+            if found == size:
+                return -1
+            h[0, found], h[1, found] = x0, x1
+            # Zero is its own opposite.
+            features[0, found] = 0.5 if image and p0 == 0 and p1 == 0 else 1.0
+            features[3, found] = 1.0 if image else 0.0
+            odd0, odd1 = p0 & 1, p1 & 1
+            features[4, found] = -1.0 if odd0 else 1.0
+            features[5, found] = -1.0 if odd1 else 1.0
+            features[6, found] = -1.0 if odd0 ^ odd1 else 1.0
+            found += 1
+    edge, volume = (radius - step) ** 2, step * step
+    for k in range(np.uint64(found)):
+        x, y, each = h[0, k], h[1, k], features[0, k] * volume
+        a0, a1, b0, b1 = x - c0, y - c1, -x - c0, -y - c1
+        first, second = a0 * a0 + a1 * a1, b0 * b0 + b1 * b1
+        w, v = each * weight(-0.5 * first), each * features[3, k] * weight(-0.5 * second)
+        features[0, k] = w + v
+        features[1, k] = w * a0 + v * b0
+        features[2, k] = w * a1 + v * b1
+        features[3, k] = (w if first > edge else 0.0) + (v if second > edge else 0.0)
+        features[7, k] = 0.0
+        if cov:
+            features[8, k] = w * a0 * a0 + v * b0 * b0
+            features[9, k] = w * a0 * a1 + v * b0 * b1
+            features[10, k] = w * a1 * a1 + v * b1 * b1
+        h[0, k], h[1, k] = x * scale, y * scale
+    for f in range(4, 7):
+        for k in range(np.uint64(found)):
+            features[f, k] *= features[0, k]
+    return found
 
 
 # Many parameters: arrays, which compiled loops take one by one.
