@@ -5,7 +5,8 @@ What passes from layer to layer are two numbers of a matrix whose rows sum to a 
     C = s [[1 - q, q], [p, 1 - p]],   x = p / delta,  y = q / delta,  delta = 1 - p - q = 1 / (1 + x + y):
 
 entries of the inverse of C, in which the exponent of what stands behind the last layer is quadratic.  The log of the
-integral over all later layers is a function of (x, y), known as a polynomial on a grid for each sign of delta.  The
+integral over all later layers is a function of (x, y), known as a polynomial in their logarithms, sign(x) log(1 + |x|),
+on a grid for each sign of delta.  The
 text is written for the mixings of a network, from their programs; the rest of it stands in ``chained/``.
 """
 
@@ -25,6 +26,8 @@ from smisym.kernels.straight_line import StraightLine
 # Angle between the axes of a lattice and those of its fields: where functions are steep along lines on which fields
 # vanish or agree, as those of attention are, a lattice along the axes has whole rows of nodes on the same side.
 TURN = 0.36
+# By how many steps a lattice is shifted from line to line of the row before, for the same reason.
+SHEAR = (0.3819660112501051, 0.2360679774997897)
 # Points whose numbers stay in the cache; loops over them are as long as a multiple of WIDTH, so that none is left to be
 # done one by one; states that are summed at once, the last of them more than once where they are no multiple of it.
 CHUNK, WIDTH, TOGETHER = 128, 16, 8
@@ -46,7 +49,8 @@ class Given(NamedTuple):
 
     kinds (K,): which mixing each layer has.  starts (K + 1,): of the rows of each.  shares (K,): 1 over what rows of
     its mixing sum to.  scales (K,): what rows of C sum to before it.  flips (K, G, rows): signs of rows that its mixing
-    does not see, the first of them all one; signs (K,): how many.  creases (K, C): angles in the plane of its mixed
+    does not see, the first of them all one; signs (K,): how many.  apart (K, rows): rows of which its mixing sees the
+    difference of both tokens alone.  creases (K, C): angles in the plane of its mixed
     fields along which its mixing is steep; lines (K,): how many.
     omega (S, E, 2), factor and inverse (S, E, E): mean and Cholesky factor of the early rows.
     points (S, B, n, 2), weight (S, B): late fields mixed, and log-weights.  late (S, n, 2), whitening (S, n, n): their
@@ -67,6 +71,7 @@ class Given(NamedTuple):
     scales: np.ndarray
     flips: np.ndarray
     signs: np.ndarray
+    apart: np.ndarray
     creases: np.ndarray
     lines: np.ndarray
     omega: np.ndarray
@@ -216,8 +221,9 @@ def examples() -> tuple[Given, Work, Found]:
     """Of the types that compiled loops are written for."""
     one, whole = {n: np.ones((1,) * n) for n in range(1, 6)}, {n: np.ones((1,) * n, dtype=np.int64) for n in (1, 2, 3)}
     given = Given._make((
-        whole[1], np.array([0, 1]), one[1], one[1], one[3], whole[1], one[2], whole[1], one[3], one[3], one[3], one[4],
-        one[2], one[3], one[3], whole[3], one[3], whole[2], one[2], *[one[1]] * 5, one[3], one[5], one[3],
+        whole[1], np.array([0, 1]), one[1], one[1], one[3], whole[1], whole[2], one[2], whole[1], one[3], one[3],
+        one[3], one[4], one[2], one[3], one[3], whole[3], one[3], whole[2], one[2], *[one[1]] * 5, one[3], one[5],
+        one[3],
     ))  # fmt: skip
     found = Found(one[1], one[2], one[3], one[2], one[2], one[2], one[2], one[1], one[1], one[3], one[5], one[5])
     return given, workspace(given, 1, False), found
@@ -285,6 +291,7 @@ def levels_source() -> str:
 _PARTS = ("nodes", "grids", "pairs", "endings", "rays", "backward", "lasts", "looks", "forward")
 _CONSTANTS = f"""from smisym.kernels.chains import examples
 
+FIRST, OTHER = {SHEAR}
 TURN, FACTOR, EDGE, BINS, REACH = {TURN}, {FACTOR}, {EDGE!r}, {BINS}, {REACH}
 CHUNK, WIDTH, TOGETHER, FAINT = {CHUNK}, {WIDTH}, {TOGETHER}, {FAINT}
 # Places without a sign: none of them is counted from the end, which loops would ask.

@@ -91,6 +91,15 @@ class Layer:
         seen = [np.abs(self.mixing(U * np.repeat(own, tokens)) - A).max() for own in signs]
         return signs[np.array(seen) <= 1e-12 * np.abs(A).max()]
 
+    def apart(self, tokens: int) -> np.ndarray:
+        """(rows,) of which rows its mixing sees differences of tokens alone, as softmax does of keys; random fields are
+        asked."""
+        U = np.random.default_rng(_SEED).standard_normal((_FIELDS, len(self.rows) * tokens))
+        A = self.mixing(U)
+        moved = [U + np.repeat(own, tokens) for own in np.eye(len(self.rows))]
+        seen = [np.abs(self.mixing(one) - A).max() for one in moved]
+        return np.array(seen) <= 1e-12 * np.abs(A).max()
+
 
 def creases(program: StraightLine) -> np.ndarray:
     """(n,) angles in the plane of two mixed fields, below pi, of the lines along which an exponential is one.

@@ -14,6 +14,8 @@ Mixing = Callable[..., list[np.ndarray]]
 
 # Fields that show which states to expect, spread that much wider than the cavity.
 _SCOUTS, _SPREAD = 16, 1.2
+# By how much wider than theirs states are expected: a factor of four of what is far out.
+_MORE = 1.5
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Chain:
         kinds: np.ndarray,
         row_sums: np.ndarray,
         flips: list[np.ndarray],
+        apart: list[np.ndarray],
         creases: list[np.ndarray],
         *,
         omega: np.ndarray,
@@ -40,15 +43,23 @@ class Chain:
         points: np.ndarray,
         weight: np.ndarray,
     ) -> Chain:
-        """kinds (K,), row_sums (K,) of the layers; flips, one (G, rows) each, and creases, one (C,) each; omega
-        (S, P, 2) and factor (S, P, P) of their rows and then of the late ones; points (S, B, n, 2) behind them with
-        log-weights (S, B)."""
+        """kinds (K,), row_sums (K,) of the layers; flips, one (G, rows) each, apart, one (rows,) each, and creases, one
+        (C,) each; omega (S, P, 2) and factor (S, P, P) of their rows and then of the late ones; points (S, B, n, 2)
+        behind them with log-weights (S, B)."""
         starts = np.cumsum([0, *(own.shape[1] for own in flips)])
         E = int(starts[-1])
-        usable = [_usable(own, factor[:, a:b, a:b]) for own, a, b in zip(flips, starts[:-1], starts[1:], strict=True)]
+        usable = [
+            _usable(own, factor[:, a:b, a:b], bool(one.any()))
+            for own, one, a, b in zip(flips, apart, starts[:-1], starts[1:], strict=True)
+        ]
         padded = np.ones((len(flips), max(map(len, usable)), max(own.shape[1] for own in usable)))
         for k, own in enumerate(usable):
             padded[k, : len(own), : own.shape[1]] = own
+        # The sum of both tokens of a row is integrated apart where no later row of the layer is coupled with it.
+        alone = np.zeros((len(flips), padded.shape[2]), dtype=np.int64)
+        for k, (own, a, b) in enumerate(zip(apart, starts[:-1], starts[1:], strict=True)):
+            later = np.tril(factor[:, a:b, a:b], -1) != 0
+            alone[k, : b - a] = own & ~later.any(axis=(0, 1)) & (b - a > 1)
         layers = {
             "kinds": kinds.astype(np.int64),
             "starts": starts.astype(np.int64),
@@ -56,6 +67,7 @@ class Chain:
             "scales": np.cumprod([1.0, *row_sums[:-1]]),
             "flips": padded,
             "signs": np.array(list(map(len, usable)), dtype=np.int64),
+            "apart": alone,
             "creases": _padded(creases),
             "lines": np.array(list(map(len, creases)), dtype=np.int64),
         }
@@ -106,9 +118,9 @@ def _padded(parts: list[np.ndarray]) -> np.ndarray:
     return out
 
 
-def _usable(flips: np.ndarray, factor: np.ndarray) -> np.ndarray:
+def _usable(flips: np.ndarray, factor: np.ndarray, sheared: bool) -> np.ndarray:
     """Signs that leave a lattice as it is: any where rows are not coupled, else those of all rows at once."""
-    coupled = (np.tril(factor, -1) != 0).any()
+    coupled = sheared or (np.tril(factor, -1) != 0).any()
     return flips[(flips == flips[:, :1]).all(axis=1)] if coupled else flips
 
 
@@ -129,11 +141,12 @@ def scouted(chain: Chain, mixings: Sequence[Mixing]) -> np.ndarray:
         C = layers["shares"][k] * (A @ C)
         with np.errstate(divide="ignore", invalid="ignore"):
             states = np.stack([C[..., 1, 0], C[..., 0, 1]], axis=1) / (1 - C[..., 1, 0] - C[..., 0, 1])[:, None]
+            states = np.sign(states) * np.log1p(np.abs(states))
         for g, sign in enumerate((1.0, -1.0)):
-            mine = (sign * (1 + states.sum(axis=1)) > 0)[:, None]
+            mine = (sign * (0.5 + states.sum(axis=1)) > 0)[:, None]
             low = np.where(mine, states, np.inf).min(axis=2)
             high = np.where(mine, states, -np.inf).max(axis=2)
-            wide = REACH * (high - low)
+            wide = REACH * (high - low) + _MORE
             some = (high > low).all(axis=1)
             spans[some, k, g, :, 0], spans[some, k, g, :, 1] = (low - wide)[some], (high + wide)[some]
     return spans

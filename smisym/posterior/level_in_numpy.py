@@ -62,6 +62,15 @@ def polynomials(unit: np.ndarray, n: int) -> np.ndarray:
     return out
 
 
+def logged(x: np.ndarray) -> np.ndarray:
+    """The coordinate of a table: of one sign with x, and its logarithm far out."""
+    return np.sign(x) * np.log1p(np.abs(x))
+
+
+def unlogged(x: np.ndarray) -> np.ndarray:
+    return np.sign(x) * np.expm1(np.abs(x))
+
+
 def in_units(x: np.ndarray, ends: np.ndarray) -> np.ndarray:
     width = 0.5 * (ends[1] - ends[0])
     return (x - 0.5 * (ends[0] + ends[1])) * (1 / width if width > 0 else 0.0)
@@ -97,7 +106,9 @@ class _One:
             A = self._mixed(k, C)
             first, other = A[2] * given.shares[k], A[1] * given.shares[k]
             delta = 1 / (1 - first - other)
-            places.append(((x[:, None] + first) * delta, (y[:, None] + other) * delta))
+            places.append(
+                (logged((unlogged(x)[:, None] + first) * delta), logged((unlogged(y)[:, None] + other) * delta))
+            )
             signs, boxes = self._boxes(k, *places[-1])
             if not signs:
                 return
@@ -125,8 +136,9 @@ class _One:
 
     def _matrices(self, k: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """(4, M): C of states, row by row."""
-        delta = 1 / (1 + x + y)
-        p, q = x * delta, y * delta
+        first, other = unlogged(x), unlogged(y)
+        delta = 1 / (1 + first + other)
+        p, q = first * delta, other * delta
         return np.asarray(self.given.scales[k] * np.stack([1 - q, q, p, 1 - p]))
 
     def _mixed(self, k: int, C: np.ndarray) -> np.ndarray:
@@ -138,10 +150,10 @@ class _One:
         return np.stack([np.broadcast_to(entry, U[0].shape) for entry in entries])
 
     def _boxes(self, k: int, x: np.ndarray, y: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
-        total, span = 1 + x + y, self.given.spans[self.s, k]
-        signs, boxes = [], []
+        total, span = 0.5 + x + y, self.given.spans[self.s, k]
+        signs, boxes, farthest = [], [], logged(1 / self.given.floor[self.s])
         for g in range(2):
-            mine = (np.abs(total) * self.given.floor[self.s] <= 1) & ((total > 0) == (g == 0))
+            mine = (np.maximum(np.abs(x), np.abs(y)) <= farthest) & ((total > 0) == (g == 0))
             mine &= (x >= span[g, 0, 0]) & (x <= span[g, 0, 1]) & (y >= span[g, 1, 0]) & (y <= span[g, 1, 1])
             if mine.any():
                 signs.append(g)
@@ -230,7 +242,7 @@ class _One:
     def _tabled(self, k: int, x: np.ndarray, y: np.ndarray) -> _Step:
         table, n = self.tables[k], int(self.given.sides[self.s, k])
         value, rest, start = np.full(x.shape, -np.inf), np.zeros(x.shape), 0
-        total = 1 + x + y
+        total = 0.5 + x + y
         for g, box in zip(table.signs, table.boxes, strict=True):
             T = self.given.cosines[n][:n, :n]
             c = T @ self.steps[0].log[start : start + n * n].reshape(n, n) @ T.T
@@ -265,7 +277,7 @@ class _One:
         T, parts = self.given.cosines[n][:n, :n], []
         rows = features[: 1 + d] if self.cov else features[:1]
         for g, box in zip(table.signs, table.boxes, strict=True):
-            mine = np.where((1 + step.x + step.y > 0) == (g == 0), share, 0.0)
+            mine = np.where((0.5 + step.x + step.y > 0) == (g == 0), share, 0.0)
             unit = [
                 np.clip(np.nan_to_num(in_units(v, e), nan=1.0), -1, 1)
                 for v, e in zip((step.x, step.y), box, strict=True)
@@ -325,7 +337,7 @@ class _One:
             self._peaks(k)
             x, y = step.x, step.y
             for g, box in zip(self.tables[k].signs, self.tables[k].boxes, strict=True):
-                mine = ((1 + x + y > 0) == (g == 0)) & (share != 0)
+                mine = ((0.5 + x + y > 0) == (g == 0)) & (share != 0)
                 for a, v in enumerate((x, y)):
                     found.spans[s, k, g, a] = cropped(v[mine], share[mine], box[a], given.least[s])
         # Nodes that are others at every state have no box.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smisym.kernels.chains import TURN, Given
+from smisym.kernels.chains import SHEAR, TURN, Given
 
 
 @dataclass
@@ -44,19 +44,32 @@ def nodes_of(given: Given, s: int, k: int, cov: bool) -> Nodes:
     first, last = given.starts[k], given.starts[k + 1]
     n, step, radius = last - first, given.steps[s, k], given.radius[s]
     inverse, factor = given.inverse[s, first:last, first:last], given.factor[s, first:last, first:last]
-    centre = (inverse @ given.omega[s, first:last]).ravel()
+    apart = given.apart[k, :n] > 0
+    centre = inverse @ given.omega[s, first:last]
+    centre[apart] -= centre[apart].mean(axis=1, keepdims=True)
+    centre = centre.ravel()
     low, high = (given.boxes[s, a, 2 * first : 2 * last] for a in range(2))
     if n == 1:
         return of_one_row(given, s, k, centre, low, high, cov)
     flips = np.repeat(given.flips[k, : given.signs[k], :n], 2, axis=1)
-    turn = np.kron(np.eye(n), np.array([[np.cos(TURN), -np.sin(TURN)], [np.sin(TURN), np.cos(TURN)]]))
+    angles = np.where(apart, -np.pi / 4, TURN)
+    turn = np.zeros((2 * n, 2 * n))
+    for p, (c, s_) in enumerate(zip(np.cos(angles), np.sin(angles), strict=True)):
+        turn[2 * p : 2 * p + 2, 2 * p : 2 * p + 2] = [[c, -s_], [s_, c]]
     middle, reach = turn.T @ (0.5 * (low + high)), np.abs(turn.T) @ (0.5 * (high - low))
     around = turn.T @ centre
     start = np.ceil((around + np.maximum(middle - reach, -radius)) / step)
     stop = np.floor((around + np.minimum(middle + reach, radius)) / step)
+    start[1::2][apart], stop[1::2][apart] = 0, 0
+    moved = np.flatnonzero(apart[1:]) + 1
+    start[2 * moved], stop[2 * moved] = start[2 * moved] - 1, stop[2 * moved] + 1
     axes = [np.arange(a, b + 1) for a, b in zip(start, stop, strict=True)]
     place = np.stack(np.meshgrid(*axes, indexing="ij")).reshape(2 * n, -1)
-    x = turn @ (place * step)
+    shift = np.zeros(place.shape)
+    for p in moved.tolist():
+        shift[2 * p] = SHEAR[0] * place[2 * p - 2] + SHEAR[1] * place[2 * p - 1]
+    whole = np.floor(shift + 0.5)
+    x = turn @ ((place + shift - whole) * step)
     z = flips[:, :, None] * x - centre[:, None]
     square = (z * z).sum(axis=1)
     held = ((z >= low[:, None]) & (z <= high[:, None])).all(axis=1) & (square <= radius * radius)
@@ -66,19 +79,24 @@ def nodes_of(given: Given, s: int, k: int, cov: bool) -> Nodes:
     ahead = np.take_along_axis(gap, (gap != 0).argmax(axis=1)[:, None], axis=1)[:, 0]
     kept = held[0] & ~((ahead > 0) & held).any(axis=0)
     z, held, square, ahead, place, x = (
-        z[..., kept], held[:, kept], square[:, kept], ahead[:, kept], place[:, kept], x[:, kept],
+        z[..., kept], held[:, kept], square[:, kept], ahead[:, kept], (place + whole.astype(int))[:, kept], x[:, kept],
     )  # fmt: skip
     mass = np.where(held, np.exp(-0.5 * square), 0.0) * step ** (2 * n) / (ahead == 0).sum(axis=0)
+    # The integral over the sum of both tokens of rows that are apart.
+    mass *= (np.sqrt(2 * np.pi) / step) ** apart.sum()
     total = mass.sum(axis=0)
+    still = sum(2 << 2 * p for p in np.flatnonzero(apart))
     told = [
         np.where(place[[a for a in range(2 * n) if bits >> a & 1]].sum(axis=0) % 2 == 0, total, -total)
+        * (bits & still == 0)
         for bits in range(1, 4**n)
     ]
     told += [np.zeros_like(total)] * (indicators(2 * n) - len(told))
     rows = [total, *np.einsum("gk,gak->ak", mass, z), np.where(square > (radius - step) ** 2, mass, 0.0).sum(axis=0)]
     if cov:
         pairs = itertools.combinations_with_replacement(range(2 * n), 2)
-        told += [(mass * z[:, a] * z[:, b]).sum(axis=0) for a, b in pairs]
+        more = np.kron(np.diag(apart), np.full((2, 2), 0.5))
+        told += [(mass * (z[:, a] * z[:, b] + more[a, b])).sum(axis=0) for a, b in pairs]
     h = np.einsum("pq,qtk->ptk", factor, x.reshape(n, 2, -1)).reshape(2 * n, -1)
     return Nodes(h[:, None], np.stack([*rows, *told])[:, None], z, mass)
 

@@ -23,7 +23,7 @@ _STEP, _SIDE = 0.6, 6
 _FIRST = 0.6
 # Where lattices end at first, beside what is asked for, by how much farther where there is mass, and at most.  _WIDER:
 # the same for layers of two rows, whose Gaussians fall as R^2 exp(-R^2/2).
-_DEPTH, _WIDER, _FARTHER, _FARTHEST = 3.0, 2.2, 1.0, 9.5
+_DEPTH, _WIDER, _EACH, _FARTHER, _FARTHEST = 3.0, 2.2, 1.6, 1.0, 9.5
 # How much farther than lattices tables reach, in standard deviations of the late fields.
 _BEYOND = 1.0
 # Shares of the tolerance: of what nodes may miss, what tables may, and what may lie at borders; half of each is aimed
@@ -33,13 +33,22 @@ _NODES, _TABLES, _BORDERS, _AIM = 0.4, 0.3, 0.2, 0.7
 # tolerance.
 _LEAST, _NEGLIGIBLE = 1e-3, 2e-3
 # By how much steps change from level to level; nodes a side of tables that one more level may add, and at most.
-_FINER, _COARSER, _MORE, _MOST_SIDE = 0.5, 1.25, 6, 28
+_FINER, _COARSER, _MORE, _MOST_SIDE = 0.5, 1.25, 8, 28
+# Error, over the tolerance, from which on steps may also become longer.
+_NEAR = 4.0
+# What tables without a node would miss, in logs.
+_AT_NONE = 3.0
 # How much finer steps in four dimensions may be, times those in two: lattices of more have more neighbours as near.
 _STRETCH = {4: 1.35}
+# Volumes of balls.
+_BALLS = {2: np.pi, 3: 4 * np.pi / 3, 4: np.pi**2 / 2}
 # Of layers of two rows: share of the change from level to level that is an error at least; how many times what a level
 # says of itself, where none was before it (untied first layers were up to 6 times beyond that); and by how much each
 # level is finer than the one before.
-_CHANGED, _ALONE, _ANEW, _ANEW_SIDE = 0.5, 8.0, 0.8, 2
+_CHANGED, _ALONE, _ANEW, _ANEW_SIDE = 1.0, {2: 1.0, 3: 4.0, 4: 8.0}, 0.8, 2
+# What the nodes of a first layer of two rows miss, over what sums over half of them do: it has one state, where later
+# ones are an average over many.
+_FIRST = 2.5
 # How far what lies beyond a table may be from where it is thought to be, in standard deviations.
 _FAR = 5.0
 # Scale of a layer, times the deviation of its fields, from which on attention is so steep that nodes lie between its
@@ -49,8 +58,10 @@ _STEEP, _GAUSS, _MOST_NODES = 2.5, (4.5, 5.5), 64
 _DEEP = 8.0
 # Error of tables above which they do not say where there is mass; levels at most.
 _BLIND, _ROUNDS = 1.0, 7
+# Error of a table above which its ends are left where they are.
+_TOLD = 0.1
 # Points of one level beyond which it is not tried; nodes of one layer at most.
-MOST, _ROOM = 4 * 10**6, 10**5
+MOST, _ROOM = 4 * 10**6, 2 * 10**5
 
 
 @dataclass
@@ -106,9 +117,11 @@ class Refinement:
         self.dims = 2 * rows
         D = int(self.dims.sum()) + 2 * chain.of_samples["late"].shape[1]
         self.tables = max(chain.layers - 1, 1)
+        # Dimensions that are integrated by nodes.
+        self.free = self.dims - chain.of_layers["apart"].sum(axis=1)
         # Of layers of two rows: the means of the level before.
         self.wide, self.before = bool(self.dims.max() > 2), np.full((S, D), np.nan)
-        self.stretch = np.array([_STRETCH.get(int(d), 1.0) for d in self.dims])
+        self.stretch = np.array([_STRETCH.get(int(d), 1.0) for d in self.free])
         self.out = Average(
             np.full(S, np.nan),
             np.full((S, D), np.nan),
@@ -138,7 +151,7 @@ class Refinement:
 
     def _advance(self, index: np.ndarray, look: bool, looking: np.ndarray) -> np.ndarray:
         """One level of some samples; returns those that miss the tolerance, refined; looking: whether each is asked
-        once more where there is mass, which is so while tables are blind or end where there is some."""
+        once more where there is mass, which is so while tables do not tell, or end where there is some."""
         found = self.at(index, look)
         parts = self.missed(index, found)
         self._keep(index, found, parts)
@@ -146,13 +159,15 @@ class Refinement:
         known = _part(parts, rest)
         self.refine(index[rest], _taken(found, rest), known, look)
         far = known.far.sum(axis=1) > _BORDERS * self.rtol
-        looking[index[rest]] = far | ~(known.tables.sum(axis=1) < _BLIND)
+        looking[index[rest]] = far | ~(known.tables < _TOLD).all(axis=1)
         return index[rest]
 
     # ---- one level ---------------------------------------------------------------------------------
 
     def _radius(self) -> float:
-        return float(np.sqrt(2 * (_DEPTH + _WIDER * self.wide - np.log(min(self.rtol, 1.0)))))
+        # Every layer has a border.
+        depth = _DEPTH + _WIDER * self.wide + _EACH * np.log(self.chain.layers / 2)
+        return float(np.sqrt(2 * (depth - np.log(min(self.rtol, 1.0)))))
 
     def _first(self, spans: np.ndarray, radius: np.ndarray) -> Level:
         S, d, K = len(spans), int(self.dims.sum()), self.tables
@@ -176,10 +191,13 @@ class Refinement:
         found = []
         for k, d in enumerate(self.dims):
             step, first = level.steps[:, k], int(2 * self.chain.of_layers["starts"][k])
-            volume = {2: np.pi, 4: np.pi**2 / 2}[int(d)]
-            ball = volume * (level.radius / step + np.sqrt(d) / 2) ** d
+            free = int(self.free[k])
+            ball = _BALLS[free] * (level.radius / step + np.sqrt(free) / 2) ** free
             ends = level.boxes[:, :, first : first + d]
-            box = ((ends[:, 1] - ends[:, 0]) / step[:, None] + 2.0).prod(axis=1)
+            width = ((ends[:, 1] - ends[:, 0]) / step[:, None]).reshape(len(step), int(d) // 2, 2)
+            row = (width + 2.0).prod(axis=2)
+            line = width.sum(axis=2) / np.sqrt(2) + 2.0
+            box = np.where(self.chain.of_layers["apart"][k, : d // 2] > 0, line, row).prod(axis=1)
             found.append(np.minimum(ball, box))
         rules = self._rules(level)
         between = (self.chain.of_layers["lines"] + 1) * rules.prod(axis=2)
@@ -191,7 +209,9 @@ class Refinement:
         level = self.level.take(index)
         nodes = self._nodes(level)
         states = np.concatenate([np.ones((len(index), 1)), level.sides**2.0], axis=1)[:, : nodes.shape[1]]
-        return np.where(nodes.max(axis=1) > _ROOM, np.inf, (nodes * states).sum(axis=1))
+        # Signs leave one node of each set of images.
+        folded = nodes / self.chain.of_layers["signs"]
+        return np.where(folded.max(axis=1) > _ROOM, np.inf, (folded * states).sum(axis=1))
 
     def given(self, index: np.ndarray) -> Given:
         """What a level of some samples is made of."""
@@ -245,6 +265,7 @@ class Refinement:
         border = radius * np.abs(found.border) * np.exp(-step * (radius - 0.5 * step))
         lost = ~np.isfinite(found.log_norm)
         nodes, tables = np.where(lost[:, None], np.inf, found.missed), np.where(lost[:, None], np.inf, found.tables)
+        nodes[:, 0] *= _FIRST if self.free[0] > 2 else 1.0
         return Parts(nodes, tables, _FAR * np.abs(found.far), border, level.left_out)
 
     def _keep(self, index: np.ndarray, found: Found, parts: Parts) -> None:
@@ -252,7 +273,7 @@ class Refinement:
         if self.wide:
             # In four dimensions a level may look better than it is: the change from the one before is held against it.
             change = _CHANGED * np.linalg.norm(found.mean - self.before[index], axis=1)
-            error = np.where(np.isfinite(change), np.maximum(error, change), _ALONE * error)
+            error = np.where(np.isfinite(change), np.maximum(error, change), _ALONE[int(self.free.max())] * error)
             self.before[index] = found.mean
         out.nodes[index] += found.nodes
         better = error < out.error[index]
@@ -266,12 +287,11 @@ class Refinement:
         """The next level of samples that miss the tolerance."""
         level, rtol = self.level.take(index), self.rtol
         blind = ~(parts.tables.sum(axis=1) < _BLIND)
-        steps = level.steps * self._factor(parts.nodes)
-        aim = _AIM * _TABLES * rtol / self.tables
-        with np.errstate(divide="ignore"):
-            short = np.log10(np.maximum(parts.tables, 1e-300) / aim)
-        more = np.clip(2 * np.ceil(short), 0, _MORE).astype(int)
-        more[~np.isfinite(parts.tables)] = _MORE
+        change = self._factor(parts.nodes)
+        # What is nearly there needs no other nodes than it lacks.
+        near = parts.error <= _NEAR * rtol
+        steps = level.steps * np.where(near[:, None], np.minimum(change, 1.0), change)
+        more = self._more(level.sides, parts.tables)
         if self.wide:
             # A change that is to say something is one of nodes and of tables.
             steps, more = np.minimum(steps, _ANEW * level.steps), np.maximum(more, _ANEW_SIDE)
@@ -284,7 +304,7 @@ class Refinement:
             level.left_out,
         )
         farther = (parts.border.sum(axis=1) > _BORDERS * rtol) & (level.radius < _FARTHEST) & ~blind
-        closer = look & ~blind & ~farther
+        closer = look & ~blind
         following.boxes[closer] = np.stack(
             [
                 np.maximum(found.boxes[closer, 0], level.boxes[closer, 0]),
@@ -292,7 +312,9 @@ class Refinement:
             ],
             axis=1,
         )
-        following.spans[closer] = found.spans[closer]
+        # What lies beyond a table is only as well known as the table.
+        told = closer[:, None] & (parts.tables < _TOLD)
+        following.spans[told] = found.spans[told]
         following.left_out[closer] += found.outside[closer]
         if look:
             # The last of the tables is known whatever those before it are, and so on.
@@ -305,9 +327,18 @@ class Refinement:
         following.put(np.flatnonzero(farther), wider)
         self.level.put(index, following)
 
+    def _more(self, sides: np.ndarray, tables: np.ndarray) -> np.ndarray:
+        """Nodes a side that tables (S, K - 1) of that error lack: it falls by one factor a node."""
+        aim = _AIM * _TABLES * self.rtol / np.sqrt(self.tables)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = np.log(np.maximum(tables, 1e-300) / _AT_NONE) / sides
+            more = np.log(min(aim / _AT_NONE, 0.5)) / rate - sides
+        more = np.where((tables < 0.5 * _AT_NONE) & np.isfinite(more), more, _MORE)
+        return np.asarray(np.clip(2 * np.ceil(more / 2), 0, _MORE).astype(int))
+
     def _factor(self, missed: np.ndarray) -> np.ndarray:
         """By which steps change, (S, K), for sums that miss that much: their logarithm grows like the inverse step."""
-        aim = _AIM * _NODES * self.rtol / missed.shape[1]
+        aim = _AIM * _NODES * self.rtol / np.sqrt(missed.shape[1])
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.log(np.clip(missed, 1e-15, 0.9)) / np.log(min(aim, 0.5))
         return np.clip(np.nan_to_num(ratio, nan=0.0) ** (1 / POWER), _FINER, _COARSER)
@@ -327,8 +358,9 @@ class Parts:
     @property
     def error(self) -> np.ndarray:
         """(S,) of the mean, in the norm of V^{-1}."""
-        parts = (self.nodes, self.tables, self.far, self.border)
-        return np.asarray(sum(part.sum(axis=1) for part in parts) + self.left_out)
+        # What nodes and polynomials miss of one layer has nothing to do with what they miss of another.
+        alike = sum(np.sqrt((part**2).sum(axis=1)) for part in (self.nodes, self.tables))
+        return np.asarray(alike + self.far.sum(axis=1) + self.border.sum(axis=1) + self.left_out)
 
 
 def _part(parts: Parts, index: np.ndarray) -> Parts:

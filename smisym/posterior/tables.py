@@ -13,9 +13,13 @@ the last of them against the level set of the network behind, which is a few poi
 
     beta(C) = sum_U N(U C^{-T}; omega, V) / |det C|^n,    n late rows.
 
-x and y are entries of the inverse of C, so that the exponent there is quadratic in them: log beta is smooth, and a
-polynomial on a grid of some eight nodes a side, for each sign of delta (:mod:`smisym.kernels.chains`).  The cost is
-linear in the number of layers.  The cavity must not couple layers.
+x and y are entries of the inverse of C, so that the exponent there is quadratic in them, and they grow by factors from
+layer to layer: log beta is smooth in their logarithms, and a polynomial on a grid of some eight nodes a side, for each
+sign of delta (:mod:`smisym.kernels.chains`).  The cost of a level is linear in the number of layers.  The cavity must
+not couple layers.
+
+Of a row of which a mixing sees the difference of both tokens alone, as softmax does of keys, the sum of both is
+integrated in closed form.
 """
 
 from __future__ import annotations
@@ -55,6 +59,7 @@ class OnTables(Kind):
         self.order = (*(row for layer in layers for row in layer.rows), *reduction.late)
         self.dim = self.summed = len(reduction.early) * tokens
         self.flips = [layer.flips(tokens) for layer in layers]
+        self.apart = [layer.apart(tokens) for layer in layers]
         self.programs = list(dict.fromkeys(self._program(layer) for layer in layers))
         self.kinds = np.array([self.programs.index(self._program(layer)) for layer in layers])
         self.mixings = [program.compile() for program in self.programs]
@@ -143,6 +148,6 @@ class Tabulated(Block):
         kind, omega = self.kind, self.omega[:, list(self.kind.order)]
         points, weight = kind.points(self.u)
         return Chain.of(
-            kind.kinds, kind.row_sums, kind.flips, kind.creases, omega=omega, factor=self.factor, points=points,
-            weight=weight,
+            kind.kinds, kind.row_sums, kind.flips, kind.apart, kind.creases, omega=omega, factor=self.factor,
+            points=points, weight=weight,
         )  # fmt: skip

@@ -18,9 +18,10 @@ from smisym.kernels.tracing import trace
 from smisym.link.reduction import creases
 from smisym.model.channel import Channel
 from smisym.posterior import levels
+from smisym.posterior.base import Cavity
 from smisym.posterior.composite import ByTables
 from smisym.posterior.level_chain import Chain, scouted
-from smisym.posterior.level_in_numpy import beyond, levels_in_numpy, polynomials
+from smisym.posterior.level_in_numpy import beyond, levels_in_numpy, logged, polynomials, unlogged
 from smisym.posterior.level_nodes import nodes_of, pieces_of, sectors_of
 from smisym.posterior.levels import Refinement
 from smisym.posterior.tables import OnTables, Tabulated
@@ -85,6 +86,61 @@ def test_a_lattice_between_signs_is_the_normal_law() -> None:
         # No node is the opposite of another one.
         h = nodes.h[:, 0].T
         assert np.abs(h[:, None] + h[None]).sum(axis=2).min() > 1e-9 or (np.abs(h).sum(axis=1) < 1e-12).any()
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_sums_of_keys_are_integrated_in_closed_form(coupled: bool) -> None:
+    """A lattice in three dimensions has the mass and the moments of the normal law in four, and the moments of a level
+    are those of the lattice in four."""
+    tables, found, chain = block("untied, det of both signs", 2)
+    V = np.tile(0.5 * np.eye(4), (2, 1, 1))
+    if coupled:
+        # Queries and keys of one layer.
+        V[:, 0, 1] = V[:, 1, 0] = 0.2
+    chain = Tabulated(tables, found.u, Cavity.of(found.omega, V, tables.order)).chain()
+    np.testing.assert_array_equal(chain.of_layers["apart"], [[0, 1], [0, 0]])
+    whole = replace(chain, of_layers={**chain.of_layers, "apart": np.zeros((2, 2), dtype=np.int64)})
+    ways = [Refinement(one, tables.levels(), scouted(one, tables.mixings), 1e-2, True, None) for one in (chain, whole)]
+    for way in ways:
+        way.level.steps[:], way.level.sides[:] = [0.4, 0.5], 20
+        rows = nodes_of(way.given(np.arange(2)), 0, 0, True).features[:, 0].sum(axis=1) / (2 * np.pi) ** 2
+        assert rows[0] == pytest.approx(1.0, abs=2e-3)
+        np.testing.assert_allclose(rows[1:5], 0.0, atol=2e-3)
+        np.testing.assert_allclose(rows[21:], [1, 0, 0, 0, 1, 0, 0, 1, 0, 1], atol=1e-2)
+    ours, theirs = (way.at(np.arange(2), False) for way in ways)
+    few, many = (nodes_of(way.given(np.arange(2)), 0, 0, False).h.shape[2] for way in ways)
+    assert few < 0.2 * many
+    np.testing.assert_allclose(ours.mean, theirs.mean, atol=3e-2)
+    np.testing.assert_allclose(ours.log_norm, theirs.log_norm, atol=3e-2)
+    np.testing.assert_allclose(ours.second, theirs.second, atol=6e-2)
+
+
+def test_rows_of_which_differences_are_seen() -> None:
+    """Softmax reads differences of keys; scores of one row, and of heads, read more."""
+    untied, heads = (compiled(NETWORKS[name]) for name in ("untied, det of both signs", "two heads"))
+    for model, expected in ((untied, [[0, 1], [0]]), (heads, [[0], [0, 0]])):
+        assert isinstance(model.channel.posterior, ByTables)
+        assert [own.astype(int).tolist() for own in model.channel.posterior.tables.apart] == expected
+    # A row with which a later one of its layer is coupled is integrated as it is.
+    tables, found, _ = block("untied, det of both signs", 1)
+    turned = Chain.of(
+        tables.kinds, tables.row_sums, tables.flips, [np.array([True, False]), np.array([False])], tables.creases,
+        omega=found.omega, factor=found.factor + 0.1 * np.eye(4, k=-1), points=tables.points(found.u)[0],
+        weight=tables.points(found.u)[1],
+    )  # fmt: skip
+    assert not turned.of_layers["apart"].any()
+
+
+def test_coordinates_of_tables() -> None:
+    """Logarithms far out, of the sign of what they stand for, and one near zero."""
+    x = np.array([-3e5, -2.0, -1e-9, 0.0, 1e-9, 0.5, 7e8])
+    np.testing.assert_allclose(unlogged(logged(x)), x, rtol=1e-13)
+    np.testing.assert_allclose(logged(x[2:5]), x[2:5], rtol=1e-8)
+    # Both signs of delta = 1 / (1 + x + y) are told apart where x and y are of one sign.
+    p, q = np.random.default_rng(0).uniform(size=(2, 1000))
+    delta = 1 - p - q
+    total = logged(p / delta) + logged(q / delta)
+    np.testing.assert_array_equal(0.5 + total > 0, delta > 0)
 
 
 @pytest.mark.parametrize("distance", [0.0, 1.5, 8.0])

@@ -24,11 +24,24 @@ def conclude(sums, d, top, means, logs, lost, m):
     lost[m] = missed if total > 0.0 else inf
 
 
+@inlined
+def logged(x):
+    """The coordinate of a table: of one sign with x, and its logarithm far out."""
+    far = log(1.0 + abs(x))
+    return far if x >= 0.0 else -far
+
+
+@numba.njit(**options)
+def unlogged(x):
+    return math.expm1(x) if x >= 0.0 else -math.expm1(-x)
+
+
 @numba.njit(**options)
 def matrix_of(x, y, scale, state):
     """C of one state, row by row."""
-    delta = 1.0 / (1.0 + x + y)
-    p, q = x * delta, y * delta
+    first, other = unlogged(x), unlogged(y)
+    delta = 1.0 / (1.0 + first + other)
+    p, q = first * delta, other * delta
     state[0], state[1], state[2], state[3] = scale * (1.0 - q), scale * q, scale * p, scale * (1.0 - p)
 
 
@@ -36,11 +49,12 @@ def matrix_of(x, y, scale, state):
 @numba.njit(**options)
 def moved(count, x, y, share, q, next_x, next_y, at):
     """The states behind mixings, rows of q, of one state."""
+    own_x, own_y = unlogged(x), unlogged(y)
     for k in range(np.uint64(rounded(count))):
         first, other = q[MIX + ROW2 + k] * share, q[MIX + ROW + k] * share
         delta = 1.0 / (1.0 - first - other)
-        q[MORE + k] = (x + first) * delta
-        q[MORE + ROW + k] = (y + other) * delta
+        q[MORE + k] = logged((own_x + first) * delta)
+        q[MORE + ROW + k] = logged((own_y + other) * delta)
     for k in range(np.uint64(count)):
         next_x[np.uint64(at) + k] = q[MORE + k]
         next_y[np.uint64(at) + k] = q[MORE + ROW + k]
@@ -49,7 +63,7 @@ def moved(count, x, y, share, q, next_x, next_y, at):
 @numba.njit(**options)
 def placed(mixed, k, s, given, work, x, y):
     """States of the next table, at the nodes of grids around where this layer leads; False where there are none."""
-    M = work.states[k]
+    M, farthest = work.states[k], logged(1.0 / given.floor[s])
     for g in range(2):
         work.wide[k + 1, g] = 0
         for a in range(2):
@@ -61,7 +75,7 @@ def placed(mixed, k, s, given, work, x, y):
             fielded(work.state, work.dims[k], work.h[k], first, count, work.q)
             mixed(given.kinds[k], rounded(count), work.q)
             moved(count, work.x[k, m], work.y[k, m], given.shares[k], work.q, x, y, at + first)
-        widened(x[at:], y[at:], K, given.floor[s], given.spans[s, k], work.box[k + 1], work.wide[k + 1])
+        widened(x[at:], y[at:], K, farthest, given.spans[s, k], work.box[k + 1], work.wide[k + 1])
     found, n = 0, given.sides[s, k]
     for g in range(2):
         if work.wide[k + 1, g]:
@@ -88,7 +102,7 @@ def looked_up(k, g, n, x, y, at, count, work, value):
     interpolated(work.c[k + 1, g], n, work.px, work.py, count, work.row, work.fine, work.found, work.high)
     if selected(x, y, at, count, 1.0 if g == 0 else -1.0, work.px, work.py, work.found, work.high, value, work.rest):
         for j in range(count):
-            total = 1.0 + x[at + j] + y[at + j]
+            total = 0.5 + x[at + j] + y[at + j]
             if work.rest[j] == inf and (total > 0.0) == (g == 0):
                 value[at + j] = beyond(work.c[k + 1, g], n, work.px[1, j], work.py[1, j], work.slopes)
 
@@ -100,7 +114,7 @@ def selected(x, y, at, count, sign, px, py, found, high, value, rest):
     outer = 0
     for j in range(np.uint64(count)):
         k = np.uint64(at) + j
-        mine = sign * (1.0 + x[k] + y[k]) > 0.0
+        mine = sign * (0.5 + x[k] + y[k]) > 0.0
         within = abs(px[1, j]) <= EDGE and abs(py[1, j]) <= EDGE
         value[k] = found[j] if mine else value[k]
         rest[j] = (high[j] if within else inf) if mine else rest[j]

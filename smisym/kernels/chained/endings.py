@@ -122,12 +122,12 @@ def beyond(c, side, unit_x, unit_y, polys):
 
 
 @numba.njit(**options)
-def widened(x, y, count, floor, span, box, wide):
+def widened(x, y, count, farthest, span, box, wide):
     """Draw the boxes (2, 2, 2) of signs, coordinates and ends around points within the spans; wide: which signs have
     one."""
     for k in range(count):
-        total = 1.0 + x[k] + y[k]
-        if not abs(total) * floor <= 1.0:
+        total = 0.5 + x[k] + y[k]
+        if not max(abs(x[k]), abs(y[k])) <= farthest:
             continue
         g = 0 if total > 0.0 else 1
         if x[k] < span[g, 0, 0] or x[k] > span[g, 0, 1] or y[k] < span[g, 1, 0] or y[k] > span[g, 1, 1]:

@@ -75,7 +75,7 @@ def shares(x, y, value, at, count, log, sign, scale, features, start, w):
     """Of points of one sign: what each holds of the integral at its state, times scale and a feature over mass."""
     for j in range(np.uint64(count)):
         k = np.uint64(at) + j
-        mine = sign * (1.0 + x[k] + y[k]) > 0.0 and value[k] - value[k] == 0.0
+        mine = sign * (0.5 + x[k] + y[k]) > 0.0 and value[k] - value[k] == 0.0
         gap = value[k] - log if mine else -inf
         w[j] = scale * exp(gap) * features[np.uint64(start) + j]
 
@@ -201,6 +201,7 @@ def laid_out(s, given, work):
             given.factor[s, a:b, a:b],
             given.inverse[s, a:b, a:b],
             flips,
+            given.apart[k],
             given.steps[s, k],
             given.radius[s],
             low,

@@ -21,7 +21,7 @@ def counted(x, y, at, count, w, box, bins):
     for j in range(count):
         if w[j] == 0.0:
             continue
-        g = 0 if 1.0 + x[at + j] + y[at + j] > 0.0 else 1
+        g = 0 if 0.5 + x[at + j] + y[at + j] > 0.0 else 1
         for a in range(2):
             width = (box[g, a, 1] - box[g, a, 0]) / BINS
             own = (x[at + j] if a == 0 else y[at + j]) - box[g, a, 0]
@@ -188,6 +188,12 @@ def unfolded(k, s, g, j, given, work):
                 signed = given.flips[k, g, q] * work.h[k, 2 * q + t, j] - given.omega[s, first + q, t]
                 total += given.inverse[s, first + p, first + q] * signed
             work.z[2 * p + t] = total
+    for p in range(n):
+        if given.apart[k, p]:
+            work.z[2 * p] = 0.5 * (work.z[2 * p] - work.z[2 * p + 1])
+            work.z[2 * p + 1] = -work.z[2 * p]
+        for t in range(2):
+            total = work.z[2 * p + t]
             square += total * total
             if total < given.boxes[s, 0, 2 * (first + p) + t] or total > given.boxes[s, 1, 2 * (first + p) + t]:
                 return inf

@@ -12,15 +12,15 @@ def indicators(d):
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def prepared(n, omega, factor, inverse, flips, step, radius, low, high, cov, h, features):
+def prepared(n, omega, factor, inverse, flips, apart, step, radius, low, high, cov, h, features):
     """Nodes of one layer of n rows into h (2 n, K) and features (F, K); returns how many, -1 where there is no room.
 
     A lattice through zero in L^{-1} h, turned in the plane of each row, about the mean; of the nodes that signs of rows
     make equal one stands for all.  Features: mass, mass times each whitened number, mass near the border, signs of the
-    sublattices, products of two whitened numbers.
+    sublattices, products of two whitened numbers.  Rows of which the mixing sees the difference of both tokens alone
+    (apart) have nodes along that, at the mean of their sum.
     """
-    d = 2 * n
-    size, c, s = h.shape[1], math.cos(TURN), math.sin(TURN)
+    d, size = 2 * n, h.shape[1]
     lower, count, place = np.empty(d, np.int64), np.empty(d, np.int64), np.empty(d, np.int64)
     centre, x, z = np.empty(d), np.empty(d), np.empty(d)
     G = flips.shape[0]
@@ -30,7 +30,11 @@ def prepared(n, omega, factor, inverse, flips, step, radius, low, high, cov, h, 
             for q in range(n):
                 total += inverse[p, q] * omega[q, t]
             centre[2 * p + t] = total
-    total = spanned(n, centre, step, radius, low, high, lower, count)
+    for p in range(n):
+        if apart[p]:
+            centre[2 * p] = 0.5 * (centre[2 * p] - centre[2 * p + 1])
+            centre[2 * p + 1] = -centre[2 * p]
+    total = spanned(n, centre, apart, step, radius, low, high, lower, count)
     if n == 1:
         return of_one_row(centre, factor[0, 0], flips, step, radius, low, high, lower, count, cov, h, features)
     found = 0
@@ -41,6 +45,10 @@ def prepared(n, omega, factor, inverse, flips, step, radius, low, high, cov, h, 
             rest //= count[a]
         for p in range(n):
             y0, y1 = place[2 * p] * step, place[2 * p + 1] * step
+            if apart[p] and p > 0:
+                shift = sheared(place, p)
+                y0 += (shift - math.floor(shift + 0.5)) * step
+            c, s = turn(apart[p])
             x[2 * p], x[2 * p + 1] = c * y0 - s * y1, s * y0 + c * y1
         if not inside(x, centre, radius, low, high, flips[0], n):
             continue
@@ -57,7 +65,7 @@ def prepared(n, omega, factor, inverse, flips, step, radius, low, high, cov, h, 
             continue
         if found == size:
             return -1
-        filled(n, x, place, centre, step, radius, low, high, flips, same, cov, z, features, found)
+        filled(n, x, place, centre, apart, step, radius, low, high, flips, same, cov, z, features, found)
         for t in range(2):
             for p in range(n):
                 value = 0.0
@@ -66,6 +74,21 @@ def prepared(n, omega, factor, inverse, flips, step, radius, low, high, cov, h, 
                 h[2 * p + t, found] = value
         found += 1
     return found
+
+
+@numba.njit(**options)
+def sheared(place, p):
+    """By how many steps differences of a row are shifted at a place of the row before: lines on which they vanish are
+    else whole planes of nodes."""
+    return FIRST * place[2 * p - 2] + OTHER * place[2 * p - 1]
+
+
+@numba.njit(**options)
+def turn(apart):
+    """Cosine and sine of the angle between the axes of a row's lattice and its fields."""
+    if apart:
+        return math.sqrt(0.5), -math.sqrt(0.5)
+    return math.cos(TURN), math.sin(TURN)
 
 
 # Many parameters: arrays, which compiled loops take one by one.
@@ -123,33 +146,39 @@ def of_one_row(centre, scale, flips, step, radius, low, high, lower, count, cov,
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def spanned(n, centre, step, radius, low, high, lower, count):
+def spanned(n, centre, apart, step, radius, low, high, lower, count):
     """Places of a lattice around a box and a ball, from lower (2 n,) on, count (2 n,) of them; how many in all."""
-    c, s = math.cos(TURN), math.sin(TURN)
     total = 1
     for p in range(n):
         a, b = 2 * p, 2 * p + 1
+        c, s = turn(apart[p])
         # The box along the axes of the lattice, and the ball.
         m0, m1 = 0.5 * (low[a] + high[a]), 0.5 * (low[b] + high[b])
         r0, r1 = 0.5 * (high[a] - low[a]), 0.5 * (high[b] - low[b])
         y0, y1 = c * m0 + s * m1, c * m1 - s * m0
-        w0, w1 = c * r0 + s * r1, c * r1 + s * r0
+        w0, w1 = c * r0 + abs(s) * r1, c * r1 + abs(s) * r0
         z0, z1 = c * centre[a] + s * centre[b], c * centre[b] - s * centre[a]
         first = math.ceil((z0 + max(y0 - w0, -radius)) / step)
         last = math.floor((z0 + min(y0 + w0, radius)) / step)
         lower[a], count[a] = first, max(last - first + 1, 0)
+        if apart[p] and p > 0:
+            # Places are half a step from where they are, at most.
+            lower[a], count[a] = lower[a] - 1, count[a] + 2
         first = math.ceil((z1 + max(y1 - w1, -radius)) / step)
         last = math.floor((z1 + min(y1 + w1, radius)) / step)
-        lower[b], count[b] = first, max(last - first + 1, 0)
+        lower[b], count[b] = (0, 1) if apart[p] else (first, max(last - first + 1, 0))
         total *= count[a] * count[b]
     return total
 
 
 # Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def filled(n, x, place, centre, step, radius, low, high, flips, same, cov, z, features, found):
+def filled(n, x, place, centre, apart, step, radius, low, high, flips, same, cov, z, features, found):
     """Features of one node: sums over all that signs make of it, of which ``same`` are it."""
     d, volume, G, most = 2 * n, step ** (2 * n), flips.shape[0], features.shape[0]
+    for p in range(n):
+        # The integral over the sum of both tokens.
+        volume *= math.sqrt(2.0 * math.pi) / step if apart[p] else 1.0
     for f in range(most):
         features[f, found] = 0.0
     for g in range(G):
@@ -171,13 +200,18 @@ def filled(n, x, place, centre, step, radius, low, high, flips, same, cov, z, fe
             for a in range(d):
                 for b in range(a, d):
                     features[row, found] += mass * z[a] * z[b]
+                    features[row, found] += 0.5 * mass if apart[a // 2] and a // 2 == b // 2 else 0.0
                     row += 1
     for bits in range(1, 1 << d):
-        odd = 0
+        odd, there = 0, True
         for a in range(d):
             if bits >> a & 1:
                 odd += place[a] & 1
-        features[1 + d + bits, found] = -features[0, found] if odd & 1 else features[0, found]
+                if apart[a // 2] and a > 1:
+                    odd += math.floor(sheared(place, a // 2) + 0.5) & 1
+                there = there and not (apart[a // 2] and a & 1)
+        told = -features[0, found] if odd & 1 else features[0, found]
+        features[1 + d + bits, found] = told if there else 0.0
 
 
 @numba.njit(**options)
