@@ -48,7 +48,7 @@ _BALLS = {2: np.pi, 3: 4 * np.pi / 3, 4: np.pi**2 / 2}
 _CHANGED, _ALONE, _ANEW, _ANEW_SIDE = 1.0, {2: 1.0, 3: 4.0, 4: 8.0}, 0.8, 2
 # What the nodes of a first layer of two rows miss, over what sums over half of them do: it has one state, where later
 # ones are an average over many.
-_FIRST = 2.5
+_ONE_STATE = 2.5
 # How far what lies beyond a table may be from where it is thought to be, in standard deviations.
 _FAR = 5.0
 # Scale of a layer, times the deviation of its fields, from which on attention is so steep that nodes lie between its
@@ -265,7 +265,7 @@ class Refinement:
         border = radius * np.abs(found.border) * np.exp(-step * (radius - 0.5 * step))
         lost = ~np.isfinite(found.log_norm)
         nodes, tables = np.where(lost[:, None], np.inf, found.missed), np.where(lost[:, None], np.inf, found.tables)
-        nodes[:, 0] *= _FIRST if self.free[0] > 2 else 1.0
+        nodes[:, 0] *= _ONE_STATE if self.free[0] > 2 else 1.0
         return Parts(nodes, tables, _FAR * np.abs(found.far), border, level.left_out)
 
     def _keep(self, index: np.ndarray, found: Found, parts: Parts) -> None:

@@ -35,3 +35,20 @@ def test_modules_and_functions_are_short(name: str) -> None:
             assert said.startswith("# Long: "), f"{function.name} has {size} lines beside its docstring"
         if parameters(function) > MANY:
             assert said.startswith("# Many parameters: "), f"{function.name} has {parameters(function)} parameters"
+
+
+def assigned(statement: ast.stmt) -> list[str]:
+    """Names that a statement of a module gives a value, a function or a class."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        # Overloads have one name by right.
+        return [] if any("overload" in ast.unparse(d) for d in statement.decorator_list) else [statement.name]
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
+    return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_name_is_given_twice(name: str) -> None:
+    """A constant that another one of its name overrides is a number that nobody chose."""
+    names = [given for statement in ast.parse((PACKAGE / name).read_text()).body for given in assigned(statement)]
+    assert len(names) == len(set(names)), sorted({given for given in names if names.count(given) > 1})
