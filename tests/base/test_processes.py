@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ import smisym
 from smisym import Architecture, Attention
 from smisym.base import patience, processes
 
+T = TypeVar("T")
 UNTIED = Architecture(2, (Attention(tied=False),))
 
 
@@ -171,3 +174,49 @@ def test_what_a_whole_group_is_sent_is_for_one_process_alone(pool: processes.Poo
             with open(f"/proc/self/task/{thread.native_id}/status") as status:
                 blocked = next(int(line.split()[1], 16) for line in status if line.startswith("SigBlk"))
             assert blocked >> (sent - 1) & 1
+
+
+LONG = """
+import os, pathlib, time
+from smisym.base import patience, processes
+pool = processes.pool(2)
+pool.begin()
+while not pool.ready:
+    time.sleep(0.05)
+def long():
+    pathlib.Path(NAME).write_text(str(os.getpid()))
+    while True:
+        patience.check()
+        time.sleep(0.05)
+pool.call(processes.Sent(long))
+"""
+
+
+def test_what_nobody_can_get_any_more_is_not_made(tmp_path: Path) -> None:
+    """The one that asks is killed, and can end nobody: the others end at the next piece of their work."""
+    name = tmp_path / "number"
+    with subprocess.Popen([sys.executable, "-c", LONG.replace("NAME", repr(str(name)))]) as run:
+        try:
+            there = int(eventually(lambda: name.exists() and name.read_text()))
+        finally:
+            run.kill()
+    eventually(lambda: not running(there))
+
+
+def eventually(what: Callable[[], T], seconds: float = 30.0) -> T:
+    """What it gives as soon as that is true."""
+    until = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return found
+
+
+def running(number: int) -> bool:
+    """Whether there is such a process; one that ended, and that nobody asked about, is a zombie where that is told."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{number}/stat")
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")

@@ -19,9 +19,10 @@ from smisym.link.reduction import creases
 from smisym.model.channel import Channel
 from smisym.posterior import levels
 from smisym.posterior.base import Cavity
+from smisym.posterior.chebyshev import beyond, logged, polynomials, unlogged
 from smisym.posterior.composite import ByTables
 from smisym.posterior.level_chain import Chain, scouted
-from smisym.posterior.level_in_numpy import beyond, levels_in_numpy, logged, polynomials, unlogged
+from smisym.posterior.level_in_numpy import levels_in_numpy
 from smisym.posterior.level_nodes import nodes_of, pieces_of, sectors_of
 from smisym.posterior.levels import Refinement
 from smisym.posterior.tables import OnTables, Tabulated
