@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from smisym.base import patience
 from smisym.base.matrices import solve_each
 
 Values = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray | None]]
@@ -92,6 +93,7 @@ def descend(
     damping, failed = np.full(len(x), rule.first), np.zeros(len(x), dtype=int)
     before = _squares(x, r, rule)
     for _ in range(steps):
+        patience.check()
         solve, moved = _damped(J, r, x, damping, rule)
         step = -solve(r) if refine is None else refine(Refined(which, x, r, J, solve))
         trial = x + step

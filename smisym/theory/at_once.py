@@ -2,7 +2,7 @@
 
 Newton's step of the mean map tells where its fixed point is, and those of each scramble, with its own derivative, where
 its own would be, to first order: their spread is the statistical error.  What the step may miss is the deterministic
-one: its square and that of the noise.  So a map of many samples is
+one: its square and that of the noise, over how steeply the equation falls.  So a map of many samples is
 evaluated once, where its scrambles one by one take three or four; what leads there is a fixed point of a map with
 fewer.
 """
@@ -43,7 +43,7 @@ def fixed_point_near(
         levels.insert(0, levels[0] // _FEWER)
     for samples in levels:
         here = omap if samples == omap.samples else omap.sibling(samples)
-        for _ in range(_MOST if here is omap else 1):
+        for _ in range(_MOST):
             found = _stepped(here, Q, alpha)
             if found is None:
                 break  # a map that is too rough to tell leaves it to the next
@@ -72,7 +72,9 @@ class _Stepped:
         self.steps[:, on] = step + np.linalg.solve(slopes, left.T).T
         mean, spread = (np.asarray(x) for x in mean_and_error(self.steps))
         self.size, self.error = float(np.abs(mean).max()), float(spread.max())
-        self.missed = self.size**2 + self.error**2
+        # What lines miss of the equation, as its derivative takes it back: much where that is small, near thresholds.
+        gain = max(float(np.abs(np.linalg.inv(slopes)).sum(axis=1).max()), 1.0)
+        self.missed = gain * (self.size**2 + self.error**2)
         self.overlaps = np.array([found[0].moved(step) for step in self.steps])
         self.Q = omap.model.symmetry.project(found[0].moved(mean))
 

@@ -111,7 +111,7 @@ def crossing_near(
     """The crossing on a map, from a guess; None where Newton's method does not confirm that it is near.
 
     idle: the numbers of all idle coordinates.  members: which of these begin to grow.  enough: the error that it may
-    have; infinite for one that is only on the way to an answer.
+    have.
     """
     for _ in range(_MOST):
         found = _evaluated(omap, guess, idle, members)
@@ -147,7 +147,10 @@ def _evaluated(omap: OverlapMap, guess: Guess, idle: np.ndarray, members: Sequen
     if np.abs(step).max() > _FAR or np.max(error) > _UNSURE:
         return None
     # What the noise of how growth changes, the same for all scrambles, makes of the step.
-    doubt = _DOUBT * float(abs(np.linalg.inv(system)[-1, -1]) * (guess.doubt[on] @ np.abs(step[:-1])))
+    back = np.abs(np.linalg.inv(system)[-1])
+    doubt = _DOUBT * float(back[-1] * (guess.doubt[on] @ np.abs(step[:-1])))
+    # Straight lines miss the square of the step, and on average that of the noise of the mean.
+    doubt += max(float(back.sum()), 1.0) * float(np.abs(step).max() ** 2 + np.max(error) ** 2)
     return _crossing(omap, guess, found, roots, idle, doubt)
 
 
@@ -164,8 +167,7 @@ def _crossing(
     if min(_least(Q) for Q in overlaps) < -ROUNDED:
         return None
     value = alpha * float(np.exp(mean[-1]))
-    # Straight lines miss the square of the step, and on average that of the noise of the mean.
-    bend = value * (float(np.abs(mean).max() ** 2 + np.max(error) ** 2) + doubt)
+    bend = value * doubt
     estimates = [here.estimate for here in found]
     values = np.column_stack([symmetry.coordinates(np.array(overlaps))[:, on], alphas / value])
     strays = outlying(values, floor=_ALIKE) or not all(sound(omap, estimate) for estimate in estimates)

@@ -65,7 +65,8 @@ class Estimator:
         g, dg = np.where(absent[:, None, None], 0.0, g), np.where(absent[:, None, None, None, None], 0.0, dg)
         still = self._still(Q)
         # What flips that leave omega alone change the sign of is zero; integrated numerically it is only small.
-        g = np.where(np.asarray((still < 0).any(axis=0))[:, None], 0.0, g)
+        unknown = np.asarray((still < 0).any(axis=0))
+        g = np.where(unknown[:, None], 0.0, g)
         alike = np.asarray(np.logical_and.reduce(still[:, :, None] == still[:, None, :], axis=0))
         dg = np.where(alike[:, None, :, None], dg, 0.0)
         # In units of what is left to learn: of order one however small V is, and rounding stays where it is made.
@@ -83,13 +84,15 @@ class Estimator:
         size = np.einsum("npt,npt->n", g, g)
         error = np.where(absent, np.inf, moments.error)
         gaps = self.model.symmetry.coordinates(products[:1] - products[1:])
+        # What omega tells nothing of: E is zero there, so that the second estimate has mean zero as well.
+        idle = ~self.model.symmetry.coordinates(products[0]).any(axis=0)
         with np.errstate(invalid="ignore"):
             inner = np.where(absent, np.inf, 2 * np.sqrt(size) * error + error**2).mean()
         return Estimate(
             Q,
             self._combine(products),
             self.model.symmetry.project(products.mean(axis=1)),
-            multiplicity * slope(dg, gaps[0]),
+            multiplicity * slope(dg, gaps[0][:, idle], unknown),
             self._unclear(dg, moments.error),
             float(moments.log_partition[~absent].mean()) if not absent.all() else math.nan,
             float(inner) * multiplicity,

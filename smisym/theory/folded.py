@@ -1,9 +1,10 @@
 """The derivative of the overlap map with less noise: identities of Nishimori beside it, as control variates.
 
-What (dg) M (dg)^T fluctuates by it shares with E[g g^T] + E[dg], of mean zero in every coordinate of the overlap, most
-of all in those of which nothing is learned yet, where it is the trace of the posterior's second moments less the
-prior's.  Measured where a second class begins to grow, as the factor by which samples become fewer, for its rate: 2.0
-for two layers on two tokens at 4096 points a scramble, 2.4 for three at 1024, and for the threshold of two layers 2.7.
+What (dg) M (dg)^T fluctuates by it shares, where nothing is learned yet, with the trace of the posterior's second
+moments less the prior's, E[dg], of mean zero there.  Where something is learned the noise of the coefficients is more
+than what such controls gain.  Measured where a second class begins to grow, as the factor by which samples become
+fewer, for its rate: 2.0 for two layers on two tokens at 4096 points a scramble, 2.4 for three at 1024, and for the
+threshold of two layers 2.7.
 The differences between E[g g^T] and E[g g*^T], products of dg with the true fields' second moments, and polynomials of
 the fields were tried beside it: they gain nothing more (Sobol points integrate them well by themselves).
 """
@@ -26,11 +27,12 @@ def folds(n: int) -> np.ndarray:
     return np.arange(n) * min(FOLDS, n) // n
 
 
-def slope(dg: np.ndarray, controls: np.ndarray) -> np.ndarray:
+def slope(dg: np.ndarray, controls: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
     """(P, P, P, P): the mean of dg_pas dg_qbs over points, less what it shares with controls of mean zero.
 
-    dg (n, P, T, P, T); controls (n, c).  Each fold of the points takes its coefficients from the others: fitted to the
-    points that they are applied to, they would bias the mean.
+    dg (n, P, T, P, T); controls (n, c); rows (P,): those among which this is done, None for all.  Each fold of the
+    points takes its coefficients from the others: fitted to the points that they are applied to, they would bias the
+    mean.
     """
     n, P = dg.shape[:2]
     flat = dg.transpose(0, 1, 3, 2, 4).reshape(n, P * P, -1)
@@ -40,9 +42,11 @@ def slope(dg: np.ndarray, controls: np.ndarray) -> np.ndarray:
     whole = [sum(part[i] for part in parts) for i in range(len(parts[0]))]
     total = np.array(whole[1])
     if heard.shape[1]:
+        among = np.ones(P) if rows is None else rows.astype(float)
+        pair = np.outer(among, among).ravel()
         for part in parts:
             others = [everything - own for everything, own in zip(whole, part, strict=True)]
-            total -= np.einsum("c,cij->ij", part[2], _coefficients(*others))
+            total -= np.einsum("c,cij->ij", part[2], _coefficients(*others)) * np.outer(pair, pair)
     return np.asarray((total / n).reshape(P, P, P, P))
 
 

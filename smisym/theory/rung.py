@@ -243,10 +243,10 @@ class Rung:
 
     def _at_one_point(self, omap: OverlapMap, members: list[int]) -> tuple[Stage, tuple[Look, ...]] | None:
         """The crossing by Newton's method, and what was looked at there; None where that does not confirm it."""
-        found, asked = None, 0.0 if self.aim is None else SETTLED * self.aim.accuracy
+        found, enough = None, 0.0 if self.aim is None else SETTLED * self.aim.accuracy
         for few in self._on_the_way(omap):
             if self.guess is not None:
-                enough = asked if few == omap.samples else math.inf
+                # Settled on a map of few points as well: one more evaluation there may save one of many.
                 found = crossing_near(omap.sibling(few), self.guess, self.idle, members, enough)
                 # A map that is too rough to tell leaves it to the next.
                 self.guess = self.guess if found is None else found.guess

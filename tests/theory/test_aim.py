@@ -240,7 +240,7 @@ def test_the_same_seed_gives_the_same_bits_and_so_does_what_is_resumed(tmp_path:
 
     store = Store(tmp_path, {"of": "this test"})
     with pytest.raises(KeyboardInterrupt):
-        traced(store, stop_after=60)
+        traced(store, stop_after=30)
     whole, resumed = traced(None), traced(store)
     for one, other in zip(whole, resumed, strict=True):
         assert np.array_equal(one.value.overlaps, other.value.overlaps)

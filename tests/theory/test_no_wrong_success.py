@@ -337,9 +337,9 @@ def test_a_threshold_that_no_two_alphas_bracket_says_how_far_it_may_be(
     monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     """A committee of two: growth rises at least like alpha, so that a rate bounds where it is one."""
-    roots = rung._roots
+    roots = rung.roots
     monkeypatch.setattr(rung, "guessed", lambda *_: None)  # nor does one evaluation tell
-    monkeypatch.setattr(rung, "_roots", lambda *looks: np.full_like(roots(*looks), 2.051 * share))
+    monkeypatch.setattr(rung, "roots", lambda *looks: np.full_like(roots(*looks), 2.051 * share))
     model = smisym.compile(SMI("sign(sign(z1) + sign(z2))", 2))
     solution = smisym.weak_recovery(smisym.overlap_map(model, samples=256))
     assert solution.result is Result.RESIDUAL
