@@ -8,8 +8,8 @@ each scramble alone would have made of it follows to first order from the same e
 statistical error takes: to that order the mean of the scrambles' own roots is the root of their mean.
 
 How growth changes with the overlap is not among what an evaluation estimates.  It is taken from differences on a map
-of few points, the same on both sides; that only directs the last step and the spread of the roots, and what the noise
-of all derivatives makes of the step is in the error.
+of few points, the same on both sides; that only directs the last step and the spread of the roots.  What noise makes of
+the step is in the error: that of this difference in what the step may miss, that of all others in the spread.
 """
 
 from __future__ import annotations
