@@ -31,8 +31,8 @@ from smisym.theory.unshown import finer, of_growth
 # Scrambles of the rough map, and points of each: a part of those of the map, at most so many, fewer where dear.
 _ROUGH_SCRAMBLES, _ROUGH, _MOST = 4, 2, 128
 # How much larger the tolerance of its integrals is, and at most: its noise is a tenth, and posteriors of deep networks
-# have a few among them that cost hundreds of times what the others do (three layers at Q = (0, 0, 0.976): 3.8 ms each at
-# 5e-3, 1.0 ms at 3e-2).
+# have a few among them that cost hundreds of times what the others do (three layers at Q = (0, 0, 0.976): 3.8 ms each
+# at 5e-3, 1.0 ms at 3e-2).
 _LOOSER, _LOOSEST = 4.0, 3e-2
 # Standard errors by which alpha must fall along the branch for it to turn back.
 _FALLS = 2.0
