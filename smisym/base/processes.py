@@ -18,9 +18,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from smisym.base import patience
+from smisym.base.linear_algebra import one_thread
 
 # Seconds of work at home after which the others are begun: to be ready takes them one or two.
 WORTH = 2.0
@@ -208,7 +207,7 @@ def _call(digest: bytes, blob: bytes, args: tuple[Any, ...]) -> list[Any]:
             while len(_functions) >= _KEPT:
                 _functions.pop(next(iter(_functions)))
             function = _functions[digest] = importlib.import_module("cloudpickle").loads(blob)
-        with threadpool_limits(1), patience.asking(_check_asker):
+        with one_thread(), patience.asking(_check_asker):
             return [function(*args)]
     except Exception:
         return []

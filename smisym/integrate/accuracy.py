@@ -80,7 +80,7 @@ _MOMENTS = "benchmarks/moments.py: what a lattice reaches before its cost double
 _SMOOTH = (
     Row(SUM, 1024, 1e-12, 1e-12, 1e-3, 1e-12, 1, 2048, "exact; the tolerance of the map has no effect"),
     Row(LATTICE, 1024, 1e-8, 1e-8, 1e-3, 1e-7, 1, 1024, _MOMENTS),
-    Row(LATTICE, 1024, 1e-6, 1e-10, 1e-2, 1e-6, 1, 512, f"{_MOMENTS}; two layers on two tokens: 1e-2 leaves 1e-4 in E"),
+    Row(LATTICE, 4096, 1e-6, 1e-10, 1e-2, 1e-6, 1, 512, f"{_MOMENTS}; two layers on two tokens: 1e-2 leaves 1e-4 in E"),
     Row(LATTICE, 256, 1e-5, 1e-7, 3e-2, 1e-2, 4, 256, f"{_MOMENTS}; posteriors cost 10 to 30 times as much"),
     Row(LATTICE, 32, 1e-3, 1e-3, 3e-2, 1e-2, 8, 64, f"{_MOMENTS}; posteriors cost up to 300 times as much"),
     Row(SAMPLING, 1024, 1e-2, 1e-2, 3e-2, 1e-2, 8, 32, "benchmarks/moments.py: a tenth of a second a posterior"),

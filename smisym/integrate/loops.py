@@ -23,15 +23,19 @@ _COMPILED: Remembered[Any] = Remembered(256)
 
 def compiled(point: PointProgram, nodes: int, cov: bool) -> Callable[..., None] | None:
     """The loops over cells of so many nodes; None where the backend is numpy, or has not all that the program calls."""
-    return _function(("cells", id(point), nodes, cov), point, lambda: cells_source(point, nodes, cov), "cells")
+    return from_program("cells", point, lambda: cells_source(point, nodes, cov), nodes, cov)
 
 
 def compiled_points(point: PointProgram) -> Callable[..., None] | None:
     """The loop over points; None as for :func:`compiled`."""
-    return _function(("points", id(point)), point, lambda: points_source(point), "points")
+    return from_program("points", point, lambda: points_source(point))
 
 
-def _function(key: Any, point: PointProgram, source: Callable[[], str], name: str) -> Callable[..., None] | None:
+def from_program(name: str, point: PointProgram, source: Callable[[], str], *how: Any) -> Callable[..., None] | None:
+    """The function of this name of a module that is written for one program; None as for :func:`compiled`.
+
+    how: what else the text depends on.
+    """
     if backend().loops != NUMBA:
         return None
 
@@ -41,13 +45,14 @@ def _function(key: Any, point: PointProgram, source: Callable[[], str], name: st
         except NotCompiled:
             return point, None
 
-    return _COMPILED.get(key, make)[1]
+    return _COMPILED.get((name, id(point), *how), make)[1]
 
 
 # ---------------------------------------------------------------------------------------------------------- the text
 
 
-def _program(point: PointProgram) -> str:
+def program_text(point: PointProgram) -> str:
+    """The head of a module, and the program as an inlined function."""
     return f"{HEADER}\n\n{scalar_function(point.program, 'point')}\n"
 
 
@@ -80,7 +85,7 @@ def points_source(point: PointProgram) -> str:
         *(f"            log_weight[{a}, i, c] = {name}" for a, name in enumerate(w)),
         *(f"            along[{a}, i, c] = {name}" for a, name in enumerate(v)),
     ]
-    return f"{_program(point)}\n\n" + "\n".join(lines) + "\n"
+    return f"{program_text(point)}\n\n" + "\n".join(lines) + "\n"
 
 
 class _Text:
@@ -140,7 +145,7 @@ def cells_source(point: PointProgram, nodes: int, cov: bool) -> str:
     _write_sums(text, sums)
     text.add(2, "top[run] = reference", f"for a in range({len(sums)}):", f"    for k in range({nodes}):")
     text.add(4, f"totals[run, a * {nodes} + k] = s[{text.start('sum0')} + a * {nodes} + k]")
-    return f"{_program(point)}\n\n{text.whole()}"
+    return f"{program_text(point)}\n\n{text.whole()}"
 
 
 def _write_values(text: _Text) -> None:

@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from smisym.base.levenberg import Rule, Tried, descend
+from smisym.integrate.climbing import FREE, GAIN, LOST, SHIFT, STUCK, compiled_climb
 from smisym.integrate.loops import compiled_points, loop_values
 from smisym.kernels.points import PointProgram
 
@@ -226,46 +227,60 @@ def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> M
 def levenberg(
     integrand: Integrand, owner: np.ndarray, x: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every branch and start at once; x (d, nb, N). Returns x, exponent (nb, N), Jacobian (nb, N, m, d)."""
+    """Every branch and start; x (d, nb, N). Returns x, exponent (nb, N), Jacobian (nb, N, m, d) there."""
+    found = integrand.points()
+    climb = None if found is None else compiled_climb(found[0], _RULE)
+    if found is None or climb is None:
+        return _all_at_once(integrand, owner, x, steps)
+    x, shape = np.array(x, order="C"), x.shape[1:]
+    value, slopes = np.empty(shape), np.empty((*shape, found[0].residuals, len(x)))
+    climb(np.ascontiguousarray(owner), x, found[1], steps, value, slopes)
+    return x, value, slopes
+
+
+def _all_at_once(
+    integrand: Integrand, owner: np.ndarray, x: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """:func:`levenberg` with arrays."""
     d, nb, N = x.shape
 
     def fields(points: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(points.T).reshape(d, nb, N)
 
-    def values(_: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, None]:
-        return np.moveaxis(_residual(integrand, owner, fields(points))[0], 1, 2).reshape(nb * N, -1), None
+    def of(which: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals (n, m), and log-weights (n,), of problems ``which`` (branch N + start) at their points (n, d)."""
+        return _residual(integrand, owner[which % N], points.T, which // N)
 
-    def slopes(_: np.ndarray, points: np.ndarray, r: np.ndarray) -> np.ndarray:
-        own = np.moveaxis(r.reshape(nb, N, -1), 1, 2)
-        return _jacobian(integrand, owner, fields(points), own).reshape(nb * N, -1, d)
+    def values(which: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, None]:
+        return of(which, points)[0], None
+
+    def slopes(which: np.ndarray, points: np.ndarray, r: np.ndarray) -> np.ndarray:
+        columns = []
+        for i in range(d):
+            step = SHIFT * (1 + np.abs(points[:, i]))
+            shifted = points.copy()
+            shifted[:, i] += step
+            columns.append((values(which, shifted)[0] - r) / step[:, None])
+        return np.stack(columns, axis=-1)
 
     def ends(tried: Tried) -> np.ndarray:
-        moved = tried.better & (tried.before - tried.after > 1e-3)
-        over = not moved.any() and bool((tried.damping > 1e3)[~tried.better].all())
-        return np.full(len(moved), over)
+        rests = (tried.before - tried.after <= GAIN) & (tried.damping <= FREE)
+        return np.where(tried.better, rests, tried.damping > STUCK)
 
-    start = np.moveaxis(x, 0, 2).reshape(nb * N, d)
-    end, r, J = descend(values, start, ends, steps=steps, rule=_RULE, slopes=slopes, together=True)
-    log_weight = _residual(integrand, owner, fields(end))[1]
-    cost = ((end**2).sum(axis=1) + (r**2).sum(axis=1)).reshape(nb, N)
-    value = np.where(np.isfinite(cost), log_weight - 0.5 * cost, -np.inf)
-    return fields(end), value, J.reshape(nb, N, -1, d)
-
-
-def _residual(integrand: Integrand, owner: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """r (nb, m, N) where branch b is evaluated at its own point x[:, b], and its log-weight (nb, N)."""
-    nb = x.shape[1]
-    r, log_weight, *_ = at_points(integrand, owner, x)  # (nb, m, nb, N), (nb or 1, nb, N)
-    own = np.stack([r[b, :, b] for b in range(nb)])
-    weight = np.stack([log_weight[b if len(log_weight) > 1 else 0, b] for b in range(nb)])
-    return np.where(np.isfinite(own), own, 1e150), weight
+    start, everyone = np.moveaxis(x, 0, 2).reshape(nb * N, d), np.arange(nb * N)
+    end, r, _ = descend(values, start, ends, steps=steps, rule=_RULE, slopes=slopes, together=True)
+    cost = (end**2).sum(axis=1) + (r**2).sum(axis=1)
+    value = np.where(np.isfinite(cost), of(everyone, end)[1] - 0.5 * cost, -np.inf)
+    J = slopes(everyone, end, r)
+    return fields(end), value.reshape(nb, N), J.reshape(nb, N, -1, d)
 
 
-def _jacobian(integrand: Integrand, owner: np.ndarray, x: np.ndarray, r: np.ndarray) -> np.ndarray:
-    columns = []
-    for i in range(x.shape[0]):
-        step = 1e-6 * (1 + np.abs(x[i]))
-        shifted = x.copy()
-        shifted[i] += step
-        columns.append((_residual(integrand, owner, shifted)[0] - r) / step[:, None, :])
-    return np.moveaxis(np.stack(columns, axis=-1), 1, 2)
+def _residual(
+    integrand: Integrand, owner: np.ndarray, x: np.ndarray, branch: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """r (n, m) of one branch each at points x (d, n), and its log-weight (n,)."""
+    r, log_weight, *_ = at_points(integrand, owner, np.ascontiguousarray(x)[:, None])  # (nb, m, 1, n), (nb or 1, 1, n)
+    rows = np.arange(len(owner))
+    own = r[branch, :, 0, rows]
+    weight = log_weight[branch if len(log_weight) > 1 else 0, 0, rows]
+    return np.where(np.isfinite(own), own, LOST), weight

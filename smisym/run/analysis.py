@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from smisym.base import patience, processes
 from smisym.base.edge import check_alpha, check_count, check_number, check_settings
 from smisym.base.errors import InputError
 from smisym.base.files import check_path, make_folder, write_text
+from smisym.base.linear_algebra import one_thread
 from smisym.declare.architecture import Architecture
 from smisym.declare.io import Store, header, write_json
 from smisym.declare.smi import SMI
@@ -262,7 +262,7 @@ def _gamp_runs(
     runs: list[Record] = []
     if not tasks:
         return runs
-    with bar("GAMP", len(tasks)) as advance, threadpool_limits(1), ThreadPoolExecutor(pool.workers) as threads:
+    with bar("GAMP", len(tasks)) as advance, one_thread(), ThreadPoolExecutor(pool.workers) as threads:
         try:
             for record in threads.map(run, tasks):
                 runs.append(record)

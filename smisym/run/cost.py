@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from smisym.base.edge import check_count, check_number
+from smisym.base.linear_algebra import one_thread
 from smisym.base.solution import Result
 from smisym.model.compiled import Model
 from smisym.run.progress import duration
@@ -59,7 +59,7 @@ def estimate(
     began = time.monotonic()
     seconds, whole = 0.0, True
     points = max(samples // scrambles, 1)
-    with threadpool_limits(1):  # as the map evaluates
+    with one_thread():  # as the map evaluates
         for ends in _AT:
             q = np.linspace(*ends, omap.model.fields) if omap.model.fields > 1 else np.array(ends[-1:])
             (shared, one), found = _posterior(omap, q, samples, budget / len(_AT))

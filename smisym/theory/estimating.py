@@ -17,6 +17,7 @@ from smisym.theory.controls import NUMBERS, beside
 from smisym.theory.estimate import Estimate
 from smisym.theory.folded import folds, slope
 from smisym.theory.surrogate import Surrogate, worth
+from smisym.theory.wider import widened
 
 # Multiple of its squared error above which what a posterior adds to a rate of growth is no error.
 _BEYOND = 10.0
@@ -51,7 +52,8 @@ class Estimator:
         """The estimates of one scramble at Q (P, P), of which only what the symmetries allow is given."""
         law = self.model.prior.law(Q)
         normals, noise = self._normals(scramble)
-        Z = law.scale @ normals[:, 0]
+        fields, weights = widened(normals[:, 0], Q)
+        Z = law.scale @ fields
         omega = law.gain @ Z + law.noise @ normals[:, 1]
         observed = self.model.channel.draw(Z, noise)
         moments = self.model.channel.moments(
@@ -80,21 +82,24 @@ class Estimator:
             ]
         )
         multiplicity = self.model.prior.multiplicity
-        products = multiplicity * products
+        products = multiplicity * weights[:, None, None] * products
         size = np.einsum("npt,npt->n", g, g)
         error = np.where(absent, np.inf, moments.error)
         gaps = self.model.symmetry.coordinates(products[:1] - products[1:])
+        weighted = np.sqrt(weights)[:, None, None, None, None] * dg
         # What omega tells nothing of: E is zero there, so that the second estimate has mean zero as well.
         idle = ~self.model.symmetry.coordinates(products[0]).any(axis=0)
         with np.errstate(invalid="ignore"):
-            inner = np.where(absent, np.inf, 2 * np.sqrt(size) * error + error**2).mean()
+            inner = np.where(absent, np.inf, weights * (2 * np.sqrt(size) * error + error**2)).mean()
         return Estimate(
             Q,
             self._combine(products),
             self.model.symmetry.project(products.mean(axis=1)),
-            multiplicity * slope(dg, gaps[0][:, idle], unknown),
-            self._unclear(dg, moments.error),
-            float(moments.log_partition[~absent].mean()) if not absent.all() else math.nan,
+            multiplicity * slope(weighted, gaps[0][:, idle], unknown),
+            self._unclear(weighted, np.sqrt(weights) * moments.error),
+            float(np.average(moments.log_partition[~absent], weights=weights[~absent]))
+            if not absent.all()
+            else math.nan,
             float(inner) * multiplicity,
             moments.result is not Result.INTEGRATION and not absent.any(),
             gaps.mean(axis=1),
@@ -158,6 +163,12 @@ class Estimator:
             # E is positive semi-definite, and so is its first estimate; the combination is only on average.
             return symmetry.matrix(first.mean(axis=0))
         return combined
+
+
+def _average(values: np.ndarray, weights: np.ndarray) -> float:
+    """Of values that have a weight; NaN where none has."""
+    there = weights > 0
+    return float(np.average(values[there], weights=weights[there])) if there.any() else math.nan
 
 
 def _symmetric(products: np.ndarray) -> np.ndarray:

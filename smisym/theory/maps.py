@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from smisym.base import patience, processes
 from smisym.base.backends import JAX, backend
@@ -37,6 +36,7 @@ from smisym.base.edge import (
 )
 from smisym.base.errors import InputError, OutOfTime
 from smisym.base.files import write_bytes
+from smisym.base.linear_algebra import one_thread
 from smisym.base.remembered import Remembered
 from smisym.declare.io import header
 from smisym.integrate.accuracy import SAMPLES, SCRAMBLES
@@ -154,7 +154,7 @@ class OverlapMap:
 
         An exception, Ctrl-C among them, ends all of them within one piece of work.
         """
-        with threadpool_limits(1):
+        with one_thread():
             if self.workers == 1:
                 return [task(r) for r in range(self.scrambles)]
             ended = threading.Event()

@@ -13,7 +13,7 @@ from smisym.integrate import importance, quadrature
 from smisym.integrate.averages import Average, discrete
 from smisym.integrate.ball_loops import weights_as_factors
 from smisym.integrate.balls import on_balls
-from smisym.integrate.modes import Integrand, at_points
+from smisym.integrate.modes import Integrand, at_points, find_modes
 from smisym.kernels.numba_code import load
 from smisym.kernels.pairs import look_source, pairs_source, scouts_source
 from smisym.model.channel import Moments
@@ -68,6 +68,35 @@ def same(a: Average, b: Average) -> None:
         np.testing.assert_allclose(a.cov, b.cov, rtol=1e-10, atol=1e-10)
     # Errors are powers of small differences of sums.
     np.testing.assert_allclose(a.error, b.error, rtol=1e-6, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_maxima(name: str, use: Use) -> None:
+    """Where both ways climb to, and that nothing close by is higher in that sheet."""
+    posterior = integrand(smisym.compile(NETWORKS[name]), 12)
+    found = {}
+    for backend in ("numpy", "numba"):
+        use(backend)
+        found[backend] = find_modes(posterior, np.arange(12))
+    one, other = found["numba"], found["numpy"]
+    # A step whose gain is a rounding away from what ends the climb may be the last one, or not.
+    there = np.isfinite(one.value)
+    np.testing.assert_array_equal(there, np.isfinite(other.value))
+    settled = there & (np.abs(np.where(there, one.value, 0.0) - np.where(there, other.value, 0.0)) < 1e-5)
+    assert settled.sum() > 0.98 * there.sum()
+    np.testing.assert_allclose(one.x[settled], other.x[settled], atol=1e-4)
+    np.testing.assert_allclose(one.jacobian[settled], other.jacobian[settled], rtol=1e-3, atol=1e-3)
+    best = one.value.argmax(axis=1)
+    rows, top = np.arange(12), one.value.max(axis=1)
+    x = one.x[rows, best][..., None] + 0.02 * np.random.default_rng(0).standard_normal((12, posterior.dim, 50))
+    around = at_points(posterior, np.arange(12), np.moveaxis(x, 0, 2))
+    near = around.log_density(np.moveaxis(x, 0, 2))[one.branch[rows, best], :, rows]
+    weight = around.log_weight[one.branch[rows, best] if len(around.log_weight) > 1 else 0, :, rows]
+    at = at_points(posterior, np.arange(12), np.moveaxis(one.x[rows, best][..., None], 0, 2)).log_weight
+    own = at[one.branch[rows, best] if len(at) > 1 else 0, 0, rows]
+    # It is the sum of squares that falls, beside the weight; steps that gain less than 1e-3 end it, and as each may
+    # take back but a part of what is left, that may be some times as much.
+    assert ((near - weight).max(axis=1) <= top - own + 2e-2).all()
 
 
 @pytest.mark.parametrize("cov", [False, True])
