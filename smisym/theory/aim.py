@@ -37,6 +37,8 @@ _BYTES = 2**28
 _MARGIN, _AT_ONCE = 0.7, 0.5
 # Factor between the samples of two tries: at least, at most, and where a try has no error to tell by.
 _LEAST, _LARGEST, _UNKNOWN = 2, 64, 8
+# By how much less than a power of two more a next try takes, as a power: the margin holds it.
+_ROUNDED = 0.3
 # Power of the number of samples with which errors fall, before it was seen (two layers: 0.6 to 0.7), and its bounds.
 _RATE, _SLOWEST, _FASTEST = 0.7, 0.5, 1.0
 # Part of the accuracy asked within which an answer is not refined on the same samples.
@@ -151,17 +153,18 @@ class Tries:
         if math.isfinite(error):
             factor = (error / (_MARGIN * self.aim.accuracy)) ** (1 / self.rate)
         factor = min(max(factor, _LEAST), _LARGEST)
-        wanted = samples << math.ceil(math.log2(factor))
+        wanted = samples << math.ceil(math.log2(factor) - _ROUNDED)
         while wanted > max(self.aim.most_samples, samples):
             wanted //= 2
         return wanted if wanted > samples else None
 
 
-def search(aim: Aim, first: Solution, again: Callable[[int, bool], Solution]) -> Solution:
+def search(aim: Aim, first: Solution, again: Callable[[int, bool], Solution], second: int | None = None) -> Solution:
     """The solution of the last of as many tries as the accuracy takes; MISSED where they end before.
 
     first: with few samples; value holds its error as ``Q_error``.  again: solves with so many samples, and with a finer
-    tolerance of the inner integrals or not.  Where the time that a map was given is spent the last try is the answer.
+    tolerance of the inner integrals or not.  second: samples of the second try, where others have told them.  Where the
+    time that a map was given is spent the last try is the answer.
     """
     tries = Tries(aim)
     found = _stated(tries, first)
@@ -170,6 +173,8 @@ def search(aim: Aim, first: Solution, again: Callable[[int, bool], Solution]) ->
         left = found.checks.get("integrals", 0.0)
         finer = bool(np.max(left) > INNER * aim.accuracy)
         wanted = tries.more(_whole(found) if found.result.ok else math.inf)
+        if second is not None and len(history) == 1 and second > found.settings["samples"]:
+            wanted = second
         if wanted is None:
             break
         try:

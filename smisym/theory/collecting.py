@@ -63,8 +63,12 @@ def perfect_part(Q: np.ndarray) -> np.ndarray:
     return np.asarray(known @ known.T)
 
 
-def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -> Solution:
-    """The solution that the scrambles' fixed points make, held against its equation and against Nishimori's."""
+def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float, enough: float = 0.0) -> Solution:
+    """The solution that the scrambles' fixed points make, held against its equation and against Nishimori's.
+
+    enough: the error of overlaps that is small enough; where some are perfect and all others nearly, to within it, all
+    know the same.
+    """
     stacked = np.array([point.Q for point in points])
     Q, error = mean_and_error(stacked)
     # Where a kick died though the derivative says that it grows, this scramble knows no more than the size of the kick.
@@ -78,7 +82,7 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
     found = agreement(omap, estimates)
     small = bool((left <= np.maximum(error, min(tol, FINE))).all())
     code = worst([point.result for point in points])
-    if code is Result.SUCCESS and _branches_differ(points):
+    if code is Result.SUCCESS and _branches_differ(points, enough):
         code = Result.NOISY
     overlaps = omap.model.symmetry.coordinates(stacked)
     strays = outlying(overlaps, floor=10 * tol) or not all(sound(omap, estimate) for estimate in estimates)
@@ -90,7 +94,10 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
             bias, rare = at_mean
             checks |= {"bias": bias, "rare": rare}
             error = np.hypot(error, rare)
-            if not (bias <= np.maximum(error, min(tol, FINE))).all():
+            unseen = bias > np.maximum(error, min(tol, FINE))
+            # Near Q = I it may be more than the spread shows, and still less than anybody asked.
+            left = np.where(unseen, np.maximum(left, bias), left)
+            if (unseen & ~(bias <= enough)).any():
                 result = Result.NOISY
     return Solution(
         FixedPoint(
@@ -116,13 +123,13 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float) -
     )  # fmt: skip
 
 
-def _branches_differ(points: Sequence[Point]) -> bool:
+def _branches_differ(points: Sequence[Point], enough: float) -> bool:
     """Whether some scrambles know a direction perfectly and others do not by far: a mean of the two is neither."""
     known = [float(np.trace(point.known)) for point in points]
     if max(known) - min(known) < 0.5:
         return False
     most = points[int(np.argmax(known))].known
-    return min(float(np.trace(most @ point.Q)) for point in points) < np.trace(most) - _NEITHER
+    return min(float(np.trace(most @ point.Q)) for point in points) < np.trace(most) - max(_NEITHER, enough)
 
 
 def _at_the_mean(

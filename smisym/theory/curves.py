@@ -33,6 +33,7 @@ from smisym.theory.guesses import Guesses
 from smisym.theory.kick import without_traces
 from smisym.theory.linearised import Equation
 from smisym.theory.maps import OverlapMap
+from smisym.theory.onward import Onward, Shifts
 from smisym.theory.point import Point
 
 # Newton steps in which a start must settle, and how far from it (in units of what is left to learn).
@@ -84,7 +85,7 @@ def curve(
     done: list[Solution] = []
     wanted_at = sorted(_listed(alphas))
     told = None if aim is None or not wanted_at else _Told(omap, tolerance(aim), wanted_at[-1])
-    traced = _traced(omap, wanted_at, tol, told)
+    traced, onward = _traced(omap, wanted_at, tol, told, aim.accuracy if aim else 0.0), Onward()
     if aim is not None:
         wanted = tolerance(aim)
         # All of it with few samples first: what an alpha takes, others may share.
@@ -92,7 +93,7 @@ def curve(
     for points, found in traced:
         if aim is not None:
             omap.what = f"curve at alpha = {found.value.alpha:g}"
-            found = refined_at_once(omap, aim, points, found)
+            found = refined_at_once(omap, aim, points, found, onward)
         done.append(found)
         if on_point is not None:
             on_point(found)
@@ -103,21 +104,30 @@ class _Told:
     """Fixed points by one evaluation near where a map of few points has them."""
 
     def __init__(self, omap: OverlapMap, tol: float, last: float) -> None:
-        self.omap, self.tol = omap, tol
+        self.omap, self.tol, self.shifts = omap, tol, Shifts()
         omap.what = "the way along the curve"
         self.guesses = Guesses.of(omap, last)
 
     def __call__(self, alpha: float) -> tuple[list[Point], Solution] | None:
         guess = self.guesses.at(alpha)
-        return None if guess is None else fixed_point_near(self.omap, guess, alpha, self.guesses.samples, self.tol)
+        if guess is None:
+            return None
+        samples = self.guesses.samples
+        closer_by = self.shifts.moved(guess, alpha) if self.shifts.at(guess) else None
+        told = None if closer_by is None else fixed_point_near(self.omap, closer_by, alpha, samples, self.tol)
+        told = told or fixed_point_near(self.omap, guess, alpha, samples, self.tol)
+        if told is not None:
+            self.shifts.learn(alpha, guess, told[1].value.Q)
+        return told
 
 
 def _traced(
-    omap: OverlapMap, alphas: Sequence[float], tol: float | None, told: _Told | None = None
+    omap: OverlapMap, alphas: Sequence[float], tol: float | None, told: _Told | None = None, enough: float = 0.0
 ) -> Iterator[tuple[list[Point], Solution]]:
     """The points of all scrambles at each alpha, increasing, and the solution that they make.
 
-    told: what is asked first, of which those are solved for that it does not tell.
+    told: what is asked first, of which those are solved for that it does not tell.  enough: the error of overlaps that
+    is small enough.
     """
     paths = [ScramblePath(omap, r) for r in range(omap.scrambles)]
     near = _COARSEST if tol is None else tol
@@ -134,7 +144,7 @@ def _traced(
         if near > _COARSER * wanted:
             points = omap.each(lambda r, wanted=wanted: paths[r].again(wanted))
             near = wanted
-        yield points, collect(omap, points, "symmetry-broken", near)
+        yield points, collect(omap, points, "symmetry-broken", near, enough)
         near = wanted
 
 

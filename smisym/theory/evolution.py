@@ -23,6 +23,7 @@ from smisym.theory.at_once import fixed_point_near
 from smisym.theory.collecting import FixedPoint, collect, perfect_part
 from smisym.theory.fixed_point import solve
 from smisym.theory.maps import OverlapMap
+from smisym.theory.onward import Onward
 from smisym.theory.point import Point
 from smisym.theory.taking_over import closer
 from smisym.theory.unshown import finer, of_idle, of_integrals
@@ -92,7 +93,7 @@ def state_evolution(
         for r, point in enumerate(points):
             for record in point.history:
                 callback({"scramble": r, **record})
-    found = collect(omap, points, start, tol)
+    found = collect(omap, points, start, tol, 0.0 if aim is None else aim.accuracy)
     if aim is None:
         return found
 
@@ -103,39 +104,56 @@ def state_evolution(
         once_more: list[Point] = larger.each(
             lambda r: _solve(larger, r, float(alpha), float(side_information), start, None, tol, max_steps)
         )
-        return once_more, collect(larger, once_more, start, tol)
+        return once_more, collect(larger, once_more, start, tol, aim.accuracy)
 
     return refined(omap, aim, points, found, again)
 
 
-def refined_at_once(omap: OverlapMap, aim: Aim, points: list[Point], found: Solution) -> Solution:
+def refined_at_once(
+    omap: OverlapMap, aim: Aim, points: list[Point], found: Solution, onward: Onward | None = None
+) -> Solution:
     """The same from nothing on: a map with more samples is evaluated once near the fixed point of one with fewer, and
-    solved scramble by scramble where that does not tell."""
+    solved scramble by scramble where that does not tell.
+
+    onward: what a point before tells of this one, and what this one is to tell.
+    """
 
     def again(larger: OverlapMap, smaller: OverlapMap, before: Sequence[Point]) -> tuple[list[Point], Solution]:
-        tol = found.settings["tol"]
+        tol, enough = found.settings["tol"], SETTLED * aim.accuracy
         told = None
         if not any(point.known.any() for point in before):
             Q = np.mean([point.Q for point in before], axis=0)
-            told = fixed_point_near(larger, Q, before[0].alpha, smaller.samples, tol, SETTLED * aim.accuracy)
+            closer_by = onward.moved(Q, before[0].alpha) if onward is not None and before is points else None
+            if onward is not None and closer_by is not None:
+                known = onward.first(larger.samples)
+                told = fixed_point_near(larger, closer_by, before[0].alpha, known, tol, enough)
+            told = told or fixed_point_near(larger, Q, before[0].alpha, smaller.samples, tol, enough)
         if told is not None:
             return told
         solved = closer(larger, before, tol)
-        return solved, collect(larger, solved, found.settings["start"], tol)
+        return solved, collect(larger, solved, found.settings["start"], tol, aim.accuracy)
 
-    return refined(omap, aim, points, found, again)
+    if onward is None:
+        return refined(omap, aim, points, found, again)
+    wanted = onward.samples(aim, omap.samples) if onward.at(points) else None
+    whole = refined(omap, aim, points, found, again, wanted)
+    onward.learn(points, whole)
+    return whole
 
 
+# Many parameters: a solve, how to solve again, and where to go on.
 def refined(
     omap: OverlapMap,
     aim: Aim,
     points: list[Point],
     found: Solution,
     again: Callable[[OverlapMap, OverlapMap, Sequence[Point]], tuple[list[Point], Solution]],
+    wanted: int | None = None,
 ) -> Solution:
     """The solution of a map of as many samples as the accuracy takes, by way of others with fewer.
 
     points, found: of the first map.  again: those of a map with more samples, from one with fewer and its points.
+    wanted: samples of the second map; None for as many as the error of the first one tells.
     """
     what = omap.what
     at: list[tuple[OverlapMap, list[Point]]] = [(omap, points)]
@@ -153,7 +171,7 @@ def refined(
     except OutOfTime:
         # Without knowing what its spread does not show: no such error is small.
         return replace(found, result=worst([found.result, Result.MISSED]), settings=found.settings | aim.settings())
-    return search(aim, first, more)
+    return search(aim, first, more, wanted)
 
 
 def _doubted(omap: OverlapMap, points: Sequence[Point], found: Solution) -> Solution:

@@ -7,12 +7,14 @@ zero, though just above its threshold something is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from smisym.base.solution import mean_and_error
 from smisym.integrate.accuracy import SAMPLING
+from smisym.prior import remaining
 from smisym.theory.growth import class_rate, growth_rates
 from smisym.theory.kick import KICK
 from smisym.theory.linearised import Equation, Local, placed, positive
@@ -86,14 +88,15 @@ def of_idle(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> np.ndar
     known, alpha, lam = points[0].known, points[0].alpha, points[0].side_information
     if points[0].perfect:
         return nothing
+    if _surely_none(points, Q):
+        return nothing
     Q = placed(Q, known)
     found = omap.each(lambda r: Equation(omap, r, lam).at(Q, alpha, known))
     idle = ~np.any([here.active for here in found], axis=0)
     if not idle.any():
         return nothing
     rates = np.array([here.jacobian[np.ix_(idle, idle)] for here in found])
-    vector = np.linalg.eigh(rates.mean(axis=0))[1][:, -1]
-    growth, error = (float(x) for x in mean_and_error(np.einsum("i,rij,j->r", vector, rates, vector)))
+    growth, error, vector = _fastest(rates)
     excess = growth + _CLEAR * error - 1
     if excess <= 0:
         return nothing
@@ -105,3 +108,28 @@ def of_idle(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> np.ndar
     # Where growth does not fall as more is learned, nothing bounds it: there it jumps.
     most = min(excess / (2 * slope), 1.0) if slope > 0 else 1.0
     return most * np.abs(along)
+
+
+def _surely_none(points: Sequence[Point], Q: np.ndarray) -> bool:
+    """Whether nothing idle grows at Q (P, P), as is told where the points were evaluated, at one overlap nearby.
+
+    A rate changes by no larger a factor than what is left.
+    """
+    found = [point.at for point in points if point.at is not None]
+    if len(found) < len(points):
+        return False
+    idle = ~np.any([here.active for here in found], axis=0)
+    if not idle.any():
+        return True
+    if any(not np.array_equal(here.Q, found[0].Q) for here in found):
+        return False
+    off = np.abs(np.log(np.linalg.eigvals(np.linalg.solve(remaining(found[0].Q), remaining(Q))).real)).max()
+    growth, error = _fastest(np.array([here.jacobian[np.ix_(idle, idle)] for here in found]))[:2]
+    return bool((growth + _CLEAR * error) * math.exp(off) <= 1)
+
+
+def _fastest(rates: np.ndarray) -> tuple[float, float, np.ndarray]:
+    """Growth, its standard error and its vector (k,) along what grows most of rates (R, k, k)."""
+    vector = np.linalg.eigh(rates.mean(axis=0))[1][:, -1]
+    growth, error = (float(x) for x in mean_and_error(np.einsum("i,rij,j->r", vector, rates, vector)))
+    return growth, error, vector
