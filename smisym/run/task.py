@@ -175,6 +175,7 @@ def announce(
 
     evaluations: of the map for each of so many alphas, few and many.  aim: accuracy and most_samples, or None of both.
     """
+    from smisym.base.processes import WORTH
     from smisym.run.cost import estimate
     from smisym.run.progress import duration
 
@@ -186,6 +187,9 @@ def announce(
         larger = min(larger, (aim.get("most_samples") or math.inf) / omap.samples)
         few, many = (n + k * larger * alphas for n, k in zip((few, many), LAST_EVALUATIONS, strict=True))
         more = f" with {omap.samples} samples, and more as errors usually fall"
+    if cost.seconds * few > WORTH:
+        # What is known to be long need not wait for that to show.
+        omap.pool.begin()
     if cost.seconds * many <= LONG:
         return
     low, high = duration(max(cost.seconds * few, 1.0)), duration(cost.seconds * many)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -51,13 +52,17 @@ _MULTIPLES, _CLOSE = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0), 1.004
 class Arrival:
     """alpha, error: where Q = I is reached.  Q (P, P): the overlap just below, I where that is all of it.
 
-    samples: of the largest map that told; None where it was not followed."""
+    samples: of the largest map that told; None where it was not followed.  checks: "nishimori", the agreement of the
+    estimators where that was told, as a record; of a branch that was followed "residual", what is left of the fixed
+    point's equation at its highest point, the largest entry in the unit of the overlap.
+    """
 
     alpha: float
     error: float
     Q: np.ndarray
     result: Result
     samples: int | None = None
+    checks: dict[str, Any] = field(default_factory=dict)
 
 
 def perfect_from(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | None) -> Arrival:
@@ -133,11 +138,13 @@ def _arrived(omap: OverlapMap, around: Sequence[Passed], top: Passed, stable: fl
     agreed = agreement(omap, [here.estimate for here in top.found])
     result = Result.SUCCESS if agreed.holds else Result.NISHIMORI
     error = max(_known_to(top, stable), least)
+    left = float(np.abs(top.found[0].in_overlap(top.step)).max())
+    checks = {"nishimori": agreed.record(), "residual": left}
     if top.alpha * math.exp(-top.error) <= stable:
         # Nothing lies clearly above: it is reached as soon as it is stable.
-        return Arrival(stable, error, np.eye(len(top.Q)), result, omap.samples)
+        return Arrival(stable, error, np.eye(len(top.Q)), result, omap.samples, checks)
     alpha, Q, off = _peak(omap, around, top)
-    return Arrival(max(alpha, stable), math.hypot(error, off), Q, result, omap.samples)
+    return Arrival(max(alpha, stable), math.hypot(error, off), Q, result, omap.samples, checks)
 
 
 def _peak(omap: OverlapMap, around: Sequence[Passed], top: Passed) -> tuple[float, np.ndarray, float]:
@@ -171,7 +178,7 @@ def _at_one_alpha_after_the_other(omap: OverlapMap, stable: float, uncertain: fl
         # It cannot rest where it is not stable: the ranks that were counted, or the channel, are wrong.
         return Arrival(stable, math.inf, eye, Result.INCONSISTENT)
     if all(point.perfect for point in above):
-        return Arrival(stable, max(uncertain, _ABOVE * stable), eye, _met(look, above), look.samples)
+        return Arrival(stable, max(uncertain, _ABOVE * stable), eye, *_met(look, above))
     return _later_arrival(omap, stable)
 
 
@@ -224,7 +231,7 @@ def _end_of_branch(omap: OverlapMap, stable: float, points: int) -> tuple[Arriva
     # A bracket is a uniform law: its standard error is its width / sqrt(12).
     error = math.hypot(spread, (_CLOSE - 1) * value / math.sqrt(12))
     Q = np.mean([point.Q for _, point in ends], axis=0)
-    return Arrival(value, error, Q, _met(small, [point for _, point in ends]), small.samples), at_once
+    return Arrival(value, error, Q, *_met(small, [point for _, point in ends])), at_once
 
 
 def _no_growth(omap: OverlapMap, active: np.ndarray) -> bool:
@@ -248,8 +255,9 @@ def _from(omap: OverlapMap, r: int, alpha: float, before: Point | None) -> Point
     return solve(omap, r, alpha, Q=before.at.Q, known=before.known)
 
 
-def _met(omap: OverlapMap, points: Sequence[Point]) -> Result:
-    """How the solves ended, and whether the estimators of Nishimori agreed."""
+def _met(omap: OverlapMap, points: Sequence[Point]) -> tuple[Result, int, dict[str, Any]]:
+    """How the solves ended, and whether the estimators of Nishimori agreed; samples; checks."""
     found = agreement(omap, [point.at.estimate for point in points if point.at is not None])
     codes = [point.result for point in points if point.result not in (Result.SUCCESS, Result.INTEGRATION)]
-    return worst([*codes, Result.SUCCESS if found.holds else Result.NISHIMORI])
+    result = worst([*codes, Result.SUCCESS if found.holds else Result.NISHIMORI])
+    return result, omap.samples, {"nishimori": found.record()}

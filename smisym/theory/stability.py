@@ -233,7 +233,9 @@ def perfect_recovery(
 
     Result: SUCCESS, MISSED where the error is larger than the accuracy, NOISY where Q = I was not reached at any alpha
     that was tried, INCONSISTENT where state evolution rests at Q = I though counting says that it is not stable,
-    NISHIMORI.  Raises InputError for samples that the map refuses, for an accuracy that is no positive number or has
+    NISHIMORI.  ``checks``: "nishimori" and, where a branch was followed, "residual" at its highest point, the largest
+    entry of what is left of its equation.
+    Raises InputError for samples that the map refuses, for an accuracy that is no positive number or has
     ``samples`` beside it, and where derivatives of the output overflow at all random fields.
     """
     given = {"samples": samples, "workers": workers}
@@ -253,6 +255,7 @@ def perfect_recovery(
     reached = replace(_along(target, "perfect_amp", eye, found.alpha, found.error, found.Q), samples=found.samples)
     missed = aim is not None and found.error > aim.accuracy
     solution = _solution(omap, [stable, reached], Result.MISSED if missed and found.result.ok else found.result)
+    solution = replace(solution, checks=found.checks)
     return solution if aim is None else replace(solution, settings=solution.settings | aim.settings())
 
 

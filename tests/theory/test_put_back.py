@@ -51,3 +51,12 @@ def test_what_is_trivial_has_nothing_to_put_back() -> None:
     assert solution.checks == {}
     both = smisym.weak_recovery(smisym.compile(SMI(("z1", "z2**2"), 2)), samples=2048)
     assert len(both.checks["growth"]) == len(both.value) - 1 == 1
+
+
+def test_what_an_arrival_was_held_against_is_told() -> None:
+    """Nishimori, and the equation at the highest point of the branch, which is solved to what its noise may leave."""
+    solution = smisym.perfect_recovery(smisym.compile(TWO_LAYERS), accuracy=1e-2)
+    assert solution.result.ok and solution.value[1].alpha == 1.0
+    assert solution.checks["nishimori"]["holds"] and 0 < solution.checks["residual"] < 2e-2
+    hard = smisym.perfect_recovery(smisym.compile(Architecture(2, (Attention(activation="hardmax"),))))
+    assert hard.checks == {} and math.isinf(hard.value[0].alpha)  # by counting alone
