@@ -21,9 +21,10 @@ from smisym.posterior.level_chain import Chain
 _STEP, _SIDE = 0.6, 6
 # Steps of the first layer over those of the others: it has one state alone, so that its nodes cost next to nothing.
 _FIRST = 0.6
-# Where lattices end at first, beside what is asked for, by how much farther where there is mass, and at most.  _WIDER:
+# Where lattices end at first, beside what is asked for, by how much farther where there is mass, at least and at most,
+# and where at the farthest.  _WIDER:
 # the same for layers of two rows, whose Gaussians fall as R^2 exp(-R^2/2).
-_DEPTH, _WIDER, _EACH, _FARTHER, _FARTHEST = 3.0, 2.2, 1.6, 1.0, 9.5
+_DEPTH, _WIDER, _EACH, _NEARER, _FARTHER, _FARTHEST = 3.0, 2.2, 1.6, 0.25, 1.0, 9.5
 # How much farther than lattices tables reach, in standard deviations of the late fields.
 _BEYOND = 1.0
 # Shares of the tolerance: of what nodes may miss, what tables may, and what may lie at borders; half of each is aimed
@@ -57,7 +58,10 @@ _STEEP, _GAUSS, _MOST_NODES = 2.5, (4.5, 5.5), 64
 # What is drawn closer around: tables within that much, beside the tolerance, of the log of their largest value.
 _DEEP = 8.0
 # Error of tables above which they do not say where there is mass; levels at most.
-_BLIND, _ROUNDS = 1.0, 7
+_BLIND, _ROUNDS = 1.0, 9
+# What nodes behind a table miss above which its error is theirs; how much narrower tables become that are drawn closer
+# around where there is mass; and nodes a side that others get.
+_NOISY, _CLOSER, _BLINDLY = 0.1, 0.7, 4
 # Error of a table above which its ends are left where they are.
 _TOLD = 0.1
 # Points of one level beyond which it is not tried; nodes of one layer at most.
@@ -295,9 +299,13 @@ class Refinement:
         if self.wide:
             # A change that is to say something is one of nodes and of tables.
             steps, more = np.minimum(steps, _ANEW * level.steps), np.maximum(more, _ANEW_SIDE)
+        # Tables that are made of too few nodes tell of nothing else.
+        noisy = parts.nodes > _NOISY
+        noisy[:, 0] = False
+        unseen = np.where(noisy, _FINER, 1.0) * level.steps
         following = Level(
             np.minimum(level.sides + more, _MOST_SIDE),
-            np.where(blind[:, None], level.steps, steps),
+            np.where(blind[:, None], unseen, steps),
             level.radius,
             level.boxes,
             level.spans,
@@ -321,11 +329,18 @@ class Refinement:
             behind = np.cumsum(parts.tables[:, ::-1], axis=1)[:, ::-1] - parts.tables
             sure = blind[:, None] & (behind < 1.0)
             following.spans[sure] = found.peaks[sure]
-            following.sides[sure] = level.sides[sure]
-        wider = self._first(following.spans[farther], level.radius[farther] + _FARTHER)
+            # More nodes where neither these nor narrower tables are what they lack.
+            wide = ~noisy.any(axis=1) & (_narrowed(level.spans, found.peaks) > _CLOSER)
+            following.sides[sure] = (level.sides + _BLINDLY * wide[:, None])[sure]
+        wider = self._first(following.spans[farther], self._farther(level.radius, parts.border)[farther])
         wider.sides, wider.steps = following.sides[farther], following.steps[farther]
         following.put(np.flatnonzero(farther), wider)
         self.level.put(index, following)
+
+    def _farther(self, radius: np.ndarray, border: np.ndarray) -> np.ndarray:
+        """Radii (S,) at which a Gaussian falls from what lies at the borders (S, K) to half of what may."""
+        fall = np.log(np.maximum(border.sum(axis=1) / (0.5 * _BORDERS * self.rtol), 1.0))
+        return np.asarray(np.clip(np.sqrt(radius**2 + 2 * fall), radius + _NEARER, radius + _FARTHER))
 
     def _more(self, sides: np.ndarray, tables: np.ndarray) -> np.ndarray:
         """Nodes a side that tables (S, K - 1) of that error lack: it falls by one factor a node."""
@@ -334,7 +349,7 @@ class Refinement:
             rate = np.log(np.maximum(tables, 1e-300) / _AT_NONE) / sides
             more = np.log(min(aim / _AT_NONE, 0.5)) / rate - sides
         more = np.where((tables < 0.5 * _AT_NONE) & np.isfinite(more), more, _MORE)
-        return np.asarray(np.clip(2 * np.ceil(more / 2), 0, _MORE).astype(int))
+        return np.asarray(np.clip(np.ceil(more), 0, _MORE).astype(int))
 
     def _factor(self, missed: np.ndarray) -> np.ndarray:
         """By which steps change, (S, K), for sums that miss that much: their logarithm grows like the inverse step."""
@@ -361,6 +376,13 @@ class Parts:
         # What nodes and polynomials miss of one layer has nothing to do with what they miss of another.
         alike = sum(np.sqrt((part**2).sum(axis=1)) for part in (self.nodes, self.tables))
         return np.asarray(alike + self.far.sum(axis=1) + self.border.sum(axis=1) + self.left_out)
+
+
+def _narrowed(spans: np.ndarray, peaks: np.ndarray) -> np.ndarray:
+    """(S,) the largest width of peaks over that of spans before, both (S, K - 1, 2, 2, 2)."""
+    with np.errstate(invalid="ignore"):
+        ratio = (peaks[..., 1] - peaks[..., 0]) / (spans[..., 1] - spans[..., 0])
+    return np.asarray(np.nan_to_num(ratio, nan=0.0).max(axis=(1, 2, 3)))
 
 
 def _part(parts: Parts, index: np.ndarray) -> Parts:
