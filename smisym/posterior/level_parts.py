@@ -10,9 +10,10 @@ from smisym.kernels.chains import Found
 
 # What an error counts for that is not known, and what share of one is left after another level.
 _UNKNOWN, _LEFT = 10.0, 0.1
-# Evaluations of a level that no posterior with an error above the one aimed at goes without, twice as many where it is
-# twice that: where nothing is dear the average square of covariances of three layers was 3e-3 off else, at 1e-2 asked.
-_CHEAP = 3e4
+# Evaluations of a level that no posterior with an error above the one aimed at goes without, and how many times as many
+# with one as many times as large, at most: where nothing is dear the average square of covariances of three layers was
+# 3e-3 off else, at 1e-2 asked.
+_CHEAP, _AT_MOST = 3e4, 5.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def chosen(error: np.ndarray, cost: np.ndarray, active: np.ndarray, aim: float) 
     one value goes to a few posteriors that hardly move an average.
     """
     known = np.minimum(error, _UNKNOWN)
-    cheap = known[active] * _CHEAP > aim * cost
+    cheap = np.minimum(known[active] / aim, _AT_MOST) * _CHEAP > cost
     if cheap.any():
         return active[cheap]
     beyond = float(known.sum()) - aim * len(error)

@@ -39,6 +39,8 @@ _NODES, _TABLES, _BORDERS, _AIM = 0.4, 0.3, 0.3, 0.7
 _LEAST, _NEGLIGIBLE = 1e-3, 2e-3
 # By how much steps change from level to level; nodes a side of tables that one more level may add, and at most.
 _FINER, _COARSER, _MORE, _MOST_SIDE = 0.5, 1.25, 8, 28
+# The same for steps of a first layer of one row: a level more, for its nodes alone, costs more than many of these.
+_FIRST_FINER = 0.35
 # Error, over the tolerance, from which on steps may also become longer.
 _NEAR = 4.0
 # What tables without a node would miss, in logs.
@@ -372,4 +374,5 @@ class Refinement:
         aim = _AIM * _NODES * self.rtol / np.sqrt(missed.shape[1])
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.log(np.clip(missed, 1e-15, 0.9)) / np.log(min(aim, 0.5))
-        return np.clip(np.nan_to_num(ratio, nan=0.0) ** (1 / POWER), _FINER, _COARSER)
+        finest = np.where((np.arange(missed.shape[1]) == 0) & (self.dims == 2), _FIRST_FINER, _FINER)
+        return np.clip(np.nan_to_num(ratio, nan=0.0) ** (1 / POWER), finest, _COARSER)

@@ -12,7 +12,9 @@ def carried(k, s, given, work, x, y, value):
     # Of a first layer of one row, with what tells the halves of its nodes apart.
     first_row, apart = k == 0 and d == 2, 0
     if first_row:
-        apart = indicators(2)
+        # Of a lattice the last of them is zero.
+        apart = indicators(2) - (0 if given.rules[s, k, 0] > 0 else 1)
+        work.halves[indicators(2) - 1].fill(0.0)
     for m in range(M):
         for f in range(kinds + apart):
             for g in range(2):
