@@ -68,6 +68,7 @@ class Channel:
         serve, which miss the error asked for at some outputs."""
         return self if self.shared is None else Channel(self.link, self.shared.shared, self.noise)
 
+    # Many parameters: settings, all by keyword.
     def moments(
         self,
         y: np.ndarray | Observation,

@@ -47,22 +47,8 @@ def carried(k, s, given, work, x, y, value):
                         work.w,
                     )
                     spread(work.w, count, work.px, work.py, n, work.row, work.sums_of[f, g])
-        for g in range(2):
-            if work.wide[k + 1, g] and (work.cov or m == M - 1):
-                averaged(
-                    work.sums_of[0, g], n, work.message[k, m] if work.cov else 1.0, m == 0 or not work.cov, work.net[g]
-                )
         if work.cov or m == M - 1:
-            start = 0
-            for g in range(2):
-                if work.wide[k + 1, g]:
-                    for f in range(kinds):
-                        out = work.steps[k, f, m, start:] if work.cov else work.message[k + 1, start:]
-                        weights_of_nodes(work.sums_of[f, g], n, given.cosines[n], work.half, out)
-                    for f in range(apart):
-                        out = work.halves[f, start:]
-                        weights_of_nodes(work.sums_of[kinds + f, g], n, given.cosines[n], work.half, out)
-                    start += n * n
+            handed_on(k, m, n, kinds, apart, given.cosines[n], work)
     off = unsmooth(k + 1, n, work, given.cosines[n], work.means[k + 1, :, 1:], work.dims[k + 1])
     if k + 2 == len(work.counts):
         off += unsmooth(k + 1, n, work, given.cosines[n], work.behind, 2 * given.points.shape[2])
@@ -73,6 +59,25 @@ def carried(k, s, given, work, x, y, value):
         for m in range(M):
             for j in range(work.states[k + 1]):
                 work.message[k + 1, j] += work.message[k, m] * work.steps[k, 0, m, j]
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def handed_on(k, m, n, kinds, apart, cosines, work):
+    """What nodes of the next table count for, from sums of products of polynomials: at one state with covariances, else
+    all in all, as these sums are."""
+    start = 0
+    for g in range(2):
+        if not work.wide[k + 1, g]:
+            continue
+        scale = work.message[k, m] if work.cov else 1.0
+        averaged(work.sums_of[0, g], n, scale, m == 0 or not work.cov, work.net[g])
+        for f in range(kinds):
+            out = work.steps[k, f, m, start:] if work.cov else work.message[k + 1, start:]
+            weights_of_nodes(work.sums_of[f, g], n, cosines, work.half, out)
+        for f in range(apart):
+            weights_of_nodes(work.sums_of[kinds + f, g], n, cosines, work.half, work.halves[f, start:])
+        start += n * n
 
 
 @numba.njit(**options)
