@@ -115,3 +115,12 @@ def test_dear_posteriors_wait() -> None:
     np.testing.assert_array_equal(chosen(error, cost, everyone, aim), [3])
     error[7] = np.inf
     assert 7 in chosen(error, np.full(40, 1e6), everyone, aim)
+
+
+def test_a_mean_that_is_missed_is_told() -> None:
+    """Too few evaluations for tables: what they miss most is asked of the level set as a whole, and the mean is told."""
+    model, Z, omega = drawn(SECOND, 6, 2)
+    y, V = model.observe(Z), np.diag(1 - SECOND)
+    found = model.channel.moments(y, omega, V, rtol=1e-3, averaged=True, max_nodes=4000)
+    assert found.result is Result.INTEGRATION and found.error.mean() > 1e-3
+    assert np.isfinite(found.mean).all() and np.isfinite(found.error).all()
