@@ -118,7 +118,7 @@ def test_dear_posteriors_wait() -> None:
 
 
 def test_a_mean_that_is_missed_is_told() -> None:
-    """Too few evaluations for tables: what they miss most is asked of the level set as a whole, and the mean is told."""
+    """Too few evaluations for tables: what they miss most is asked of the whole level set, and the mean is told."""
     model, Z, omega = drawn(SECOND, 6, 2)
     y, V = model.observe(Z), np.diag(1 - SECOND)
     found = model.channel.moments(y, omega, V, rtol=1e-3, averaged=True, max_nodes=4000)
