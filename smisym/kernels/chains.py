@@ -34,8 +34,8 @@ CHUNK, WIDTH, TOGETHER = 128, 16, 8
 # What sums over all nodes miss, from what those over half of them do: FACTOR half^POWER, at most that half (as a
 # square root where it is compiled).
 FACTOR, POWER = 1.25, 1.5
-# Of a layer of one row, at many states: share of half that is the sum over all of them, in which they cancel; true errors
-# of three and four layers, c = 0.3, 1 and 3, against it: benchmarks/README.md.
+# Of a layer of one row, at many states: share of half that is the sum over all of them, in which they cancel; true
+# errors of three and four layers, c = 0.3, 1 and 3, against it: benchmarks/README.md.
 TOGETHER_SHARE = 0.7
 # Beyond this, in half widths of its box, a point is outside of it; bins in which shares are counted along one axis; by
 # which share of its width a box is drawn wider where there is mass at its end.
