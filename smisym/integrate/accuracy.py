@@ -57,7 +57,8 @@ class Row:
     method: SUM, LATTICE, SAMPLING or TABLES.  block: samples integrated together, enough to amortise the interpreter,
     few enough for the cache and for the cells of all of them (10^5 each in four dimensions) to fit in memory. Errors
     aimed at for a mean, in the norm of V^{-1}: moments (of a batch), single (a denoiser asked for by name, worth more
-    nodes than the average of many), averaged (in the overlap map), over_outputs (in an integral over y). dearer: how
+    nodes than the average of many), averaged (in the overlap map; of TABLES the mean of all errors of a block, of which
+    those of dear posteriors may be larger), over_outputs (in an integral over y). dearer: how
     many times fewer samples are affordable.  checked: posteriors that the check of a chart takes. measured: where these
     numbers come from.  most: evaluations of a lattice before sampling is tried, where fewer than its budget.
     lattice: its cells and steps, where others than those of its dimension.

@@ -34,6 +34,9 @@ CHUNK, WIDTH, TOGETHER = 128, 16, 8
 # What sums over all nodes miss, from what those over half of them do: FACTOR half^POWER, at most that half (as a
 # square root where it is compiled).
 FACTOR, POWER = 1.25, 1.5
+# Of a layer of one row, at many states: share of half that is the sum over all of them, in which they cancel; true
+# errors of three and four layers, c = 0.3, 1 and 3, against it: benchmarks/README.md.
+TOGETHER_SHARE = 0.7
 # Beyond this, in half widths of its box, a point is outside of it; bins in which shares are counted along one axis; by
 # which share of its width a box is drawn wider where there is mass at its end.
 EDGE, BINS, REACH = 1.0 + 1e-9, 64, 0.5
@@ -161,6 +164,10 @@ class Work(NamedTuple):
     half: np.ndarray
     slopes: np.ndarray
     sums_of: np.ndarray
+    halves: np.ndarray
+    net: np.ndarray
+    high_of: np.ndarray
+    rough: np.ndarray
     steps: np.ndarray
     later: np.ndarray
     total: np.ndarray
@@ -190,7 +197,8 @@ def workspace(given: Given, room: int, cov: bool) -> Work:
         "q": (ROWS * CHUNK,), "r": (B * 2 * n * CHUNK,), "e": (B * CHUNK,), "tops": (2, TOGETHER),
         "shown": ((1 + 2 * n + (n * (2 * n + 1) if cov else 0)) * CHUNK,), "totals": (rows + late, TOGETHER),
         "sums": (rows,), "late": (late,), "state": (4,),
-        "half": (side, side), "slopes": (4, side), "sums_of": (kinds, 2, side, side),
+        "half": (side, side), "slopes": (4, side), "sums_of": (kinds + 4, 2, side, side), "halves": (4, most),
+        "net": (2, side, side), "high_of": (side, side), "rough": (layers,),
         "steps": (many, kinds, most, most), "later": (many, most, D), "total": (room,), "bins": (2, 2, BINS), "z": (d,),
         "angles": (lines,), "pieces": (lines + 1, 2), "around": (2,),
         "rays": (7, lines * max(int(given.rules[..., 0].max(initial=0)), 1)),
@@ -293,7 +301,7 @@ _CONSTANTS = f"""from smisym.kernels.chains import examples
 
 FIRST, OTHER = {SHEAR}
 TURN, FACTOR, EDGE, BINS, REACH = {TURN}, {FACTOR}, {EDGE!r}, {BINS}, {REACH}
-CHUNK, WIDTH, TOGETHER, FAINT = {CHUNK}, {WIDTH}, {TOGETHER}, {FAINT}
+CHUNK, WIDTH, TOGETHER, FAINT, TOGETHER_SHARE = {CHUNK}, {WIDTH}, {TOGETHER}, {FAINT}, {TOGETHER_SHARE}
 # Places without a sign: none of them is counted from the end, which loops would ask.
 FIELD, MIX, BACK, STATE, OWN, DET, SIZE, TOP, MORE = (
     np.uint64(row * {CHUNK}) for row in ({FIELD}, {MIX}, {BACK}, {STATE}, {OWN}, {DET}, {SIZE}, {TOP}, {MORE})

@@ -68,6 +68,7 @@ class Channel:
         serve, which miss the error asked for at some outputs."""
         return self if self.shared is None else Channel(self.link, self.shared.shared, self.noise)
 
+    # Many parameters: settings, all by keyword.
     def moments(
         self,
         y: np.ndarray | Observation,
@@ -78,12 +79,15 @@ class Channel:
         rtol: float | None = None,
         seed: int = 0,
         max_nodes: int | None = None,
+        averaged: bool = False,
     ) -> Moments:
         """Posterior moments; ``rtol`` is the error aimed at for the mean, in the norm of V^{-1}.
 
         ``rtol`` defaults to :meth:`default_rtol`.  ``seed`` matters only where importance sampling is used (five
         free dimensions or more, a lattice over budget, or an integrand that is not smooth, such as the cells of
-        hardmax); ``max_nodes`` bounds the evaluations spent on one sample.
+        hardmax); ``max_nodes`` bounds the evaluations spent on one sample.  ``averaged``: only averages over the
+        samples matter; of deep networks by tables the mean of all errors is then brought to ``rtol``, where a few that
+        are dear are left with larger ones, which are stated.
         """
         observation = self._observation(y)
         omega = check_fields(omega, self.fields, self.tokens)
@@ -91,7 +95,7 @@ class Channel:
             raise InputError(
                 "lengths of y and omega", (len(observation), len(omega)), "equal", "give one omega (P, T) for each y"
             )
-        how = _How(cov, self._checked_rtol(rtol), seed, max_nodes)
+        how = _How(cov, self._checked_rtol(rtol), seed, max_nodes, averaged)
         V = self._covariances(V, len(omega))
         if self.parts and all(part.component.free_of(V) for part in self.parts):
             return self._part_by_part(observation, omega, V, how)
@@ -139,11 +143,14 @@ class Channel:
     def _tried(self, task: Task, how: _How) -> Moments:
         """Moments of one task, and otherwise where the first way misses the error asked for."""
         found = self._task(task, how)
-        rest = np.flatnonzero(~(found.error <= how.rtol))
-        if task.otherwise is None or not rest.size:
+        averaged = how.averaged and task.posterior.tabled
+        rest = _largest(found.error, how.rtol) if averaged else np.flatnonzero(~(found.error <= how.rtol))
+        if task.otherwise is not None and rest.size:
+            found = found.replaced(rest, self._task(task.take(rest, task.otherwise), replace(how, averaged=False)))
+        elif not averaged:
             return found
-        both = found.replaced(rest, self._task(task.take(rest, task.otherwise), how))
-        return replace(both, result=_code(task.observed, not (both.error <= how.rtol).all(), how.rtol))
+        missed = not found.error.mean() <= how.rtol if averaged else not (found.error <= how.rtol).all()
+        return replace(found, result=_code(task.observed, missed, how.rtol))
 
     def _task(self, task: Task, how: _How) -> Moments:
         """Moments of the samples of one task, block by block."""
@@ -257,12 +264,22 @@ class _How:
     rtol: float
     seed: int
     max_nodes: int | None
+    averaged: bool = False
 
 
 def _code(observed: Observed, missed: bool, rtol: float) -> Result:
     """What is said of a batch of which some samples missed the error asked for, or none."""
     ill = (observed.relative_error > max(1e-6, 10 * rtol)).any()
     return Result.INTEGRATION if missed else Result.ILL_CONDITIONED if ill else Result.SUCCESS
+
+
+def _largest(error: np.ndarray, aim: float) -> np.ndarray:
+    """The fewest of errors (S,) without which the mean is half of ``aim``; none where it is ``aim`` with them."""
+    if not error.size or error.mean() <= aim:
+        return np.arange(0)
+    order = np.argsort(-error, kind="stable")
+    without = np.cumsum(error[order][::-1])[::-1]
+    return np.sort(order[without > 0.5 * aim * len(error)])
 
 
 def plan_of(posterior: Posterior) -> Row:
@@ -275,7 +292,7 @@ def plan_of(posterior: Posterior) -> Row:
 def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Average, np.ndarray]:
     """The integral over a block of samples that begins at ``start``, and which were sampled rather than integrated."""
     statistical = np.zeros(integrand.samples, dtype=bool)
-    own = integrand.integral(how.rtol, how.cov, how.max_nodes)
+    own = integrand.integral(how.rtol, how.cov, how.max_nodes, how.averaged)
     if own is not None:
         return own, statistical
     ready = integrand.prepared(how.rtol, how.cov)

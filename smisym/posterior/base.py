@@ -75,8 +75,11 @@ class Integrand(modes.Integrand, Protocol):
         """The same, made ready to be integrated to that error; ``cov``: whether second moments are asked for."""
         ...
 
-    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average | None:
-        """All of it, to that error, by an integrand that has a way of its own; None where integrators are asked."""
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None, averaged: bool = False) -> Average | None:
+        """All of it, to that error, by an integrand that has a way of its own; None where integrators are asked.
+
+        averaged: whether the error is one of the mean over the batch, which a way of its own may make use of.
+        """
         ...
 
     def fields(self, mean: np.ndarray, cov: np.ndarray | None) -> FieldMoments:
@@ -257,7 +260,7 @@ class Block(abc.ABC):
         balls = [balls_source(point, True, rules(point.dim))] if serves(self) else []
         return [*balls, cells, points_source(point)]
 
-    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average | None:
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None, averaged: bool = False) -> Average | None:
         return None
 
     @property

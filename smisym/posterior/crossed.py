@@ -102,7 +102,7 @@ class Crossed(Block):
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
         raise TypeError("rows and columns are summed by integral()")
 
-    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average:
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None, averaged: bool = False) -> Average:
         S, D = self.samples, self.dim + self.residuals
         second = np.full((S, D, D), np.nan) if cov else None
         found = Average(np.full(S, -np.inf), np.full((S, D), np.nan), second, *_unknown(S))

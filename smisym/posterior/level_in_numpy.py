@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smisym.kernels.chains import EDGE, FACTOR, POWER, REACH, Found, Given
+from smisym.kernels.chains import EDGE, FACTOR, POWER, REACH, TOGETHER_SHARE, Found, Given
 from smisym.posterior.chebyshev import beyond, cropped, in_units, logged, polynomials, unlogged
 from smisym.posterior.level_nodes import indicators, nodes_of, sectors_of
 
@@ -54,6 +54,23 @@ class _Table:
     y: np.ndarray
 
 
+def _missed_by_one_row(step: _Step) -> float:
+    """What the nodes of a layer of one row miss: sums over half of them, partly of all states together, in which what
+    states miss cancels, and partly of each at its size."""
+    held = step.message[:, None] * step.means[:, 4 : 4 + indicators(2)]
+    half = TOGETHER_SHARE * np.abs(held.sum(axis=0)) + (1 - TOGETHER_SHARE) * np.abs(held).sum(axis=0)
+    return float(np.minimum(FACTOR * half**POWER, half).sum())
+
+
+def _unsmooth(means: np.ndarray, net: np.ndarray, T: np.ndarray) -> float:
+    """What the highest degrees say of means of fields (M, d) at the nodes of a table, squared: means pass through its
+    polynomials as its logarithm does, and may vary more quickly.  net (G, n, n): averages of products of polynomials;
+    T (n, n): from values to coefficients."""
+    held = net[:, None] * (T @ np.moveaxis(means.reshape(len(net), *T.shape, -1), -1, 1) @ T.T)
+    off = np.abs(held[:, :, -2:].sum(axis=3)).sum(axis=2) + np.abs(held[..., -2:].sum(axis=2)).sum(axis=2)
+    return float((off**2).sum())
+
+
 class _One:
     """One posterior of a block."""
 
@@ -63,6 +80,7 @@ class _One:
         self.tables: list[_Table] = []
         self.steps: list[_Step] = []
         self.carried: list[np.ndarray] = []
+        self.rough: list[float] = []
 
     def run(self, look: bool) -> None:
         given, s = self.given, self.s
@@ -252,8 +270,11 @@ class _One:
         features = self.nodes[k].features
         d = self.nodes[k].dim
         share = np.where(np.isfinite(step.value), np.exp(step.value - step.log[:, None]), 0.0)
-        T, parts = self.given.cosines[n][:n, :n], []
-        rows = features[: 1 + d] if self.cov else features[:1]
+        T, parts, nets = self.given.cosines[n][:n, :n], [], []
+        kinds = 1 + d if self.cov else 1
+        # Of a first layer of one row, with what tells the halves of its nodes apart.
+        apart = features[2 + d : 2 + d + indicators(d)] if k == 0 and d == 2 else features[:0]
+        rows = np.concatenate([features[:kinds], apart])
         for g, box in zip(table.signs, table.boxes, strict=True):
             mine = np.where((0.5 + step.x + step.y > 0) == (g == 0), share, 0.0)
             unit = [
@@ -265,7 +286,14 @@ class _One:
                 mine = mine * step.message[:, None]
             sums = np.stack([np.einsum("imk,mk,jmk->mij", first, mine * row, second, optimize=True) for row in rows])
             parts.append((T.T @ sums @ T).reshape(len(rows), len(share), n * n))
+            nets.append(np.tensordot(step.message, sums[0], axes=1) if self.cov else sums[0].sum(axis=0))
         whole = np.concatenate(parts, axis=2)
+        later = self.steps[k + 1].means[:, 1 : 1 + self.nodes[k + 1].dim]
+        if k + 2 == self.layers:
+            later = np.concatenate([later, self.behind], axis=1)
+        self.rough.append(_unsmooth(later, np.array(nets), T))
+        if k == 0:
+            self.halves, whole = whole[kinds:, 0], whole[:kinds]
         if self.cov:
             self.carried.append(whole)
             self.steps[k + 1].message = step.message @ whole[0]
@@ -278,11 +306,23 @@ class _One:
         for k, step in enumerate(self.steps):
             d, size = self.nodes[k].dim, np.abs(step.message)
             found.mean[s, at : at + d] = step.message @ step.means[:, 1 : 1 + d]
-            found.missed[s, k], found.border[s, k] = size @ step.lost, step.message @ step.means[:, 1 + d]
+            found.missed[s, k] = size @ step.lost if d > 2 else _missed_by_one_row(step)
+            found.border[s, k] = step.message @ step.means[:, 1 + d]
             if k < self.layers - 1:
-                found.tables[s, k], found.far[s, k] = np.sqrt(size @ step.off), size @ step.far
+                found.tables[s, k] = np.sqrt(size @ step.off + self.rough[k])
+                found.far[s, k] = size @ step.far
             at += d
         found.mean[s, at:] = self.steps[-1].message @ self.behind
+        if self.layers > 1 and self.nodes[0].dim == 2:
+            d = self.nodes[1].dim
+            found.missed[s, 0] += self._moved_by_half(self.steps[1].means[:, 1 : 1 + d], found.mean[s, 2 : 2 + d])
+            if self.layers == 2:
+                found.missed[s, 0] += self._moved_by_half(self.behind, found.mean[s, at:])
+
+    def _moved_by_half(self, means: np.ndarray, mean: np.ndarray) -> float:
+        """What the nodes of a first layer miss of means of later fields (M, d), from what half of them do."""
+        square = ((self.halves @ (means - mean)) ** 2).sum(axis=1)
+        return float(np.minimum(FACTOR * square, np.sqrt(square)).sum())
 
     def _tell_products(self) -> None:
         """Second moments: of one block by its numbers, of two by what the first carries on to the mean of the other."""

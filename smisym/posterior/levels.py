@@ -16,24 +16,31 @@ from smisym.base import patience
 from smisym.integrate.averages import Average
 from smisym.kernels.chains import POWER, Found, Given, Levels
 from smisym.posterior.level_chain import Chain
+from smisym.posterior.level_parts import Parts, chosen, narrowed, part_of, taken
 
 # The first level: step of the lattices, nodes a side of the tables.
 _STEP, _SIDE = 0.6, 6
 # Steps of the first layer over those of the others: it has one state alone, so that its nodes cost next to nothing.
 _FIRST = 0.6
-# Where lattices end at first, beside what is asked for, by how much farther where there is mass, and at most.  _WIDER:
+# Where lattices end at first, beside what is asked for, by how much farther where there is mass, at least and at most,
+# and where at the farthest.  _WIDER:
 # the same for layers of two rows, whose Gaussians fall as R^2 exp(-R^2/2).
-_DEPTH, _WIDER, _EACH, _FARTHER, _FARTHEST = 3.0, 2.2, 1.6, 1.0, 9.5
+_DEPTH, _WIDER, _EACH, _NEARER, _FARTHER, _FARTHEST = 3.0, 2.2, 1.6, 0.25, 1.0, 9.5
+# How much deeper where second moments are asked for: radii of three layers that serve means leave 5e-3 of the average
+# square of covariances at 2e-2 asked.
+_SECOND = 1.5
 # How much farther than lattices tables reach, in standard deviations of the late fields.
 _BEYOND = 1.0
 # Shares of the tolerance: of what nodes may miss, what tables may, and what may lie at borders; half of each is aimed
 # at where it is missed.
-_NODES, _TABLES, _BORDERS, _AIM = 0.4, 0.3, 0.2, 0.7
+_NODES, _TABLES, _BORDERS, _AIM = 0.4, 0.3, 0.3, 0.7
 # Shares beyond the ends of tables, and of the largest node, that count for nothing on the next level, over the
 # tolerance.
 _LEAST, _NEGLIGIBLE = 1e-3, 2e-3
 # By how much steps change from level to level; nodes a side of tables that one more level may add, and at most.
 _FINER, _COARSER, _MORE, _MOST_SIDE = 0.5, 1.25, 8, 28
+# The same for steps of a first layer of one row: a level more, for its nodes alone, costs more than many of these.
+_FIRST_FINER = 0.35
 # Error, over the tolerance, from which on steps may also become longer.
 _NEAR = 4.0
 # What tables without a node would miss, in logs.
@@ -49,6 +56,9 @@ _CHANGED, _ALONE, _ANEW, _ANEW_SIDE = 1.0, {2: 1.0, 3: 4.0, 4: 8.0}, 0.8, 2
 # What the nodes of a first layer of two rows miss, over what sums over half of them do: it has one state, where later
 # ones are an average over many.
 _ONE_STATE = 2.5
+# What a missing border moves in all layers, over what it moves in its own: three layers, c = 3, at V = 0.1 were 1.2
+# times beyond what was stated without it.
+_ELSEWHERE = 1.5
 # How far what lies beyond a table may be from where it is thought to be, in standard deviations.
 _FAR = 5.0
 # Scale of a layer, times the deviation of its fields, from which on attention is so steep that nodes lie between its
@@ -57,7 +67,10 @@ _STEEP, _GAUSS, _MOST_NODES = 2.5, (4.5, 5.5), 64
 # What is drawn closer around: tables within that much, beside the tolerance, of the log of their largest value.
 _DEEP = 8.0
 # Error of tables above which they do not say where there is mass; levels at most.
-_BLIND, _ROUNDS = 1.0, 7
+_BLIND, _ROUNDS = 1.0, 9
+# What nodes behind a table miss above which its error is theirs; how much narrower tables become that are drawn closer
+# around where there is mass; and nodes a side that others get.
+_NOISY, _CLOSER, _BLINDLY = 0.1, 0.7, 4
 # Error of a table above which its ends are left where they are.
 _TOLD = 0.1
 # Points of one level beyond which it is not tried; nodes of one layer at most.
@@ -132,21 +145,28 @@ class Refinement:
         )
         self.level = self._first(spans, np.full(S, self._radius()))
 
-    def run(self) -> Average:
-        looking = np.ones(self.chain.samples, dtype=bool)
+    def run(self, averaged: bool = False) -> Average:
+        """All levels; averaged: until the mean of all errors is below the tolerance, each or not."""
+        looking, rounds = np.ones(self.chain.samples, dtype=bool), np.zeros(self.chain.samples, dtype=int)
         active = np.arange(self.chain.samples)
-        for _ in range(_ROUNDS):
-            active = active[self._cost(active) <= self.most]
-            if not active.size:
+        while True:
+            cost = self._cost(active)
+            within = (cost <= self.most) & (rounds[active] < _ROUNDS)
+            active, cost = active[within], cost[within]
+            now = chosen(self.out.error, cost, active, self.rtol) if averaged else active
+            if not now.size:
                 break
-            left, asked = [], looking[active].copy()
+            rounds[now] += 1
+            left, asked = [active[~np.isin(active, now)]], looking[now].copy()
             for look in (True, False):
-                some = active[asked == look]
+                some = now[asked == look]
                 if some.size:
                     patience.check()
                     left.append(self._advance(some, look, looking))
             active = np.sort(np.concatenate(left))
         self.out.converged = self.out.error <= self.rtol
+        if averaged:
+            self.out.converged |= np.isfinite(self.out.error) & (self.out.error.mean() <= self.rtol)
         return self.out
 
     def _advance(self, index: np.ndarray, look: bool, looking: np.ndarray) -> np.ndarray:
@@ -156,8 +176,8 @@ class Refinement:
         parts = self.missed(index, found)
         self._keep(index, found, parts)
         rest = np.flatnonzero(~(self.out.error[index] <= self.rtol))
-        known = _part(parts, rest)
-        self.refine(index[rest], _taken(found, rest), known, look)
+        known = part_of(parts, rest)
+        self.refine(index[rest], taken(found, rest), known, look)
         far = known.far.sum(axis=1) > _BORDERS * self.rtol
         looking[index[rest]] = far | ~(known.tables < _TOLD).all(axis=1)
         return index[rest]
@@ -166,7 +186,7 @@ class Refinement:
 
     def _radius(self) -> float:
         # Every layer has a border.
-        depth = _DEPTH + _WIDER * self.wide + _EACH * np.log(self.chain.layers / 2)
+        depth = _DEPTH + _WIDER * self.wide + _EACH * np.log(self.chain.layers / 2) + _SECOND * self.cov
         return float(np.sqrt(2 * (depth - np.log(min(self.rtol, 1.0)))))
 
     def _first(self, spans: np.ndarray, radius: np.ndarray) -> Level:
@@ -262,7 +282,7 @@ class Refinement:
         level = self.level.take(index)
         # Beyond the radius a Gaussian falls by that much, and what multiplies it is bounded.
         step, radius = level.steps, level.radius[:, None]
-        border = radius * np.abs(found.border) * np.exp(-step * (radius - 0.5 * step))
+        border = _ELSEWHERE * radius * np.abs(found.border) * np.exp(-step * (radius - 0.5 * step))
         lost = ~np.isfinite(found.log_norm)
         nodes, tables = np.where(lost[:, None], np.inf, found.missed), np.where(lost[:, None], np.inf, found.tables)
         nodes[:, 0] *= _ONE_STATE if self.free[0] > 2 else 1.0
@@ -295,15 +315,21 @@ class Refinement:
         if self.wide:
             # A change that is to say something is one of nodes and of tables.
             steps, more = np.minimum(steps, _ANEW * level.steps), np.maximum(more, _ANEW_SIDE)
+        # Tables that are made of too few nodes tell of nothing else.
+        noisy = parts.nodes > _NOISY
+        noisy[:, 0] = False
+        unseen = np.where(noisy, _FINER, 1.0) * level.steps
         following = Level(
             np.minimum(level.sides + more, _MOST_SIDE),
-            np.where(blind[:, None], level.steps, steps),
+            np.where(blind[:, None], unseen, steps),
             level.radius,
             level.boxes,
             level.spans,
             level.left_out,
         )
-        farther = (parts.border.sum(axis=1) > _BORDERS * rtol) & (level.radius < _FARTHEST) & ~blind
+        # Of second moments as much more is missed as fields there are large.
+        border = parts.border.sum(axis=1) * (level.radius if self.cov else 1.0)
+        farther = (border > _BORDERS * rtol) & (level.radius < _FARTHEST) & ~blind
         closer = look & ~blind
         following.boxes[closer] = np.stack(
             [
@@ -321,11 +347,18 @@ class Refinement:
             behind = np.cumsum(parts.tables[:, ::-1], axis=1)[:, ::-1] - parts.tables
             sure = blind[:, None] & (behind < 1.0)
             following.spans[sure] = found.peaks[sure]
-            following.sides[sure] = level.sides[sure]
-        wider = self._first(following.spans[farther], level.radius[farther] + _FARTHER)
+            # More nodes where neither these nor narrower tables are what they lack.
+            wide = ~noisy.any(axis=1) & (narrowed(level.spans, found.peaks) > _CLOSER)
+            following.sides[sure] = (level.sides + _BLINDLY * wide[:, None])[sure]
+        wider = self._first(following.spans[farther], self._farther(level.radius, border)[farther])
         wider.sides, wider.steps = following.sides[farther], following.steps[farther]
         following.put(np.flatnonzero(farther), wider)
         self.level.put(index, following)
+
+    def _farther(self, radius: np.ndarray, border: np.ndarray) -> np.ndarray:
+        """Radii (S,) at which a Gaussian falls from what lies at the borders (S,) to half of what may."""
+        fall = np.log(np.maximum(border / (0.5 * _BORDERS * self.rtol), 1.0))
+        return np.asarray(np.clip(np.sqrt(radius**2 + 2 * fall), radius + _NEARER, radius + _FARTHER))
 
     def _more(self, sides: np.ndarray, tables: np.ndarray) -> np.ndarray:
         """Nodes a side that tables (S, K - 1) of that error lack: it falls by one factor a node."""
@@ -334,38 +367,12 @@ class Refinement:
             rate = np.log(np.maximum(tables, 1e-300) / _AT_NONE) / sides
             more = np.log(min(aim / _AT_NONE, 0.5)) / rate - sides
         more = np.where((tables < 0.5 * _AT_NONE) & np.isfinite(more), more, _MORE)
-        return np.asarray(np.clip(2 * np.ceil(more / 2), 0, _MORE).astype(int))
+        return np.asarray(np.clip(np.ceil(more), 0, _MORE).astype(int))
 
     def _factor(self, missed: np.ndarray) -> np.ndarray:
         """By which steps change, (S, K), for sums that miss that much: their logarithm grows like the inverse step."""
         aim = _AIM * _NODES * self.rtol / np.sqrt(missed.shape[1])
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.log(np.clip(missed, 1e-15, 0.9)) / np.log(min(aim, 0.5))
-        return np.clip(np.nan_to_num(ratio, nan=0.0) ** (1 / POWER), _FINER, _COARSER)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a level misses: by nodes (S, K), by tables (S, K - 1), beyond tables, at the borders of lattices, and what
-    its boxes leave out (S,)."""
-
-    nodes: np.ndarray
-    tables: np.ndarray
-    far: np.ndarray
-    border: np.ndarray
-    left_out: np.ndarray
-
-    @property
-    def error(self) -> np.ndarray:
-        """(S,) of the mean, in the norm of V^{-1}."""
-        # What nodes and polynomials miss of one layer has nothing to do with what they miss of another.
-        alike = sum(np.sqrt((part**2).sum(axis=1)) for part in (self.nodes, self.tables))
-        return np.asarray(alike + self.far.sum(axis=1) + self.border.sum(axis=1) + self.left_out)
-
-
-def _part(parts: Parts, index: np.ndarray) -> Parts:
-    return Parts(*(getattr(parts, field.name)[index] for field in fields(parts)))
-
-
-def _taken(found: Found, index: np.ndarray) -> Found:
-    return Found(*(value[index] if len(value) else value for value in found))
+        finest = np.where((np.arange(missed.shape[1]) == 0) & (self.dims == 2), _FIRST_FINER, _FINER)
+        return np.clip(np.nan_to_num(ratio, nan=0.0) ** (1 / POWER), finest, _COARSER)

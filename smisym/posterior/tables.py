@@ -137,11 +137,11 @@ class Tabulated(Block):
     def sources(self) -> list[str]:
         return [mixed_source(self.kind.programs), levels_source()]
 
-    def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average:
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None, averaged: bool = False) -> Average:
         patience.check()
         chain = self.chain()
         spans = scouted(chain, self.kind.mixings)
-        return Refinement(chain, self.kind.levels(), spans, rtol, cov, max_nodes).run()
+        return Refinement(chain, self.kind.levels(), spans, rtol, cov, max_nodes).run(averaged)
 
     def chain(self) -> Chain:
         """The posteriors, whatever their level."""

@@ -57,7 +57,7 @@ class Estimator:
         omega = law.gain @ Z + law.noise @ normals[:, 1]
         observed = self.model.channel.draw(Z, noise)
         moments = self.model.channel.moments(
-            observed, omega, law.V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble
+            observed, omega, law.V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble, averaged=True
         )
         if moments.dg is None:
             raise TypeError("the channel returned no covariance")

@@ -62,7 +62,8 @@ class OverlapMap:
     less where there are more than two free dimensions or posteriors are sampled
     (:func:`smisym.theory.effort.affordable`). scrambles: at least two, independent; their spread is the statistical
     error. seed: of the scrambles, and of posteriors that are sampled; a whole number >= 0. rtol: tolerance of the inner
-    integrals, sample by sample; the estimated errors are far above the true ones and do not add up, so that 1e-2 leaves
+    integrals, sample by sample, and of deep networks by tables of the mean over them (:meth:`Channel.moments`,
+    ``averaged``); the estimated errors are far above the true ones and do not add up, so that 1e-2 leaves
     1e-4 in E (measured for two layers).  None: 1e-3 in no or one free dimension, 1e-2 in two, 3e-2 in more and where
     posteriors are sampled. workers: how many evaluations at a time, None for one a core.  Threads of one process share
     one core; after some seconds of work others are begun (:mod:`smisym.base.processes`).  Results do not depend on it,

@@ -6,6 +6,7 @@ field of layer l, tokens are rows of ``X``; the last attention matrix is observe
 * :func:`two_layers`: posterior of L = 2, T = 2 by two-dimensional trapezoid rules, in floats or with 30 digits, in two
   different charts of the level set.
 * :func:`one_layer`: the closed form of a single layer.
+* :func:`three_layers`: the same of three layers by one trapezoid rule in four dimensions, every pair of nodes.
 
 Monte Carlo oracles for more layers and tokens are in :mod:`oracles.sampling`, thresholds in :mod:`oracles.thresholds`.
 """
@@ -367,3 +368,44 @@ def _posterior(
         cov=cov.astype(float),
         accuracy=_difference(sums[0], sums[1], arithmetic),
     )
+
+
+# ---------------------------------------------------------------------------------- three layers, every pair of nodes
+
+
+def three_layers(
+    u: np.ndarray, omega: np.ndarray, V: np.ndarray, step: float, skip: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, second moment) of whitened fields (6,), (6, 6) of three tied layers on two tokens.
+
+    The last layer's scores vector u (2,) is seen up to its sign, V (3,) is diagonal.  One trapezoid rule in the four
+    dimensions of the first two layers, as it stands: every node of the first meets every node of the second.
+    """
+    line = step * np.arange(-int(5.5 / step), int(5.5 / step) + 1)
+    z = np.stack(np.meshgrid(line, line, indexing="ij")).reshape(2, -1)
+    z = z[:, (z**2).sum(axis=0) <= 5.5**2]
+    s = np.sqrt(V)
+    second = omega[1][:, None] + s[1] * z
+    top, sums = -np.inf, np.zeros((7, 7))
+    for own in z.T:
+        C = skip * np.eye(2) + _softmax(omega[0] + s[0] * own)
+        U = C @ second
+        A = skip * np.eye(2)[..., None] + _softmax(U)
+        B = np.einsum("ijn,jk->nik", A, C)
+        h = np.linalg.solve(B, np.broadcast_to(u[:, None], (len(B), 2, 1)))[..., 0].T
+        base = -0.5 * (own @ own + (z**2).sum(axis=0)) - np.log(np.abs(np.linalg.det(B)))
+        for sign in (1.0, -1.0):
+            r = (sign * h - omega[2][:, None]) / s[2]
+            log = base - 0.5 * (r**2).sum(axis=0)
+            if log.max() > top:
+                sums *= np.exp(top - log.max())
+                top = log.max()
+            all_of = np.concatenate([np.ones((1, z.shape[1])), np.tile(own[:, None], z.shape[1]), z, r])
+            sums += (np.exp(log - top) * all_of) @ all_of.T
+    return sums[0, 1:] / sums[0, 0], sums[1:, 1:] / sums[0, 0]
+
+
+def _softmax(u: np.ndarray) -> np.ndarray:
+    """(2, 2, ...): rows of attention from scores u_i u_j of two tokens, u (2, ...)."""
+    first, other = (1 / (1 + np.exp(np.clip(u[i] * (u[i] - u[1 - i]), -700, 700))) for i in (0, 1))
+    return np.array([[1 - first, first], [other, 1 - other]])

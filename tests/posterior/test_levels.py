@@ -148,7 +148,7 @@ def test_coordinates_of_tables() -> None:
 def test_rules_between_creases_are_the_normal_law(distance: float) -> None:
     """And of steep functions of a score they are those of scipy, where a lattice errs by its step."""
     tables, _, chain = block("steep", 1)
-    given = Refinement(chain, tables.levels(), scouted(chain, tables.mixings), 1e-4, True, None).given(np.arange(1))
+    given = Refinement(chain, tables.levels(), scouted(chain, tables.mixings), 1e-4, False, None).given(np.arange(1))
     k = 2
     assert given.rules[0, k, 0] > 0
     around = distance * np.array([0.8, 0.6])

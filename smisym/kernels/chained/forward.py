@@ -9,12 +9,18 @@ def carried(k, s, given, work, x, y, value):
     """Messages of the next table from those of this one; with covariances, the steps between both as matrices."""
     M, d, n = work.states[k], work.dims[k], given.sides[s, k]
     kinds = 1 + d if work.cov else 1
+    # Of a first layer of one row, with what tells the halves of its nodes apart.
+    first_row, apart = k == 0 and d == 2, 0
+    if first_row:
+        # Of a lattice the last of them is zero.
+        apart = indicators(2) - (0 if given.rules[s, k, 0] > 0 else 1)
+        work.halves[indicators(2) - 1].fill(0.0)
     for m in range(M):
-        for f in range(kinds):
+        for f in range(kinds + apart):
             for g in range(2):
                 if work.wide[k + 1, g] and (work.cov or m == 0):
                     work.sums_of[f, g].fill(0.0)
-        K = at_state(k, s, m, given, work, MASSES)
+        K = at_state(k, s, m, given, work, ALL if first_row else MASSES)
         for first in range(0, K, CHUNK):
             count = min(CHUNK, K - first)
             at = work.offsets[k] + m * work.rooms[k] + first
@@ -26,7 +32,7 @@ def carried(k, s, given, work, x, y, value):
                 polynomials(x, at, count, b[0, 0], b[0, 1], n, work.px)
                 polynomials(y, at, count, b[1, 0], b[1, 1], n, work.py)
                 clipped(work.px, work.py, n, count)
-                for f in range(kinds):
+                for f in range(kinds + apart):
                     shares(
                         x,
                         y,
@@ -36,25 +42,73 @@ def carried(k, s, given, work, x, y, value):
                         work.logs[k, m],
                         1.0 if g == 0 else -1.0,
                         scale,
-                        work.features[k, f],
+                        work.features[k, f if f < kinds else f - kinds + 2 + d],
                         first,
                         work.w,
                     )
                     spread(work.w, count, work.px, work.py, n, work.row, work.sums_of[f, g])
         if work.cov or m == M - 1:
-            start = 0
-            for g in range(2):
-                if work.wide[k + 1, g]:
-                    for f in range(kinds):
-                        out = work.steps[k, f, m, start:] if work.cov else work.message[k + 1, start:]
-                        weights_of_nodes(work.sums_of[f, g], n, given.cosines[n], work.half, out)
-                    start += n * n
+            handed_on(k, m, n, kinds, apart, given.cosines[n], work)
+    off = unsmooth(k + 1, n, work, given.cosines[n], work.means[k + 1, :, 1:], work.dims[k + 1])
+    if k + 2 == len(work.counts):
+        off += unsmooth(k + 1, n, work, given.cosines[n], work.behind, 2 * given.points.shape[2])
+    work.rough[k + 1] = off
     if work.cov:
         for j in range(work.states[k + 1]):
             work.message[k + 1, j] = 0.0
         for m in range(M):
             for j in range(work.states[k + 1]):
                 work.message[k + 1, j] += work.message[k, m] * work.steps[k, 0, m, j]
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def handed_on(k, m, n, kinds, apart, cosines, work):
+    """What nodes of the next table count for, from sums of products of polynomials: at one state with covariances, else
+    all in all, as these sums are."""
+    start = 0
+    for g in range(2):
+        if not work.wide[k + 1, g]:
+            continue
+        scale = work.message[k, m] if work.cov else 1.0
+        averaged(work.sums_of[0, g], n, scale, m == 0 or not work.cov, work.net[g])
+        for f in range(kinds):
+            out = work.steps[k, f, m, start:] if work.cov else work.message[k + 1, start:]
+            weights_of_nodes(work.sums_of[f, g], n, cosines, work.half, out)
+        for f in range(apart):
+            weights_of_nodes(work.sums_of[kinds + f, g], n, cosines, work.half, work.halves[f, start:])
+        start += n * n
+
+
+@numba.njit(**options)
+def averaged(sums, n, scale, anew, net):
+    """Products of polynomials at one state (n, n), times scale, to their average over all of them."""
+    for i in range(n):
+        for j in range(n):
+            net[i, j] = scale * sums[i, j] + (0.0 if anew else net[i, j])
+
+
+# Many parameters: arrays, which compiled loops take one by one.
+@numba.njit(**options)
+def unsmooth(k, n, work, cosines, means, d):
+    """What the highest degrees say of means of fields (states, d) at the nodes of a table, squared: means pass through
+    its polynomials as its logarithm does, and may vary more quickly."""
+    square, start = 0.0, 0
+    for g in range(2):
+        if not work.wide[k, g]:
+            continue
+        for a in range(d):
+            coefficients(means[start:, a], n, cosines, work.half, work.high_of)
+            off = 0.0
+            for i in range(n - 2, n):
+                one, other = 0.0, 0.0
+                for j in range(n):
+                    one += work.high_of[i, j] * work.net[g, i, j]
+                    other += work.high_of[j, i] * work.net[g, j, i]
+                off += abs(one) + abs(other)
+            square += off * off
+        start += n * n
+    return square
 
 
 @numba.njit(**options)
@@ -81,6 +135,21 @@ def shares(x, y, value, at, count, log, sign, scale, features, start, w):
 
 
 @numba.njit(**options)
+def missed_by_one_row(states, message, means):
+    """What the nodes of a layer of one row miss: sums over half of them, partly of all states together, in which what
+    states miss cancels, and partly of each at its size."""
+    missed = 0.0
+    for i in range(4, 4 + indicators(2)):
+        net, size = 0.0, 0.0
+        for m in range(states):
+            held = message[m] * means[m, i]
+            net, size = net + held, size + abs(held)
+        half = TOGETHER_SHARE * abs(net) + (1.0 - TOGETHER_SHARE) * size
+        missed += min(FACTOR * half * math.sqrt(half), half)
+    return missed
+
+
+@numba.njit(**options)
 def told(s, given, work, found):
     """Moments and errors from what is known at all states."""
     layers = len(work.counts)
@@ -96,19 +165,43 @@ def told(s, given, work, found):
             f = work.message[k, m]
             for a in range(d):
                 found.mean[s, at + a] += f * work.means[k, m, 1 + a]
-            found.missed[s, k] += abs(f) * work.lost[k, m]
+            found.missed[s, k] += abs(f) * work.lost[k, m] if d > 2 else 0.0
             found.border[s, k] += f * work.means[k, m, 1 + d]
             if k + 1 < layers:
                 off += abs(f) * work.off[k, m]
                 out += abs(f) * work.far[k, m]
+        if d == 2:
+            found.missed[s, k] = missed_by_one_row(work.states[k], work.message[k], work.means[k])
         if k + 1 < layers:
-            found.tables[s, k], found.far[s, k] = math.sqrt(off), out
+            found.tables[s, k], found.far[s, k] = math.sqrt(off + work.rough[k + 1]), out
         at += d
     for i in range(2 * n):
         total = 0.0
         for m in range(work.states[layers - 1]):
             total += work.message[layers - 1, m] * work.behind[m, i]
         found.mean[s, at + i] = total
+    if layers > 1 and work.dims[0] == 2:
+        found.missed[s, 0] += moved_by_half(
+            work.states[1], work.halves, work.means[1, :, 1:], found.mean[s, 2:], work.dims[1]
+        )
+        if layers == 2:
+            found.missed[s, 0] += moved_by_half(work.states[1], work.halves, work.behind, found.mean[s, at:], 2 * n)
+
+
+@numba.njit(**options)
+def moved_by_half(states, halves, means, mean, d):
+    """What the nodes of a first layer miss of means of later fields, from what half of them do: a sum over nodes may
+    be known where one of what varies quickly among them is not."""
+    missed = 0.0
+    for i in range(len(halves)):
+        square = 0.0
+        for a in range(d):
+            total = 0.0
+            for m in range(states):
+                total += halves[i, m] * (means[m, a] - mean[a])
+            square += total * total
+        missed += min(FACTOR * square, math.sqrt(square))
+    return missed
 
 
 @numba.njit(**options)
