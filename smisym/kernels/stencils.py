@@ -15,15 +15,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-# Nodes of a stencil along each axis; numbers of a vector, the last two of which count for nothing.
-ORDER, LANES = 6, 8
+from smisym.kernels.stencil_weights import ORDER, powers
 
-
-def powers() -> np.ndarray:
-    """(6, 6): coefficients of the powers of t, rows, in the polynomial that is one at a node, columns -2 to 3, and zero
-    at all others."""
-    return np.linalg.inv(np.vander(np.arange(ORDER) - 2.0, increasing=True))
-
+# Numbers of a vector, the last two of which count for nothing.
+LANES = 8
 
 _DOUBLE, _FAST = ir.DoubleType(), ("contract", "reassoc", "nsz")
 _VECTOR = ir.VectorType(_DOUBLE, LANES)
