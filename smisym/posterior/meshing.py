@@ -22,11 +22,13 @@ from smisym.posterior.levels import legendre
 # Fields that are drawn ahead, and how many of them must weigh at least, or weights are flattened.
 _AHEAD, _ENOUGH = 1024, 64
 # Boxes around what is drawn: weights above which it is within, deviations, and how much wider.
-_WITHIN, _DEVIATIONS, _WIDER = 1e-3, 3.0, 0.5
-# The first level: nodes of meshes along each axis, and of rays; most of both.
-_SIDE, _MORE, _NARROW, _ACROSS, _ALONG = 10, 2, 0.8, 8, 10
-_FIRST, _WIDE = 20, 20
-_MOST_SIDE, _MOST_NODES = 48, 64
+_WITHIN, _DEVIATIONS, _WIDER = 1e-3, 2.7, 0.2
+# The first level: nodes of meshes along the long axis and the short one, how many more from table to table, and most;
+# nodes in the angle by the logarithm of how steep scores are, to base 2, and along rays below and above the fourth; of
+# the first layer, which has one state.
+_SIDE, _MORE, _WIDEST = np.array([10.0, 10.0]), np.array([1.5, 1.0]), np.array([18.0, 14.0])
+_ACROSS, _ALONG, _SINGLE = (6, 6, 8, 10, 10, 10, 9, 8, 7), (10, 8), 20
+_LEAST_SIDE, _MOST_SIDE, _MOST_NODES = 8, 48, 64
 # Discs of fields end where a share of the tolerance is beyond; how much farther where there is mass, and at most.
 _DEPTH, _FARTHER, _FARTHEST = 3.0, 1.0, 9.5
 # Shares of the tolerance of nodes, tables, boxes and borders; what a level aims at of each.
@@ -76,12 +78,10 @@ class Meshing:
             np.zeros(S),
             np.zeros(S, dtype=bool),
         )
-        rules = np.broadcast_to(np.array([_ACROSS, _ALONG]), (S, K, 2)).copy()
-        rules[:, 0] = _FIRST
         radius = np.full(S, np.sqrt(2 * (_DEPTH + np.log(K) - np.log(min(rtol, 1.0)))))
-        side = np.minimum(_SIDE + _MORE * np.arange(K - 1), _WIDE)[:, None] * np.array([1.0, _NARROW])
-        sides = np.broadcast_to(np.round(side).astype(np.int64), (S, K - 1, 2)).copy()
-        self.rung = Rung(rules, radius, sides, drawn_ahead(chain, mixings))
+        side = np.minimum(_SIDE + _MORE * np.arange(K - 1)[:, None], _WIDEST)
+        sides = np.broadcast_to(side.astype(np.int64), (S, K - 1, 2)).copy()
+        self.rung = Rung(self._rules(), radius, sides, drawn_ahead(chain, mixings))
 
     def run(self) -> Average:
         active = np.arange(self.chain.samples)
@@ -98,6 +98,17 @@ class Meshing:
             active = active[rest]
         self.out.converged = self.out.error <= self.rtol
         return self.out
+
+    def _rules(self) -> np.ndarray:
+        """(S, K, 2): nodes of the first level in the angle and along rays."""
+        layers, factor = self.chain.of_layers, self.chain.of_samples["factor"]
+        steep = np.log2(layers["scales"] * np.einsum("spp->sp", factor))
+        across = np.interp(steep, np.arange(len(_ACROSS)), _ACROSS)
+        # One piece where no creases are known.
+        across = np.ceil(across) * np.where(layers["lines"] == 0, 3, 1)
+        rules = np.stack([across, np.where(steep < 4, *_ALONG)], axis=2).astype(np.int64)
+        rules[:, 0] = _SINGLE
+        return rules
 
     def cost(self, index: np.ndarray) -> np.ndarray:
         """Evaluations of a level, (S,)."""
@@ -167,7 +178,7 @@ class Meshing:
         finer = np.clip((seen.tables[rest] / aim) ** (1 / 6), 0.8, 1.7)
         width = _widths(seen.boxes[rest]) / _widths(rung.boxes[index])
         sides = np.ceil(rung.sides[index] * finer * np.minimum(width, 1.5))
-        rung.sides[index] = np.clip(sides, 10, _MOST_SIDE)
+        rung.sides[index] = np.clip(sides, _LEAST_SIDE, _MOST_SIDE)
         rung.boxes[index] = seen.boxes[rest]
         farther = (parts["border"][rest].sum(axis=1) > _BORDERS * rtol) & (rung.radius[index] < _FARTHEST)
         rung.radius[index] += _FARTHER * farther

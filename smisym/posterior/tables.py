@@ -32,6 +32,7 @@ from smisym.charts.base import Coordinates
 from smisym.integrate.averages import Average
 from smisym.integrate.modes import Values
 from smisym.kernels.chains import Levels, compiled_levels, levels_source, mixed_source
+from smisym.kernels.meshes import Meshes, compiled_meshes, meshes_source
 from smisym.kernels.straight_line import StraightLine
 from smisym.link.linking import Observation
 from smisym.link.reduction import Layer, Reduction, creases
@@ -39,6 +40,8 @@ from smisym.posterior.base import Block, Cavity, Kind, log_whitening
 from smisym.posterior.level_chain import Chain, scouted
 from smisym.posterior.level_in_numpy import levels_in_numpy
 from smisym.posterior.levels import Refinement
+from smisym.posterior.meshes_in_numpy import meshes_in_numpy
+from smisym.posterior.meshing import Meshing, suits
 
 # Rows of one layer at most: its dimensions are integrated by the trapezoid rule.
 WIDEST = 2
@@ -78,6 +81,13 @@ class OnTables(Kind):
         if run is not None:
             return run
         return lambda given, found, room, look, cov: levels_in_numpy(self.mixings, given, found, look=look, cov=cov)
+
+    def meshes(self) -> Meshes:
+        """What carries levels of meshes out: compiled loops or numpy."""
+        run = compiled_meshes(self.programs)
+        if run is not None:
+            return run
+        return lambda mesh, seen, cov: meshes_in_numpy(self.mixings, mesh, seen, cov=cov)
 
     def read(self, observation: Observation) -> Coordinates:
         return self.level_set.coordinates(observation).checked()
@@ -135,11 +145,23 @@ class Tabulated(Block):
         raise TypeError("tables integrate by themselves")
 
     def sources(self) -> list[str]:
-        return [mixed_source(self.kind.programs), levels_source()]
+        loops = meshes_source() if suits(self.chain()) else levels_source()
+        return [mixed_source(self.kind.programs), loops]
 
     def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average:
+        """By meshes where all layers are single rows; by polynomials what these miss, and all else."""
         patience.check()
-        chain = self.chain()
+        chain, kind = self.chain(), self.kind
+        if not suits(chain):
+            return self.by_polynomials(chain, rtol, cov, max_nodes)
+        found = Meshing(chain, kind.meshes(), kind.mixings, rtol, cov, max_nodes).run()
+        rest = np.flatnonzero(~found.converged)
+        if rest.size:
+            block = self.take(rest)
+            found.replace(rest, block.by_polynomials(block.chain(), rtol, cov, max_nodes), rtol)
+        return found
+
+    def by_polynomials(self, chain: Chain, rtol: float, cov: bool, max_nodes: int | None) -> Average:
         spans = scouted(chain, self.kind.mixings)
         return Refinement(chain, self.kind.levels(), spans, rtol, cov, max_nodes).run()
 
