@@ -26,11 +26,14 @@ PADDING = 16
 # Least logarithms of 1 + x and 1 + y of nodes: below zero functions go on, up to where delta is singular.
 LEAST = -0.3
 # Messages and shares that count for nothing.
-NOTHING = 1e-11
+NOTHING = 1e-9
 # Error of a stencil of six nodes, over sixth differences, at most: 2.5^2 1.5^2 0.5^2 / 6!.
 SIXTH = 0.0049
 # What Gauss's rule across angles misses, over what the highest degrees say of a lattice; along rays it is their square.
 ACROSS = 3.0
+# Nodes in the angle that a piece a tenth as wide needs less; that nodes of a mesh need less, in the angle and along
+# rays, times the square of their distance from its middle; and least of both.
+NARROWER, FARTHER, SHORTER, FEWEST, SHORTEST = 3.3, 2.0, 1.5, 3, 6
 
 
 class Mesh(NamedTuple):
@@ -94,6 +97,7 @@ class Scratch(NamedTuple):
     pieces: np.ndarray
     around: np.ndarray
     rays: np.ndarray
+    fan: np.ndarray
     by_ray: np.ndarray
     h: np.ndarray
     features: np.ndarray
@@ -133,10 +137,10 @@ def scratch(mesh: Mesh, cov: bool) -> Scratch:
     room, most = int(rooms.max()) + 16, int(states.max())
     points = int((states * rooms).sum(axis=1).max()) + CHUNK
     lines, late = mesh.creases.shape[1] + 1, 2 * n + (n * (2 * n + 1) if cov else 0)
-    rays, kept = lines * int(mesh.rules[..., 0].max()), late + (4 * n if cov else 0)
+    rays, kept = lines * int(mesh.rules[..., 0].max()) + 16, late + (4 * n if cov else 0)
     shapes = {
         "state": (4,), "own": (2,), "into": (max(K - 1, 1), 6), "angles": (lines,), "pieces": (lines + 1, 2),
-        "around": (2,), "rays": (7, rays), "by_ray": (rays,), "h": (2, room), "features": (11, room),
+        "around": (2,), "rays": (7, rays), "by_ray": (rays,), "h": (2, room), "features": (7, room),
         **dict.fromkeys(("value", "ratio", "mixed", "out"), (room,)),
         "late": (late, room), "q": (ROWS * CHUNK,), "e": (B * CHUNK,), "r": (B * 2 * n * CHUNK,), "w": (6 * CHUNK,),
         "g": (CHUNK,), "cells": (CHUNK,), **dict.fromkeys(("share", "s", "t"), (points,)),
@@ -147,7 +151,7 @@ def scratch(mesh: Mesh, cov: bool) -> Scratch:
     # Vectors read beyond the last node, and what is there must be a number.
     found["tables"][:] = 0.0
     whole = {name: np.zeros(K, dtype=np.int64) for name in ("starts", "states", "rooms")}
-    return Scratch(**found, **whole, counts=np.zeros((K, most), dtype=np.int64), cov=cov)
+    return Scratch(**found, **whole, counts=np.zeros((K, most), dtype=np.int64), fan=np.zeros(2, dtype=np.int64), cov=cov)
 
 
 def shapes_of_types() -> tuple[Mesh, Scratch, Seen]:
@@ -192,13 +196,14 @@ def meshes_source() -> str:
 
 
 _PARTS = (
-    ("chained", "grids"), ("chained", "pairs"), ("chained", "endings"), ("chained", "rays"), ("meshed", "stencils"),
+    ("chained", "grids"), ("chained", "pairs"), ("chained", "endings"), ("chained", "rays"), ("meshed", "stencils"), ("meshed", "fans"),
     ("meshed", "backward"), ("meshed", "forward"),
 )  # fmt: skip
 _CONSTANTS = f"""from smisym.kernels.meshes import shapes_of_types
 from smisym.kernels.stencils import between, shared_out
 
 FACTOR, ACROSS, LEAST, NOTHING, SIXTH, PADDING = {FACTOR}, {ACROSS}, {LEAST}, {NOTHING}, {SIXTH}, {PADDING}
+NARROWER, FARTHER, SHORTER, FEWEST, SHORTEST = {NARROWER}, {FARTHER}, {SHORTER}, {FEWEST}, {SHORTEST}
 CHUNK, WIDTH, TOGETHER = {CHUNK}, 16, 8
 # Places without a sign: none of them is counted from the end, which loops would ask.
 FIELD, MIX, BACK, STATE, OWN, DET, SIZE, TOP, MORE = (

@@ -6,31 +6,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from smisym.kernels.chains import FACTOR, POWER, Given
+from smisym.kernels.chains import FACTOR, POWER
 from smisym.kernels.meshes import ACROSS, LEAST, NOTHING, SIXTH, Mesh, Seen
 from smisym.kernels.stencil_weights import ORDER, powers
 from smisym.posterior.level_chain import Mixing
-from smisym.posterior.level_nodes import Nodes, sectors_of
-
-
-@dataclass(frozen=True)
-class _AsGiven:
-    """What nodes between creases are made of, by the names of :class:`smisym.kernels.chains.Given`."""
-
-    starts: np.ndarray
-    omega: np.ndarray
-    inverse: np.ndarray
-    factor: np.ndarray
-    rules: np.ndarray
-    legendre: np.ndarray
-    radius: np.ndarray
-    creases: np.ndarray
-    lines: np.ndarray
+from smisym.posterior.mesh_nodes import Fan, fans
 
 
 def meshes_in_numpy(mixings: Sequence[Mixing], mesh: Mesh, seen: Seen, *, cov: bool) -> None:
@@ -47,16 +31,8 @@ class _Posterior:
     def __init__(self, mixings: Sequence[Mixing], mesh: Mesh, seen: Seen, s: int, cov: bool) -> None:
         self.mixings, self.mesh, self.seen, self.s, self.cov = mixings, mesh, seen, s, cov
         self.layers = K = mesh.rules.shape[1]
-        eye = np.eye(K)
-        self.given = cast(
-            Given,
-            _AsGiven(
-                np.arange(K + 1), mesh.omega, eye / mesh.factor[:, None, :], eye * mesh.factor[:, None, :], mesh.rules,
-                mesh.legendre, mesh.radius, mesh.creases, mesh.lines,
-            ),
-        )  # fmt: skip
         empty: list[Any] = [None] * K
-        self.nodes: list[Nodes] = list(empty)
+        self.nodes: list[Fan] = list(empty)
         self.tables, self.shares, self.places = list(empty), list(empty), list(empty)
         self.means, self.lost, self.beyond, self.second = list(empty), list(empty), list(empty), list(empty)
         self.messages: list[np.ndarray] = list(empty)
@@ -75,23 +51,23 @@ class _Posterior:
 
     # ---- backward --------------------------------------------------------------------------------------
 
-    def _states(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """x and y (M,) of the states before a layer."""
+    def _states(self, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """x and y (M,) of the states before a layer, and how far they are from the middle of their mesh, squared."""
         if k == 0:
-            return np.zeros(1), np.zeros(1)
+            return np.zeros(1), np.zeros(1), np.zeros(1)
         box = self.mesh.boxes[self.s, k - 1]
         u, v = _square(self.mesh.sides[self.s, k - 1])
         log = (box[0] + box[2] * u + box[3] * v, box[1] + box[4] * u + box[5] * v)
-        return np.expm1(np.maximum(log[0], LEAST)), np.expm1(np.maximum(log[1], LEAST))
+        return np.expm1(np.maximum(log[0], LEAST)), np.expm1(np.maximum(log[1], LEAST)), u * u + v * v
 
     def _swept(self, k: int) -> bool:
         """One layer at all its states; False where a value is not finite."""
         mesh, s = self.mesh, self.s
-        x, y = self._states(k)
-        self.seen.nodes[s] += len(x) * (mesh.lines[k] + 1) * mesh.rules[s, k].prod()
+        x, y, far = self._states(k)
         delta = 1 / (1 + x + y)
         C = mesh.scales[k] * np.stack([1 - y * delta, y * delta, x * delta, 1 - x * delta])
-        nodes = self.nodes[k] = sectors_of(self.given, s, k, C, self.cov)
+        nodes = self.nodes[k] = fans(mesh, s, k, C, far, self.cov)
+        self.seen.nodes[s] += nodes.count.sum()
         U = [C[2 * t][:, None] * nodes.h[0] + C[2 * t + 1][:, None] * nodes.h[1] for t in range(2)]
         A = [np.broadcast_to(entry, U[0].shape) for entry in self.mixings[mesh.kinds[k]](*U)]
         there = nodes.features[0] > 0
@@ -117,11 +93,11 @@ class _Posterior:
         self.tables[k], self.shares[k] = top + np.log(mass), share
         self.beyond[k] = (share * out).sum(axis=1)
         sums = np.einsum("fmk,mk->fm", nodes.features, ratio)
-        self.means[k], half = sums[1:4], np.abs(sums[4:8])
+        self.means[k], half = sums[1:4], np.abs(nodes.told(share))
         across = ACROSS * np.minimum(FACTOR * half[:2] ** POWER, half[:2]).sum(axis=0)
         self.lost[k] = np.stack([across, np.minimum(half[2:] ** 2, half[2:]).sum(axis=0)])
         if self.cov:
-            self.second[k] = sums[8:]
+            self.second[k] = sums[4:]
         if k == self.layers - 1:
             self._late(late, share, ratio)
         return True

@@ -4,27 +4,18 @@ A part of the text of the module that :mod:`smisym.kernels.meshes` generates; ne
 """
 
 
+# Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def laid(k, s, given, work, cov):
-    """Nodes of a layer at work.state, on rays between its creases; returns how many."""
-    return sectors(
-        work.state,
-        given.lines[k],
-        given.creases[k],
-        given.omega[s, k],
-        given.factor[s, k],
-        given.radius[s],
-        given.rules[s, k],
-        given.legendre,
-        work.angles,
-        work.pieces,
-        work.around,
-        work.rays,
-        work.h,
-        work.features,
-        cov,
-        MASSES,
-    )
+def at_state(k, s, m, given, work, cov):
+    """The nodes of a layer at its m-th state, which goes to work.state; returns how many."""
+    far = 0.0
+    if k > 0:
+        n0, n1 = given.sides[s, k - 1, 0], given.sides[s, k - 1, 1]
+        far = state_of(given.boxes[s, k - 1], n0, n1, m, given.scales[k], work.state, work.own)
+    else:
+        work.state[0], work.state[1], work.state[2], work.state[3] = 1.0, 0.0, 0.0, 1.0
+        work.own[0], work.own[1] = 0.0, 0.0
+    return laid(k, s, given, work, far, cov)
 
 
 # Many parameters: arrays, which compiled loops take one by one.
@@ -124,11 +115,11 @@ def squared(count, first, B, n, work):
 
 
 @numba.njit(**options)
-def concluded(k, s, m, K, at, given, work):
+def concluded(k, m, K, at, given, work):
     """From logs at the nodes of one state to that of the integral, which is returned, shares of nodes, and means."""
     value, features, rays, means = work.value, work.features, work.rays, work.means[k, m]
-    along = given.rules[s, k, 1]
-    R, top, table = K // along, largest(value, 0, K), given.legendre[along]
+    R, along = work.fan[0], work.fan[1]
+    top, table = largest(value, 0, K), given.legendre[along]
     if not top > -inf:
         return -inf
     for j in range(np.uint64(K)):
@@ -145,12 +136,13 @@ def concluded(k, s, m, K, at, given, work):
     for f in range(3):
         means[f] = dotted(features[1 + f], 0, K, work.ratio, 0)
     ray0, ray1 = 0.0, 0.0
-    for ray in range(np.uint64(R)):
+    whole = np.uint64((R + 7) // 8 * 8)
+    for ray in range(whole):
         work.by_ray[ray] = 0.0
     for j in range(along):
         here, start = total(work.share, at + j * R, R), np.uint64(at + j * R)
         ray0, ray1 = ray0 + table[2, j] * here, ray1 + table[3, j] * here
-        for ray in range(np.uint64(R)):
+        for ray in range(whole):
             work.by_ray[ray] += work.share[start + ray]
     angle0, angle1 = dotted(rays[5], 0, R, work.by_ray, 0), dotted(rays[6], 0, R, work.by_ray, 0)
     means[3] = ACROSS * (missing(angle0) + missing(angle1))
@@ -185,7 +177,7 @@ def summed_up(k, s, m, K, at, given, work):
                     row += 1
     if work.cov:
         for f in range(3):
-            means[6 + f] = dotted(work.features[8 + f], 0, K, work.ratio, 0)
+            means[6 + f] = dotted(work.features[4 + f], 0, K, work.ratio, 0)
 
 
 @numba.njit(**options)
@@ -201,22 +193,16 @@ def swept(mixed, s, given, work, found):
         if k > 0:
             inverted(given.boxes[s, k - 1], given.sides[s, k - 1, 0], given.sides[s, k - 1, 1], work.into[k - 1])
     for k in range(layers - 1, -1, -1):
-        found.nodes[s] += work.states[k] * work.rooms[k]
         for m in range(work.states[k]):
-            if k > 0:
-                n0, n1 = given.sides[s, k - 1, 0], given.sides[s, k - 1, 1]
-                state_of(given.boxes[s, k - 1], n0, n1, m, given.scales[k], work.state, work.own)
-            else:
-                work.state[0], work.state[1], work.state[2], work.state[3] = 1.0, 0.0, 0.0, 1.0
-                work.own[0], work.own[1] = 0.0, 0.0
-            at, K = work.starts[k] + m * work.rooms[k], laid(k, s, given, work, work.cov)
+            at, K = work.starts[k] + m * work.rooms[k], at_state(k, s, m, given, work, work.cov)
             work.counts[k, m] = K
+            found.nodes[s] += K
             if k + 1 < layers:
                 if not by_mesh(mixed, k, s, K, at, given, work):
                     return False
             else:
                 by_points(mixed, k, s, K, given, work)
-            log = concluded(k, s, m, K, at, given, work)
+            log = concluded(k, m, K, at, given, work)
             if not log > -inf:
                 return False
             summed_up(k, s, m, K, at, given, work)

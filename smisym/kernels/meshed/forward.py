@@ -18,7 +18,7 @@ def passed(k, s, given, work, fields):
         if not abs(work.messages[k, 0, m]) > NOTHING:
             continue
         if work.cov:
-            laid_again(k, s, m, given, work)
+            at_state(k, s, m, given, work, False)
         for first in range(0, K, CHUNK):
             count = min(CHUNK, K - first)
             stencils(count, work.s, work.t, at + first, n0, n1, work.w, work.g, work.cells)
@@ -34,17 +34,6 @@ def passed(k, s, given, work, fields):
                     if row > 0:
                         share *= work.features[row, first + j] / work.features[0, first + j]
                     shared_out(into[f], int(work.cells[j]), n1, work.w, j, CHUNK, work.g[j], share * scale)
-
-
-@numba.njit(**options)
-def laid_again(k, s, m, given, work):
-    """The nodes of a layer at its m-th state."""
-    if k > 0:
-        n0, n1 = given.sides[s, k - 1, 0], given.sides[s, k - 1, 1]
-        state_of(given.boxes[s, k - 1], n0, n1, m, given.scales[k], work.state, work.own)
-    else:
-        work.state[0], work.state[1], work.state[2], work.state[3] = 1.0, 0.0, 0.0, 1.0
-    return laid(k, s, given, work, False)
 
 
 @numba.njit(**options)

@@ -6,7 +6,7 @@ A part of the text of the module that :mod:`smisym.kernels.meshes` generates; ne
 
 @numba.njit(**options)
 def state_of(box, n0, n1, m, scale, state, own):
-    """C of the m-th node of a mesh, row by row; x and y go to own."""
+    """C of the m-th node of a mesh, row by row; x and y go to own; the square of how far it is from the middle."""
     i, j = m // n1, m % n1
     u, v = 2.0 * i / (n0 - 1) - 1.0, 2.0 * j / (n1 - 1) - 1.0
     own[0] = math.expm1(max(box[0] + box[2] * u + box[3] * v, LEAST))
@@ -14,6 +14,7 @@ def state_of(box, n0, n1, m, scale, state, own):
     delta = 1.0 / (1.0 + own[0] + own[1])
     p, q = own[0] * delta, own[1] * delta
     state[0], state[1], state[2], state[3] = scale * (1.0 - q), scale * q, scale * p, scale * (1.0 - p)
+    return u * u + v * v
 
 
 @numba.njit(**options)
