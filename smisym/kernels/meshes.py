@@ -17,14 +17,15 @@ from typing import NamedTuple
 import numpy as np
 
 from smisym.base.backends import NUMBA, backend
-from smisym.kernels.chains import CHUNK, FACTOR, ROWS, _aligned, _without_docstring, mixed_source
+from smisym.kernels.chains import CHUNK, FACTOR, ROWS, WIDTH, _aligned, _without_docstring, mixed_source
 from smisym.kernels.numba_code import HEADER, NotCompiled, load
 from smisym.kernels.straight_line import StraightLine
 
 # Numbers behind a table, which vectors read and do not use.
 PADDING = 16
-# Least logarithms of 1 + x and 1 + y of nodes: below zero functions go on, up to where delta is singular.
-LEAST = -0.3
+# Least logarithms of 1 + x and 1 + y of nodes: below zero functions go on, up to where delta is singular; and least of
+# what these numbers become behind a mixing, times the factor of delta.
+LEAST, SMALL = -0.3, 0.02
 # Messages and shares that count for nothing.
 NOTHING = 1e-9
 # Error of a stencil of six nodes, over sixth differences, at most: 2.5^2 1.5^2 0.5^2 / 6!.
@@ -133,8 +134,8 @@ def scratch(mesh: Mesh, cov: bool) -> Scratch:
     B, n = mesh.points.shape[1:3]
     states = np.ones((S, K), dtype=np.int64)
     states[:, 1:] = mesh.sides.prod(axis=2)
-    rooms = (mesh.lines + 1) * mesh.rules.prod(axis=2)
-    room, most = int(rooms.max()) + 16, int(states.max())
+    rooms = (mesh.lines + 1) * mesh.rules.prod(axis=2) + 3 * WIDTH
+    room, most = int(rooms.max()), int(states.max())
     points = int((states * rooms).sum(axis=1).max()) + CHUNK
     lines, late = mesh.creases.shape[1] + 1, 2 * n + (n * (2 * n + 1) if cov else 0)
     rays, kept = lines * int(mesh.rules[..., 0].max()) + 16, late + (4 * n if cov else 0)
@@ -202,9 +203,9 @@ _PARTS = (
 _CONSTANTS = f"""from smisym.kernels.meshes import shapes_of_types
 from smisym.kernels.stencils import between, shared_out
 
-FACTOR, ACROSS, LEAST, NOTHING, SIXTH, PADDING = {FACTOR}, {ACROSS}, {LEAST}, {NOTHING}, {SIXTH}, {PADDING}
+FACTOR, ACROSS, LEAST, SMALL, NOTHING, SIXTH, PADDING = {FACTOR}, {ACROSS}, {LEAST}, {SMALL}, {NOTHING}, {SIXTH}, {PADDING}
 NARROWER, FARTHER, SHORTER, FEWEST, SHORTEST = {NARROWER}, {FARTHER}, {SHORTER}, {FEWEST}, {SHORTEST}
-CHUNK, WIDTH, TOGETHER = {CHUNK}, 16, 8
+CHUNK, WIDTH, TOGETHER = {CHUNK}, {WIDTH}, 8
 # Places without a sign: none of them is counted from the end, which loops would ask.
 FIELD, MIX, BACK, STATE, OWN, DET, SIZE, TOP, MORE = (
     np.uint64(row * {CHUNK}) for row in (0, 4, 8, 12, 16, 17, 18, 19, 20)

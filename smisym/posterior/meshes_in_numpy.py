@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from smisym.kernels.chains import FACTOR, POWER
-from smisym.kernels.meshes import ACROSS, LEAST, NOTHING, SIXTH, Mesh, Seen
+from smisym.kernels.meshes import ACROSS, LEAST, NOTHING, SIXTH, SMALL, Mesh, Seen
 from smisym.kernels.stencil_weights import ORDER, powers
 from smisym.posterior.level_chain import Mixing
 from smisym.posterior.mesh_nodes import Fan, fans
@@ -76,7 +76,7 @@ class _Posterior:
             factor = 1 - p - r
             if not factor[there].min() > 0:
                 return False
-            log = np.log((1 - r + x[:, None]) / factor), np.log((1 - p + y[:, None]) / factor)
+            log = tuple(np.log(np.maximum(1 - e + v[:, None], SMALL) / factor) for e, v in ((r, x), (p, y)))
             self.places[k] = _placed(log, mesh.boxes[s, k], mesh.sides[s, k])
             value, out = _read(self.tables[k + 1], self.places[k], mesh.sides[s, k])
         else:
@@ -186,7 +186,7 @@ def _square(n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(u, n[1]), np.tile(v, n[0])
 
 
-def _placed(log: tuple[np.ndarray, np.ndarray], box: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _placed(log: tuple[np.ndarray, ...], box: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Places in a mesh, in steps from its first node, of coordinates log(1 + x), log(1 + y)."""
     det = box[2] * box[5] - box[3] * box[4]
     a, b = log[0] - box[0], log[1] - box[1]

@@ -172,10 +172,10 @@ class Meshing:
         """The next level of samples that miss the tolerance."""
         rung, rtol, K = self.rung, self.rtol, self.chain.layers
         aim = _AIM * _NODES * rtol / np.sqrt(2 * K)
-        ratio = np.log(min(aim, 0.5)) / np.log(np.clip(seen.missed[rest], 1e-12, 0.7))
+        ratio = np.log(min(aim, 0.5)) / np.log(np.clip(np.nan_to_num(seen.missed[rest], nan=0.7), 1e-12, 0.7))
         rung.rules[index] = np.clip(np.ceil(rung.rules[index] * np.clip(ratio, 0.8, 1.6)), 4, _MOST_NODES)
         aim = _AIM * _TABLES * rtol / np.sqrt(2 * (K - 1))
-        finer = np.clip((seen.tables[rest] / aim) ** (1 / 6), 0.8, 1.7)
+        finer = np.clip(np.nan_to_num(seen.tables[rest] / aim, nan=np.inf) ** (1 / 6), 0.8, 1.7)
         width = _widths(seen.boxes[rest]) / _widths(rung.boxes[index])
         sides = np.ceil(rung.sides[index] * finer * np.minimum(width, 1.5))
         rung.sides[index] = np.clip(sides, _LEAST_SIDE, _MOST_SIDE)

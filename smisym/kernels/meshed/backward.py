@@ -45,7 +45,7 @@ def by_mesh(mixed, k, s, K, at, given, work):
 def outer(count, first, at, table, n0, n1, work):
     """Values at places beyond the border, and which ones these are."""
     beyond = 0.0
-    for j in range(np.uint64(count)):
+    for j in range(np.uint64(rounded(count))):
         a, b = work.s[np.uint64(at) + j], work.t[np.uint64(at) + j]
         out = 0.0 if a >= 0.0 and a <= n0 - 1.0 and b >= 0.0 and b <= n1 - 1.0 else 1.0
         work.out[np.uint64(first) + j] = out
@@ -68,28 +68,28 @@ def by_points(mixed, k, s, K, given, work):
         fielded(work.state, 2, work.h, first, count, q)
         mixed(given.kinds[k], rounded(count), q)
         ends(rounded(count), given.points[s], given.weight[s], given.late[s], given.whitening[s], q, r, e)
-        for j in range(np.uint64(count)):
+        for j in range(np.uint64(rounded(count))):
             q[TOP + j] = e[j]
         for b in range(1, B):
-            for j in range(np.uint64(count)):
+            for j in range(np.uint64(rounded(count))):
                 q[TOP + j] = larger(q[TOP + j], e[np.uint64(b * CHUNK) + j])
-        for j in range(np.uint64(count)):
+        for j in range(np.uint64(rounded(count))):
             q[TOP + j] = q[TOP + j] if q[TOP + j] > -inf else 0.0
             q[MORE + j] = 0.0
         for b in range(B):
-            for j in range(np.uint64(count)):
+            for j in range(np.uint64(rounded(count))):
                 own = weight(e[np.uint64(b * CHUNK) + j] - q[TOP + j])
                 e[np.uint64(b * CHUNK) + j] = own
                 q[MORE + j] += own
-        for j in range(np.uint64(count)):
+        for j in range(np.uint64(rounded(count))):
             found = q[TOP + j] + log(q[MORE + j] * q[SIZE + j])
             work.value[np.uint64(first) + j] = found if found - found == 0.0 else -inf
         for i in range(2 * n):
-            for j in range(np.uint64(count)):
+            for j in range(np.uint64(rounded(count))):
                 work.late[i, np.uint64(first) + j] = 0.0
             for b in range(B):
                 at = np.uint64((2 * n * b + i) * CHUNK)
-                for j in range(np.uint64(count)):
+                for j in range(np.uint64(rounded(count))):
                     own = e[np.uint64(b * CHUNK) + j]
                     held = own / q[MORE + j] * r[at + j] if own > 0.0 else 0.0
                     work.late[i, np.uint64(first) + j] += held
@@ -122,29 +122,33 @@ def concluded(k, m, K, at, given, work):
     top, table = largest(value, 0, K), given.legendre[along]
     if not top > -inf:
         return -inf
-    for j in range(np.uint64(K)):
+    # To whole vectors of nodes, and of rays.
+    whole = np.uint64(rounded(K + 7))
+    for j in range(np.uint64(K), whole):
+        value[j], features[0, j], features[1, j], features[2, j], features[3, j] = top, 0.0, 0.0, 0.0, 0.0
+    for j in range(whole):
         work.share[np.uint64(at) + j] = weight(value[j] - top) * features[0, j]
-    mass = total(work.share, at, K)
+    mass = total(work.share, at, whole)
     if not mass > 0.0:
         return -inf
     inverse = 1.0 / mass
-    for j in range(np.uint64(K)):
+    for j in range(whole):
         own = work.share[np.uint64(at) + j] * inverse
         work.share[np.uint64(at) + j] = own
         # Features are of both images of a node.
         work.ratio[j] = own / features[0, j] if own > 0.0 else 0.0
     for f in range(3):
-        means[f] = dotted(features[1 + f], 0, K, work.ratio, 0)
+        means[f] = dotted(features[1 + f], 0, whole, work.ratio, 0)
     ray0, ray1 = 0.0, 0.0
-    whole = np.uint64((R + 7) // 8 * 8)
-    for ray in range(whole):
+    fan = np.uint64((R + 7) // 8 * 8)
+    for ray in range(fan):
         work.by_ray[ray] = 0.0
     for j in range(along):
         here, start = total(work.share, at + j * R, R), np.uint64(at + j * R)
         ray0, ray1 = ray0 + table[2, j] * here, ray1 + table[3, j] * here
-        for ray in range(whole):
+        for ray in range(fan):
             work.by_ray[ray] += work.share[start + ray]
-    angle0, angle1 = dotted(rays[5], 0, R, work.by_ray, 0), dotted(rays[6], 0, R, work.by_ray, 0)
+    angle0, angle1 = dotted(rays[5], 0, fan, work.by_ray, 0), dotted(rays[6], 0, fan, work.by_ray, 0)
     means[3] = ACROSS * (missing(angle0) + missing(angle1))
     means[4] = min(ray0 * ray0, abs(ray0)) + min(ray1 * ray1, abs(ray1))
     return top + math.log(mass)
@@ -188,7 +192,7 @@ def swept(mixed, s, given, work, found):
     for k in range(layers):
         work.starts[k], work.states[k] = start, given.sides[s, k - 1, 0] * given.sides[s, k - 1, 1] if k > 0 else 1
         pieces = given.lines[k] + 1
-        work.rooms[k] = pieces * given.rules[s, k, 0] * given.rules[s, k, 1]
+        work.rooms[k] = rounded(pieces * given.rules[s, k, 0] * given.rules[s, k, 1]) + 2 * WIDTH
         start += work.states[k] * work.rooms[k]
         if k > 0:
             inverted(given.boxes[s, k - 1], given.sides[s, k - 1, 0], given.sides[s, k - 1, 1], work.into[k - 1])

@@ -33,11 +33,13 @@ def led(count, x, y, share, into, n0, n1, q, s, t, at):
     """Places in the next mesh behind mixings, rows of q, of the state (x, y); the least factor of delta is returned."""
     m0, m1, a00, a01, a10, a11 = into[0], into[1], into[2], into[3], into[4], into[5]
     c0, c1 = 0.5 * (n0 - 1), 0.5 * (n1 - 1)
-    for k in range(np.uint64(count)):
+    for k in range(np.uint64(rounded(count))):
         p, r = q[MIX + ROW2 + k] * share, q[MIX + ROW + k] * share
         factor = 1.0 - p - r
         inverse = 1.0 / factor
-        first, other = log((1.0 - r + x) * inverse) - m0, log((1.0 - p + y) * inverse) - m1
+        # States of negative entries, which are there for stencils alone, may lead nowhere.
+        first, other = larger(1.0 - r + x, SMALL) * inverse, larger(1.0 - p + y, SMALL) * inverse
+        first, other = log(first) - m0, log(other) - m1
         q[MORE + k] = factor
         s[np.uint64(at) + k] = a00 * first + a01 * other + c0
         t[np.uint64(at) + k] = a10 * first + a11 * other + c1
@@ -50,7 +52,7 @@ def stencils(count, s, t, at, n0, n1, w, g, cells):
     """Of places from ``at`` on, at the border where they are beyond it: weights of rows (6 CHUNK,), where the columns
     are from the third node on, and the first node of each stencil."""
     last0, last1, most0, most1 = n0 - 1.0, n1 - 1.0, n0 - 6.0, n1 - 6.0
-    for k in range(np.uint64(count)):
+    for k in range(np.uint64(rounded(count))):
         a, b = s[np.uint64(at) + k], t[np.uint64(at) + k]
         a = 0.0 if a < 0.0 else (last0 if a > last0 else a)
         b = 0.0 if b < 0.0 else (last1 if b > last1 else b)
