@@ -141,7 +141,7 @@ def scratch(mesh: Mesh, cov: bool) -> Scratch:
     rays, kept = lines * int(mesh.rules[..., 0].max()) + 16, late + (4 * n if cov else 0)
     shapes = {
         "state": (4,), "own": (2,), "into": (max(K - 1, 1), 6), "angles": (lines,), "pieces": (lines + 1, 2),
-        "around": (2,), "rays": (7, rays), "by_ray": (rays,), "h": (2, room), "features": (7, room),
+        "around": (2,), "rays": (7, rays), "by_ray": (3, rays), "h": (2, room), "features": (7, room),
         **dict.fromkeys(("value", "ratio", "mixed", "out"), (room,)),
         "late": (late, room), "q": (ROWS * CHUNK,), "e": (B * CHUNK,), "r": (B * 2 * n * CHUNK,), "w": (6 * CHUNK,),
         "g": (CHUNK,), "cells": (CHUNK,), **dict.fromkeys(("share", "s", "t"), (points,)),

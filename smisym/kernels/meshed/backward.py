@@ -5,7 +5,7 @@ A part of the text of the module that :mod:`smisym.kernels.meshes` generates; ne
 
 
 # Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**options)
+@numba.njit(**within)
 def at_state(k, s, m, given, work, cov):
     """The nodes of a layer at its m-th state, which goes to work.state; returns how many."""
     far = 0.0
@@ -19,7 +19,7 @@ def at_state(k, s, m, given, work, cov):
 
 
 # Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**options)
+@numba.njit(**within)
 def by_mesh(mixed, k, s, K, at, given, work):
     """Logs of the integral over all later layers at the nodes of one state, into work.value; False where a mixing
     turns the sign of delta."""
@@ -41,7 +41,7 @@ def by_mesh(mixed, k, s, K, at, given, work):
 
 
 # Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**options)
+@numba.njit(**within)
 def outer(count, first, at, table, n0, n1, work):
     """Values at places beyond the border, and which ones these are."""
     beyond = 0.0
@@ -57,7 +57,7 @@ def outer(count, first, at, table, n0, n1, work):
 
 
 # Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**options)
+@numba.njit(**within)
 def by_points(mixed, k, s, K, given, work):
     """The same for the last layer, by what stands behind it, whose whitened late fields go to work.late."""
     B, n = given.points.shape[1], given.points.shape[2]
@@ -97,7 +97,7 @@ def by_points(mixed, k, s, K, given, work):
             squared(count, first, B, n, work)
 
 
-@numba.njit(**options)
+@numba.njit(**within)
 def squared(count, first, B, n, work):
     """Products of two late fields, into the rows of work.late behind these."""
     row, q, e, r = 2 * n, work.q, work.e, work.r
@@ -114,7 +114,7 @@ def squared(count, first, B, n, work):
             row += 1
 
 
-@numba.njit(**options)
+@numba.njit(**within)
 def concluded(k, m, K, at, given, work):
     """From logs at the nodes of one state to that of the integral, which is returned, shares of nodes, and means."""
     value, features, rays, means = work.value, work.features, work.rays, work.means[k, m]
@@ -139,16 +139,18 @@ def concluded(k, m, K, at, given, work):
         work.ratio[j] = own / features[0, j] if own > 0.0 else 0.0
     for f in range(3):
         means[f] = dotted(features[1 + f], 0, whole, work.ratio, 0)
-    ray0, ray1 = 0.0, 0.0
-    fan = np.uint64((R + 7) // 8 * 8)
+    fan, sums = np.uint64((R + 7) // 8 * 8), work.by_ray
     for ray in range(fan):
-        work.by_ray[ray] = 0.0
+        sums[0, ray], sums[1, ray], sums[2, ray] = 0.0, 0.0, 0.0
     for j in range(along):
-        here, start = total(work.share, at + j * R, R), np.uint64(at + j * R)
-        ray0, ray1 = ray0 + table[2, j] * here, ray1 + table[3, j] * here
+        first, second, start = table[2, j], table[3, j], np.uint64(at + j * R)
         for ray in range(fan):
-            work.by_ray[ray] += work.share[start + ray]
-    angle0, angle1 = dotted(rays[5], 0, fan, work.by_ray, 0), dotted(rays[6], 0, fan, work.by_ray, 0)
+            own = work.share[start + ray]
+            sums[0, ray] += own
+            sums[1, ray] += own * first
+            sums[2, ray] += own * second
+    angle0, angle1 = dotted(rays[5], 0, R, sums[0], 0), dotted(rays[6], 0, R, sums[0], 0)
+    ray0, ray1 = total(sums[1], 0, R), total(sums[2], 0, R)
     means[3] = ACROSS * (missing(angle0) + missing(angle1))
     means[4] = min(ray0 * ray0, abs(ray0)) + min(ray1 * ray1, abs(ray1))
     return top + math.log(mass)
@@ -161,7 +163,7 @@ def missing(told):
     return min(FACTOR * half * math.sqrt(half), half)
 
 
-@numba.njit(**options)
+@numba.njit(**within)
 def summed_up(k, s, m, K, at, given, work):
     """What else there is to one state: of a mesh what is beyond it; of points the late fields; products of two."""
     means, n = work.means[k, m], given.points.shape[2]
