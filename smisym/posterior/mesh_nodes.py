@@ -17,7 +17,8 @@ class Fan:
     """Of M states, K = R times J nodes each, ray by ray; those that a state does not have are without mass.
 
     h (2, M, K): fields.  features (4 or 7, M, K): mass, with both whitened numbers, at the border; with products of
-    two.  across (2, M, R), along (2, M, J): highest polynomials of the angle, and along rays.  count (M,): nodes.
+    two.  across (2, M, pieces, R), along (2, M, J): highest polynomials of the angle,
+    piece by piece, and along rays.  count (M,): nodes.
     """
 
     h: np.ndarray
@@ -26,12 +27,11 @@ class Fan:
     along: np.ndarray
     count: np.ndarray
 
-    def told(self, share: np.ndarray) -> np.ndarray:
-        """(4, M): sums of shares (M, K) with the highest polynomials, of the angle first."""
-        held = share.reshape(len(share), self.across.shape[2], -1)
-        return np.concatenate(
-            [np.einsum("amr,mrj->am", self.across, held), np.einsum("amj,mrj->am", self.along, held)]
-        )
+    def told(self, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of shares (M, K) with the highest polynomials: of the angle, (2, M, pieces), and along rays, (2, M)."""
+        M, pieces = self.across.shape[1:3]
+        held = share.reshape(M, pieces, -1, self.along.shape[2])
+        return np.einsum("ampr,mprj->amp", self.across, held), np.einsum("amj,mprj->am", self.along, held)
 
 
 def fans(mesh: Mesh, s: int, k: int, C: np.ndarray, far: np.ndarray, cov: bool) -> Fan:
@@ -68,6 +68,6 @@ def fans(mesh: Mesh, s: int, k: int, C: np.ndarray, far: np.ndarray, cov: bool) 
         features += np.stack(rows + [mass * z0 * z0, mass * z0 * z1, mass * z1 * z1] * cov)
     h = np.stack([x, y]) * mesh.factor[s, k]
     M = len(cuts)
-    across = np.moveaxis(np.where(there[:, :, None], rule[:, :, 2:], 0.0), 2, 0).reshape(2, M, -1)
+    across = np.moveaxis(np.where(there[:, :, None], rule[:, :, 2:], 0.0), 2, 0)
     count = np.where(there[..., 0], fewer, 0).sum(axis=1) * along
     return Fan(h.reshape(2, M, -1), features.reshape(len(features), M, -1), across, np.moveaxis(ray[:, 2:], 1, 0), count)

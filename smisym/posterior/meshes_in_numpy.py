@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from smisym.kernels.chains import FACTOR, POWER
 from smisym.kernels.meshes import ACROSS, LEAST, NOTHING, SIXTH, SMALL, Mesh, Seen
 from smisym.kernels.stencil_weights import ORDER, powers
 from smisym.posterior.level_chain import Mixing
@@ -93,9 +92,10 @@ class _Posterior:
         self.tables[k], self.shares[k] = top + np.log(mass), share
         self.beyond[k] = (share * out).sum(axis=1)
         sums = np.einsum("fmk,mk->fm", nodes.features, ratio)
-        self.means[k], half = sums[1:4], np.abs(nodes.told(share))
-        across = ACROSS * np.minimum(FACTOR * half[:2] ** POWER, half[:2]).sum(axis=0)
-        self.lost[k] = np.stack([across, np.minimum(half[2:] ** 2, half[2:]).sum(axis=0)])
+        self.means[k] = sums[1:4]
+        angle, ray = (np.abs(told) for told in nodes.told(share))
+        across = np.minimum(ACROSS * angle**1.25, angle).sum(axis=(0, 2))
+        self.lost[k] = np.stack([across, np.minimum(ray**2, ray).sum(axis=0)])
         if self.cov:
             self.second[k] = sums[4:]
         if k == self.layers - 1:

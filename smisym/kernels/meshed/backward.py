@@ -149,18 +149,22 @@ def concluded(k, m, K, at, given, work):
             sums[0, ray] += own
             sums[1, ray] += own * first
             sums[2, ray] += own * second
-    angle0, angle1 = dotted(rays[5], 0, R, sums[0], 0), dotted(rays[6], 0, R, sums[0], 0)
+    begin, means[3] = 0, 0.0
+    for piece in range(work.fan[2]):
+        count = work.ends[piece] - begin
+        for row in range(5, 7):
+            means[3] += missing(dotted(rays[row], begin, count, sums[0], begin))
+        begin += count
     ray0, ray1 = total(sums[1], 0, R), total(sums[2], 0, R)
-    means[3] = ACROSS * (missing(angle0) + missing(angle1))
     means[4] = min(ray0 * ray0, abs(ray0)) + min(ray1 * ray1, abs(ray1))
     return top + math.log(mass)
 
 
 @numba.njit(**options)
 def missing(told):
-    """What a rule in the angle misses: at the ends of pieces functions may be steep."""
+    """What a rule in the angle misses of one piece, at whose ends functions may be steep."""
     half = abs(told)
-    return min(FACTOR * half * math.sqrt(half), half)
+    return min(ACROSS * half * math.sqrt(math.sqrt(half)), half)
 
 
 @numba.njit(**within)

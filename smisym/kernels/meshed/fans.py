@@ -31,7 +31,8 @@ def laid(k, s, given, work, far, cov):
         across = fewer(given.rules[s, k, 0], (high - low) * turn, far)
         rays_of(low, high, across, radius, around, given.legendre[across], R, work.rays)
         R += across
-    work.fan[0], work.fan[1] = R, along
+        work.ends[piece] = R
+    work.fan[0], work.fan[1], work.fan[2] = R, along, pieces
     # What loops over whole vectors write behind the last ray is overwritten, or not read.
     for ray in range(R, R + 8):
         for row in range(7):
