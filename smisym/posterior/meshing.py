@@ -29,6 +29,8 @@ _WITHIN, _DEVIATIONS, _WIDER = 1e-3, 2.7, 0.2
 _SIDE, _MORE, _WIDEST = np.array([10.0, 10.0]), np.array([1.5, 1.0]), np.array([18.0, 14.0])
 _ACROSS, _ALONG, _SINGLE = (6, 6, 8, 10, 10, 10, 9, 8, 7), (10, 8), 20
 _LEAST_SIDE, _MOST_SIDE, _MOST_NODES = 8, 48, 64
+# Error of one layer for which these do, and by which power of e it falls for every node more.
+_SUFFICIENT, _FALL = 0.02, 0.7
 # Discs of fields end where a share of the tolerance is beyond; how much farther where there is mass, and at most.
 _DEPTH, _FARTHER, _FARTHEST = 3.0, 1.0, 9.5
 # Shares of the tolerance of nodes, tables, boxes and borders; what a level aims at of each.
@@ -79,9 +81,11 @@ class Meshing:
             np.zeros(S, dtype=bool),
         )
         radius = np.full(S, np.sqrt(2 * (_DEPTH + np.log(K) - np.log(min(rtol, 1.0)))))
-        side = np.minimum(_SIDE + _MORE * np.arange(K - 1)[:, None], _WIDEST)
-        sides = np.broadcast_to(side.astype(np.int64), (S, K - 1, 2)).copy()
-        self.rung = Rung(self._rules(), radius, sides, drawn_ahead(chain, mixings))
+        # Errors of layers add up in squares.
+        finer = max(float(np.log(_SUFFICIENT * np.sqrt(K) / rtol)), 0.0)
+        side = np.minimum(_SIDE + _MORE * np.arange(K - 1)[:, None], _WIDEST) * np.exp(finer / 6)
+        sides = np.broadcast_to(np.minimum(side, _MOST_SIDE).astype(np.int64), (S, K - 1, 2)).copy()
+        self.rung = Rung(self._rules(finer), radius, sides, drawn_ahead(chain, mixings))
 
     def run(self) -> Average:
         active = np.arange(self.chain.samples)
@@ -99,14 +103,15 @@ class Meshing:
         self.out.converged = self.out.error <= self.rtol
         return self.out
 
-    def _rules(self) -> np.ndarray:
-        """(S, K, 2): nodes of the first level in the angle and along rays."""
+    def _rules(self, finer: float) -> np.ndarray:
+        """(S, K, 2): nodes of the first level in the angle and along rays, for errors smaller by exp(-finer)."""
         layers, factor = self.chain.of_layers, self.chain.of_samples["factor"]
         steep = np.log2(layers["scales"] * np.einsum("spp->sp", factor))
         across = np.interp(steep, np.arange(len(_ACROSS)), _ACROSS)
         # One piece where no creases are known.
         across = np.ceil(across) * np.where(layers["lines"] == 0, 3, 1)
-        rules = np.stack([across, np.where(steep < 4, *_ALONG)], axis=2).astype(np.int64)
+        rules = np.stack([across, np.where(steep < 4, *_ALONG)], axis=2) + np.round(finer / _FALL)
+        rules = np.minimum(rules, _MOST_NODES).astype(np.int64)
         rules[:, 0] = _SINGLE
         return rules
 
