@@ -1,7 +1,7 @@
 """Posteriors of deep networks on two tokens, layer by layer, by values at the nodes of meshes, in compiled loops.
 
-What :mod:`smisym.kernels.chains` has as polynomials on boxes, for layers of one row each whose mixings leave the sign of
-delta as it is: here a table is a mesh in a box of any direction, and what stands between its nodes follows from six
+What :mod:`smisym.kernels.chains` has as polynomials on boxes, for layers of one row each whose mixings leave the sign
+of delta as it is: here a table is a mesh in a box of any direction, and what stands between its nodes follows from six
 times six of them.  An evaluation costs the same however many nodes a mesh has, and creases stay where they are.  The
 text is written for the mixings of a network, from their programs; the rest of it stands in ``meshed/``, and what both
 ways share in ``chained/``.
@@ -155,7 +155,14 @@ def scratch(mesh: Mesh, cov: bool) -> Scratch:
     # Vectors read beyond the last node, and what is there must be a number.
     found["tables"][:] = 0.0
     whole = {name: np.zeros(K, dtype=np.int64) for name in ("starts", "states", "rooms")}
-    return Scratch(**found, **whole, counts=np.zeros((K, most), dtype=np.int64), fan=np.zeros(3, dtype=np.int64), ends=np.zeros(lines, dtype=np.int64), cov=cov)
+    return Scratch(
+        **found,
+        **whole,
+        counts=np.zeros((K, most), dtype=np.int64),
+        fan=np.zeros(3, dtype=np.int64),
+        ends=np.zeros(lines, dtype=np.int64),
+        cov=cov,
+    )
 
 
 def shapes_of_types() -> tuple[Mesh, Scratch, Seen]:
@@ -200,9 +207,9 @@ def meshes_source() -> str:
 
 
 _PARTS = (
-    ("chained", "grids"), ("chained", "pairs"), ("chained", "endings"), ("chained", "rays"), ("meshed", "stencils"), ("meshed", "fans"),
-    ("meshed", "backward"), ("meshed", "forward"),
-)  # fmt: skip
+    *(("chained", name) for name in ("grids", "pairs", "endings", "rays")),
+    *(("meshed", name) for name in ("stencils", "fans", "backward", "forward")),
+)
 _CONSTANTS = f"""from smisym.kernels.meshes import shapes_of_types
 from smisym.kernels.stencils import between, shared_out
 

@@ -78,9 +78,7 @@ def between(context: Any, table: Any, at: Any, stride: Any, w: Any, k: Any, step
 
 
 @intrinsic
-def shared_out(
-    context: Any, table: Any, at: Any, stride: Any, w: Any, k: Any, step: Any, t: Any, share: Any
-) -> Any:
+def shared_out(context: Any, table: Any, at: Any, stride: Any, w: Any, k: Any, step: Any, t: Any, share: Any) -> Any:
     """Adds to each node of the stencil its part of a share: the transpose of :func:`between`."""
 
     def build(target: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -96,7 +94,5 @@ def shared_out(
             at, k = builder.add(at, stride), builder.add(k, step)
         return target.get_dummy_value()
 
-    signature = types.none(
-        table, types.intp, types.intp, w, types.intp, types.intp, types.float64, types.float64
-    )
+    signature = types.none(table, types.intp, types.intp, w, types.intp, types.intp, types.float64, types.float64)
     return signature, build

@@ -70,4 +70,6 @@ def fans(mesh: Mesh, s: int, k: int, C: np.ndarray, far: np.ndarray, cov: bool) 
     M = len(cuts)
     across = np.moveaxis(np.where(there[:, :, None], rule[:, :, 2:], 0.0), 2, 0)
     count = np.where(there[..., 0], fewer, 0).sum(axis=1) * along
-    return Fan(h.reshape(2, M, -1), features.reshape(len(features), M, -1), across, np.moveaxis(ray[:, 2:], 1, 0), count)
+    return Fan(
+        h.reshape(2, M, -1), features.reshape(len(features), M, -1), across, np.moveaxis(ray[:, 2:], 1, 0), count
+    )

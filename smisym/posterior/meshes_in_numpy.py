@@ -77,7 +77,7 @@ class _Posterior:
                 return False
             log = tuple(np.log(np.maximum(1 - e + v[:, None], SMALL) / factor) for e, v in ((r, x), (p, y)))
             self.places[k] = _placed(log, mesh.boxes[s, k], mesh.sides[s, k])
-            value, out = _read(self.tables[k + 1], self.places[k], mesh.sides[s, k])
+            value, out = read(self.tables[k + 1], self.places[k], mesh.sides[s, k])
         else:
             value, late = self._behind(C, A)
             out = np.zeros(value.shape)
@@ -205,9 +205,7 @@ def _stencils(place: tuple[np.ndarray, ...], n: np.ndarray) -> tuple[np.ndarray,
     return (first[0] * n[1] + first[1]).astype(np.int64), weights[0], weights[1]
 
 
-def _read(
-    table: np.ndarray, place: tuple[np.ndarray, np.ndarray], n: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def read(table: np.ndarray, place: tuple[np.ndarray, np.ndarray], n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values at places of a mesh, and which of them are beyond its border: there along its slope, where that falls."""
     cells, first, second = _stencils(place, n)
     value = np.zeros(cells.shape)

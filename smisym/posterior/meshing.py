@@ -1,4 +1,4 @@
-"""How finely deep chains of one-row layers are integrated by meshes: boxes from fields drawn ahead, and then from what a
+"""How finely deep chains of single rows are integrated by meshes: boxes from fields drawn ahead, and then from what a
 level says of itself.
 
 Fields of all layers, drawn from the cavity and weighted by what stands behind the last of them, show where the states
@@ -15,7 +15,7 @@ import numpy as np
 from smisym.base import patience
 from smisym.base.sobol import Normals
 from smisym.integrate.averages import Average
-from smisym.kernels.meshes import LEAST, Mesh, Meshes, Seen
+from smisym.kernels.meshes import Mesh, Meshes, Seen
 from smisym.posterior.level_chain import Chain, Mixing
 from smisym.posterior.levels import legendre
 
@@ -57,12 +57,6 @@ class Rung:
         return Rung(*(getattr(self, field.name)[index] for field in fields(self)))
 
 
-def suits(chain: Chain) -> bool:
-    """Whether all layers have one row each whose sign no mixing sees, and there are tables to speak of."""
-    layers = chain.of_layers
-    return bool((chain.rows == 1).all() and (layers["signs"] == 2).all() and chain.layers > 2)
-
-
 class Meshing:
     """The levels of a block of posteriors, until what each misses is below rtol."""
 
@@ -98,7 +92,7 @@ class Meshing:
             parts = self.missed(active, seen)
             self._keep(active, seen, parts)
             rest = np.flatnonzero(~(self.out.error[active] <= self.rtol) & np.isfinite(seen.log_norm))
-            self._refine(active[rest], seen, parts, rest)
+            self.refine(active[rest], seen, parts, rest)
             active = active[rest]
         self.out.converged = self.out.error <= self.rtol
         return self.out
@@ -173,7 +167,7 @@ class Meshing:
             mean = seen.mean[better]
             out.cov[own] = seen.second[better] - mean[:, :, None] * mean[:, None, :]
 
-    def _refine(self, index: np.ndarray, seen: Seen, parts: dict[str, np.ndarray], rest: np.ndarray) -> None:
+    def refine(self, index: np.ndarray, seen: Seen, parts: dict[str, np.ndarray], rest: np.ndarray) -> None:
         """The next level of samples that miss the tolerance."""
         rung, rtol, K = self.rung, self.rtol, self.chain.layers
         aim = _AIM * _NODES * rtol / np.sqrt(2 * K)

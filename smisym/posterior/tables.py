@@ -20,6 +20,11 @@ not couple layers.
 
 Of a row of which a mixing sees the difference of both tokens alone, as softmax does of keys, the sum of both is
 integrated in closed form.
+
+Where all layers, more than two of them, are single rows, tables are meshes in log(1 + x) and log(1 + y), in boxes of
+any direction around the states that lead to the output, and what stands between their nodes follows from six times six
+of them: an evaluation then costs the same however fine a table has to be (:mod:`smisym.kernels.meshes`).  Polynomials
+take over what these miss.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ from smisym.posterior.level_chain import Chain, scouted
 from smisym.posterior.level_in_numpy import levels_in_numpy
 from smisym.posterior.levels import Refinement
 from smisym.posterior.meshes_in_numpy import meshes_in_numpy
-from smisym.posterior.meshing import Meshing, suits
+from smisym.posterior.meshing import Meshing
 
 # Rows of one layer at most: its dimensions are integrated by the trapezoid rule.
 WIDEST = 2
@@ -68,6 +73,8 @@ class OnTables(Kind):
         self.mixings = [program.compile() for program in self.programs]
         self.creases = [creases(self._program(layer)) for layer in layers]
         self.row_sums = np.array([layer.row_sum or np.nan for layer in layers])
+        # Of layers of one row each, whose sign no mixing sees, tables are meshes.
+        self.single = len(layers) > 2 and all(own.shape == (2, 1) for own in self.flips)
 
     @staticmethod
     def _program(layer: Layer) -> StraightLine:
@@ -115,9 +122,15 @@ class OnTables(Kind):
 
     def describe(self) -> tuple[str, str]:
         where = f"the posterior lives on {self.dim} dimension(s), those of the first {len(self.layers)} layer(s)"
+        polynomials = "polynomials through the nodes of a Chebyshev grid"
+        if self.single:
+            return where, (
+                "Gauss's rules between creases, layer by layer, between which two numbers pass; logarithms of functions of "
+                f"these are values on meshes, and {polynomials} where meshes miss the error"
+            )
         return where, (
             "trapezoid rules, layer by layer, between which two numbers pass; logarithms of functions of these are "
-            "polynomials through the nodes of a Chebyshev grid"
+            + polynomials
         )
 
 
@@ -145,14 +158,14 @@ class Tabulated(Block):
         raise TypeError("tables integrate by themselves")
 
     def sources(self) -> list[str]:
-        loops = meshes_source() if suits(self.chain()) else levels_source()
+        loops = meshes_source() if self.kind.single else levels_source()
         return [mixed_source(self.kind.programs), loops]
 
     def integral(self, rtol: float, cov: bool, max_nodes: int | None) -> Average:
         """By meshes where all layers are single rows; by polynomials what these miss, and all else."""
         patience.check()
         chain, kind = self.chain(), self.kind
-        if not suits(chain):
+        if not kind.single:
             return self.by_polynomials(chain, rtol, cov, max_nodes)
         found = Meshing(chain, kind.meshes(), kind.mixings, rtol, cov, max_nodes).run()
         rest = np.flatnonzero(~found.converged)

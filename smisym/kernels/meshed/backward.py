@@ -102,11 +102,11 @@ def squared(count, first, B, n, work):
     """Products of two late fields, into the rows of work.late behind these."""
     row, q, e, r = 2 * n, work.q, work.e, work.r
     for i in range(2 * n):
-        for l in range(i, 2 * n):
+        for o in range(i, 2 * n):
             for j in range(np.uint64(count)):
                 work.late[row, np.uint64(first) + j] = 0.0
             for b in range(B):
-                one, other = np.uint64((2 * n * b + i) * CHUNK), np.uint64((2 * n * b + l) * CHUNK)
+                one, other = np.uint64((2 * n * b + i) * CHUNK), np.uint64((2 * n * b + o) * CHUNK)
                 for j in range(np.uint64(count)):
                     own = e[np.uint64(b * CHUNK) + j]
                     held = own / q[MORE + j] * r[one + j] * r[other + j] if own > 0.0 else 0.0
