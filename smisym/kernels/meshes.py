@@ -208,7 +208,7 @@ def meshes_source() -> str:
 
 _PARTS = (
     *(("chained", name) for name in ("grids", "pairs", "endings", "rays")),
-    *(("meshed", name) for name in ("stencils", "fans", "backward", "forward")),
+    *(("meshed", name) for name in ("places", "fans", "backward", "forward")),
 )
 _CONSTANTS = f"""from smisym.kernels.meshes import shapes_of_types
 from smisym.kernels.stencils import between, shared_out

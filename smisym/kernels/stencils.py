@@ -53,6 +53,7 @@ def _row(builder: Any, data: Any, at: Any) -> Any:
     return builder.bitcast(cgutils.gep(builder, data, at), _VECTOR.as_pointer())
 
 
+# Many parameters: numbers and arrays, which compiled loops take one by one.
 @intrinsic
 def between(context: Any, table: Any, at: Any, stride: Any, w: Any, k: Any, step: Any, t: Any) -> Any:
     """The value of a table, rows of ``stride`` numbers, for a stencil whose first node is number ``at``: weights of its
@@ -77,6 +78,7 @@ def between(context: Any, table: Any, at: Any, stride: Any, w: Any, k: Any, step
     return types.float64(table, types.intp, types.intp, w, types.intp, types.intp, types.float64), build
 
 
+# Many parameters: numbers and arrays, which compiled loops take one by one.
 @intrinsic
 def shared_out(context: Any, table: Any, at: Any, stride: Any, w: Any, k: Any, step: Any, t: Any, share: Any) -> Any:
     """Adds to each node of the stencil its part of a share: the transpose of :func:`between`."""

@@ -45,7 +45,7 @@ from smisym.posterior.base import Block, Cavity, Kind, log_whitening
 from smisym.posterior.level_chain import Chain, scouted
 from smisym.posterior.level_in_numpy import levels_in_numpy
 from smisym.posterior.levels import Refinement
-from smisym.posterior.meshes_in_numpy import meshes_in_numpy
+from smisym.posterior.mesh_in_numpy import meshes_in_numpy
 from smisym.posterior.meshing import Meshing
 
 # Rows of one layer at most: its dimensions are integrated by the trapezoid rule.
@@ -125,8 +125,8 @@ class OnTables(Kind):
         polynomials = "polynomials through the nodes of a Chebyshev grid"
         if self.single:
             return where, (
-                "Gauss's rules between creases, layer by layer, between which two numbers pass; logarithms of functions of "
-                f"these are values on meshes, and {polynomials} where meshes miss the error"
+                "Gauss's rules between creases, layer by layer, between which two numbers pass; logarithms of "
+                f"functions of these are known on meshes; or {polynomials}, where meshes miss the error"
             )
         return where, (
             "trapezoid rules, layer by layer, between which two numbers pass; logarithms of functions of these are "
