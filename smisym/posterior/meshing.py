@@ -39,7 +39,10 @@ _NODES, _TABLES, _BORDERS, _AIM = 0.5, 0.5, 0.2, 0.6
 _FAR = 0.5
 # Messages, over the tolerance, around which boxes are drawn.
 _HELD = 1e-3
-_ROUNDS = 5
+# How much wider boxes are drawn where too much is beyond them.
+_DRAWN_WIDER = 1.15
+# Error, over the tolerance, from which on nodes may also become fewer, and by which factor; levels at most.
+_NEAR, _COARSER, _ROUNDS = 4.0, 0.8, 6
 # Evaluations of one level beyond which it is not tried.
 MOST = 4 * 10**6
 
@@ -172,13 +175,18 @@ class Meshing:
         rung, rtol, K = self.rung, self.rtol, self.chain.layers
         aim = _AIM * _NODES * rtol / np.sqrt(2 * K)
         ratio = np.log(min(aim, 0.5)) / np.log(np.clip(np.nan_to_num(seen.missed[rest], nan=0.7), 1e-12, 0.7))
-        rung.rules[index] = np.clip(np.ceil(rung.rules[index] * np.clip(ratio, 0.8, 1.6)), 4, _MOST_NODES)
+        # What is nearly there needs no other nodes than it lacks.
+        least = np.where(parts["error"][rest] <= _NEAR * rtol, 1.0, _COARSER)[:, None, None]
+        rung.rules[index] = np.clip(np.ceil(rung.rules[index] * np.clip(ratio, least, 1.6)), 4, _MOST_NODES)
         aim = _AIM * _TABLES * rtol / np.sqrt(2 * (K - 1))
-        finer = np.clip(np.nan_to_num(seen.tables[rest] / aim, nan=np.inf) ** (1 / 6), 0.8, 1.7)
-        width = _widths(seen.boxes[rest]) / _widths(rung.boxes[index])
+        finer = np.clip(np.nan_to_num(seen.tables[rest] / aim, nan=np.inf) ** (1 / 6), least, 1.7)
+        boxes = seen.boxes[rest]
+        wider = parts["far"][rest] > _BORDERS * rtol / (K - 1)
+        boxes[..., 2:] *= np.where(wider, _DRAWN_WIDER, 1.0)[..., None]
+        width = _widths(boxes) / _widths(rung.boxes[index])
         sides = np.ceil(rung.sides[index] * finer * np.minimum(width, 1.5))
         rung.sides[index] = np.clip(sides, _LEAST_SIDE, _MOST_SIDE)
-        rung.boxes[index] = seen.boxes[rest]
+        rung.boxes[index] = boxes
         farther = (parts["border"][rest].sum(axis=1) > _BORDERS * rtol) & (rung.radius[index] < _FARTHEST)
         rung.radius[index] += _FARTHER * farther
 
