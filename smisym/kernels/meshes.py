@@ -30,9 +30,9 @@ LEAST, SMALL = -0.3, 0.02
 NOTHING = 1e-9
 # Error of a stencil of six nodes, over sixth differences, at most: 2.5^2 1.5^2 0.5^2 / 6!.
 SIXTH = 0.0049
-# What Gauss's rule misses of a piece: of what the highest degrees of the angle hold, this times the power 5/4 and all of
-# it at most, as the share falls off steeply at creases (measured: at most 0.6 of that, with c = 3 and V of a tenth and a
-# hundredth; a twentieth in the median); of those along rays the square (at most a twentieth of it).
+# What Gauss's rule misses of a piece: of what the highest degrees of the angle hold, this times the power 5/4 and all
+# of it at most, as the share falls off steeply at creases (measured: at most 0.6 of that, with c = 3 and V of a tenth
+# and a hundredth; a twentieth in the median); of those along rays the square (at most a twentieth of it).
 ACROSS = 4.0
 # Nodes in the angle that a piece a tenth as wide needs less; that nodes of a mesh need less, in the angle and along
 # rays, times the square of their distance from its middle; and least of both.

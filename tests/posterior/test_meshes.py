@@ -129,7 +129,7 @@ def test_errors_are_stated(name: str, q: float) -> None:
     """Against a tenth of the error, and against polynomials on boxes with lattices for nodes, which share nothing."""
     found = block(NETWORKS[name], q, 6, 11)
     rough, fine = by_numpy(found, 3e-2).run(), by_numpy(found, 3e-3, most=2 * 10**7).run()
-    other = found.by_polynomials(found.chain(), 1e-2, False, None)
+    other = found.by_polynomials(1e-2, False, None)
     assert (rough.error <= 3e-2).all()
     for known in (fine, other):
         off = np.maximum(np.linalg.norm(rough.mean - known.mean, axis=1), np.abs(rough.log_norm - known.log_norm))
