@@ -165,7 +165,8 @@ def test_depth_costs_little_and_is_bayes(depth: int, monkeypatch: pytest.MonkeyP
     Z = omega + np.sqrt(1 - Q)[:, None] * z[:, 1]
     found = Channel(model.link, tables).moments(model.observe(Z), omega, np.diag(1 - Q), rtol=0.1)
     assert (found.error <= 0.1).all()
-    assert np.median(found.nodes) < 4e4 * depth
+    # One level does, or two.
+    assert found.nodes.min() < 2.6e4 * depth and np.median(found.nodes) < 6e4 * depth
     scale = 1 / (1 - Q)
     own = ((found.mean - omega) ** 2).sum(axis=2) * scale
     cross = ((found.mean - omega) * (Z - omega)).sum(axis=2) * scale
