@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.kernels.chains import SHEAR, TURN, Given
+from smisym.kernels.meshes import Mesh
 
 
 @dataclass
@@ -190,7 +191,7 @@ def sectors_of(given: Given, s: int, k: int, C: np.ndarray, cov: bool) -> Nodes:
     return Nodes(h.reshape(2, len(cuts), -1), rows.reshape(len(rows), len(cuts), -1))
 
 
-def cuts_of(given: Given, s: int, k: int, C: np.ndarray, around: np.ndarray) -> np.ndarray:
+def cuts_of(given: Given | Mesh, s: int, k: int, C: np.ndarray, around: np.ndarray) -> np.ndarray:
     """(M, pieces + 1): angles of the creases of a layer at states C (4, M), between the two ends of those at which a
     disc is seen; the last of them once more where a state has fewer pieces than others."""
     u = np.stack([np.cos(given.creases[k, : given.lines[k]]), np.sin(given.creases[k, : given.lines[k]])])[:, None]
