@@ -73,7 +73,7 @@ QUADRATURE = {
 # By nested quadratures as well, over singular values of scores: samples of the first computation, nodes on a side.
 BILINEAR = {"untied-r2-T3": (128, 60)}
 # The same over lengths and angles of scores: samples of the first computation, nodes of each.
-LENGTHS = {"untied-on-tied": (256, (100, 50, 48))}
+LENGTHS = {"untied-on-tied": (256, (96, 64, 48))}
 # Rows of docs/architectures.py that are no case of their own, by bins.
 DOCUMENTED = {
     "doc-noise-0.01": Architecture(2, (Attention(),), noise=0.01),

@@ -38,6 +38,7 @@ class First:
 
 
 def first_layer(side: int, skip: float = 1.0) -> First:
+    """An even number of points on a side, so that none is at zero."""
     line = np.linspace(-_REACH, _REACH, side)
     law = np.exp(-0.5 * line**2) * (line[1] - line[0]) / np.sqrt(2 * np.pi)
     h = np.stack([one.ravel() for one in np.meshgrid(line, line, indexing="ij")])

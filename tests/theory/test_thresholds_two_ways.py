@@ -170,6 +170,7 @@ def test_lengths_of_scores_know_what_draws_do() -> None:
     assert bins.width < 0.01 * found.max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["doc-L4-T2", "doc-split-L3-T2"])
 def test_rows_of_the_table_by_nested_quadratures(name: str) -> None:
     """Quasi-random rows that all outputs share against nodes of Gauss and Hermite; split heads, each by itself."""
