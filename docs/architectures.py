@@ -91,7 +91,7 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
 # Samples of the first try.  Where outputs share their rows it tells what grows: the threshold is then integrated.
 SAMPLES, FEW = {0: 65536, 1: 65536, 2: 8192, 3: 256}, 1024
 # Where single posteriors cost more: points found numerically, sampled posteriors.
-DEARER = {"OnPoints": 256, "OnSlices": 1024, "sampled": 4096}
+DEARER = {"OnPoints": 64, "OnSlices": 1024, "sampled": 4096}
 # Relative error from which on a row is measured again, with as many times more samples as that takes, and how many.
 WITHIN, MOST = 0.005, 65536
 
