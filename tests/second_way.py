@@ -4,7 +4,8 @@
 * random walks from the truth (:mod:`oracles.walking`);
 * all solutions from many starts, where an output leaves finitely many fields (:mod:`oracles.roots`);
 * nested quadratures over scores and fields, for tied layers of rank one (:mod:`oracles.thresholds`), and over singular
-  values of scores, for an untied head of rank two (:mod:`oracles.bilinear`).
+  values of scores, for an untied head of rank two (:mod:`oracles.bilinear`), and over the scores of an untied head
+  behind a tied layer (:mod:`oracles.lengths`).
 
 ``python tests/second_way.py [NAME ...]`` writes what each of the cases named (all, if none is) gives to
 docs/second_way.json, which docs/architectures.py shows beside its own numbers.
@@ -21,13 +22,14 @@ from typing import Any
 
 import numpy as np
 from cases import CASES, FAMILIES
+from oracles import lengths
 from oracles.bilinear import rates
 from oracles.binning import binned_rate
 from oracles.declared import described
 from oracles.description import Network
 from oracles.exchanges import seen
 from oracles.roots import finite_rate
-from oracles.thresholds import lower_grid, lower_hermite, lower_sobol, susceptibilities
+from oracles.thresholds import lower_grid, lower_hermite, lower_products, lower_sobol, susceptibilities
 from oracles.walking import Seen, Walk, Walked, level_set_rate, likelihood_rate
 
 import smisym
@@ -48,7 +50,6 @@ SLOW_BINS = {
     "p-hardmax": 1024,
     "p-shared-causal": 1024,
     "p-untied-sequence": 1024,
-    "untied-on-tied": 1024,
     "tied-r2-two-layers": 1024,
     "untied-two-layers": 1024,
     "untied-three-layers": 1024,
@@ -71,6 +72,8 @@ QUADRATURE = {
 }
 # By nested quadratures as well, over singular values of scores: samples of the first computation, nodes on a side.
 BILINEAR = {"untied-r2-T3": (128, 60)}
+# The same over lengths and angles of scores: samples of the first computation, nodes of each.
+LENGTHS = {"untied-on-tied": (256, (96, 64, 48))}
 # Rows of docs/architectures.py that are no case of their own, by bins.
 DOCUMENTED = {
     "doc-noise-0.01": Architecture(2, (Attention(),), noise=0.01),
@@ -85,6 +88,10 @@ DOCUMENTED = {
 }
 # The same by nested quadratures: nodes of the scores on a side, points of the fields (log2).
 DOCUMENTED_NESTED = {"doc-L3-T3": (Architecture(3, (Attention(),) * 3), 16, 14)}
+# The same without random numbers: nodes of the scores on a side, and Gauss-Hermite nodes of each field, twice.
+DOCUMENTED_HERMITE = {"doc-L4-T2": (Architecture(2, (Attention(),) * 4), 24, (20, 16))}
+# Split heads, each by itself a network whose second way is known.
+DOCUMENTED_SPLIT = {"doc-split-L3-T2": (Architecture(2, (Attention(heads=2),) * 3, head_layout="split"), "L3-T2")}
 # log2 of the draws, and replicates, where a narrow ridge needs narrow bins (without skip, mixing is nearly singular).
 FINE = {
     "L2-T2-c0": (22, 4),
@@ -92,6 +99,7 @@ FINE = {
     "doc-causal-first": (22, 4),
     "doc-tied-on-untied": (22, 4),
     "doc-committee": (22, 2),
+    "doc-sequence-untied": (22, 4),
 }
 
 
@@ -150,6 +158,9 @@ def declared(name: str) -> Any:
         return DOCUMENTED[name]
     if name in DOCUMENTED_NESTED:
         return DOCUMENTED_NESTED[name][0]
+    for documented in (DOCUMENTED_HERMITE, DOCUMENTED_SPLIT):
+        if name in documented:
+            return documented[name][0]
     return FAMILIES[name].declared if name in FAMILIES else CASES[name].architecture
 
 
@@ -159,6 +170,21 @@ def second(name: str) -> Second:
         return nested(name)
     if name in BILINEAR:
         fine, coarse = (np.linalg.eigvalsh(rates(side)[0])[-1] for side in (BILINEAR[name][1], BILINEAR[name][1] // 2))
+        return Second("nested quadrature", float(fine), float(abs(fine - coarse)))
+    if name in LENGTHS:
+        nodes = LENGTHS[name][1]
+        (fine, mass), (coarse, _) = lengths.rates(*nodes), lengths.rates(*[3 * n // 4 for n in nodes])
+        error = fine.max() * abs(mass - 1) + abs(fine.max() - coarse.max())
+        return Second("nested quadrature", float(fine.max()), float(error))
+    if name in DOCUMENTED_SPLIT:
+        # A slice of the embedding has as many times more samples per dimension as there are slices.
+        one, slices = nested(DOCUMENTED_SPLIT[name][1]), described(declared(name)).slices
+        return replace(one, rate=slices * one.rate, error=slices * one.error)
+    if name in DOCUMENTED_HERMITE:
+        architecture, outer, sides = DOCUMENTED_HERMITE[name]
+        layers, tokens = len(architecture.layers) - 1, architecture.tokens
+        lower = [lower_products(layers, tokens, side) for side in sides]
+        fine, coarse = (susceptibilities(described(architecture), one, outer=outer).max() for one in lower)
         return Second("nested quadrature", float(fine), float(abs(fine - coarse)))
     if name in DOCUMENTED_NESTED:
         return by_sobol(described(declared(name)), *DOCUMENTED_NESTED[name][1:])
@@ -247,10 +273,13 @@ def main(names: list[str]) -> None:
     every = [
         *QUADRATURE,
         *BILINEAR,
+        *LENGTHS,
         *BINS,
         *SLOW_BINS,
         *DOCUMENTED,
         *DOCUMENTED_NESTED,
+        *DOCUMENTED_HERMITE,
+        *DOCUMENTED_SPLIT,
         *WALKS,
         *SLOW_WALKS,
         *SLOW_ROOTS,

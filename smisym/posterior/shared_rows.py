@@ -7,14 +7,13 @@ V does not couple first and later fields,
     p(u) = int dg N(g; 0, V_early) |det C(g)|^{-n} sum_s w_s(u) exp(-tr(G(g) U_s^T V_late^{-1} U_s) / 2),
 
 G = C^{-T} C^{-1}.  What is made of the first fields, C^{-1}, its determinant and G, does not depend on the output: one
-lattice of rows serves all outputs, and all exponents are one matrix product.  The lattice is refined, output by output,
-until two of them in turn agree.
+set of rows serves all outputs, and all exponents are one matrix product.  A lattice in few dimensions, quasi-random
+points in many, it is refined, output by output, until two of them in turn agree.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,24 +27,27 @@ from smisym.link.linking import Observation
 from smisym.link.reduction import Reduction
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening
 from smisym.posterior.shared_lattices import (
+    AGAIN,
     LEVELS,
+    SURE,
     Columns,
     Rows,
     alike_sheets,
     along_directions,
+    are_sampled,
     features_of,
+    how_many,
     latent_nodes,
     lattice_of,
     pivots,
-    row_lattice,
-    rows_of,
+    row_points,
     summed,
 )
 
 # Columns of all outputs that are made at once; how far below the largest one columns must lie to be left out, beyond
 # what a Gaussian falls at the reach of a lattice.
 _AT_ONCE, _BELOW = 16_384, 10.0
-# Numbers that the rows of one lattice may hold, one point a cube; twice as many where cubes have another in the middle.
+# Numbers that the rows of one level may hold.
 _MOST = 2**24
 # Outputs of one batch from which on rows are worth their making, by the dimensions of the first fields.
 WORTH = {1: 16, 2: 16, 3: 64, 4: 64, 5: 1024, 6: 4096}
@@ -85,24 +87,24 @@ class OnSharedRows(Kind):
 
     def describe(self) -> tuple[str, str]:
         where = f"the posterior lives on the {self.dim} dimension(s) of the first fields"
-        return where, "lattices of them that all outputs share, refined in turn"
+        what = "quasi-random points" if are_sampled(self.dim) else "lattices"
+        return where, f"{what} of them that all outputs share, refined in turn"
 
     def rows(self, level: int, factor: np.ndarray) -> Rows | None:
-        """The lattice of first fields, whitened, of a level counted from 0; None where it is too large.
+        """The first fields, whitened, of a level counted from 0; None where they are too many.
 
         factor (E, E): of the covariance of the first fields.
         """
         if level >= LEVELS:
             return None
-        step, reach = rows_of(level, self.dim)
         flips = self.flips[[not factor[s[:, None] != s].any() for s in self.flips]]
-        ball_of_one = math.pi ** (self.dim / 2) / math.gamma(self.dim / 2 + 1)
+        positive = pivots(flips, self.tokens)
         carried = 1 + sum(np.shape(one)[-1] for one in features_of(flips, self.tokens))
-        if ball_of_one * (reach / step) ** self.dim / len(flips) * carried > _MOST:
+        if how_many(self.dim, level, len(positive)) * carried > _MOST:
             return None
 
         def make() -> Rows:
-            points, volume = row_lattice(self.dim, level, pivots(flips, self.tokens))
+            points, volume = row_points(self.dim, level, positive)
             return Rows.of(self.reduction, points, volume, factor, flips)
 
         return self._lattices.get((level, factor.tobytes()), make)
@@ -157,7 +159,7 @@ class Shared(Block):
         return log_whitening(self.factor, self.early, self.shared.tokens)
 
     def prepared(self, rtol: float, cov: bool) -> Shared:
-        """Summed over lattices in turn, until two of them agree to ``rtol``."""
+        """Summed over the rows of level after level, until two in turn agree to ``rtol``."""
         S, D = self.samples, self.residuals
         second = np.full((S, D, D), np.nan) if cov else None
         found = Found(np.full(S, -np.inf), np.full((S, D), np.nan), second, np.full(S, np.inf), np.zeros(S))
@@ -168,6 +170,9 @@ class Shared(Block):
                 break
             found.nodes[left] += len(rows.constant)
             error = np.full(len(left), np.inf) if before is None else _apart(before, now)
+            if are_sampled(self.shared.dim):
+                last = found.error[left]
+                error = np.maximum(SURE * error, np.where(np.isfinite(last), AGAIN * last, 0.0))
             found.log_norm[left], found.mean[left], found.error[left] = now.log_norm, now.mean, error
             if found.second is not None and now.second is not None:
                 found.second[left] = now.second

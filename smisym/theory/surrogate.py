@@ -35,9 +35,6 @@ _PROBED, _CELL, _KNOWN = 16, 8, 19
 _FEW_COORDINATES, _MANY_DRAWS, _DRAWS = 2, 21, 19
 # Posteriors of one scramble from which on a stand-in is made.
 _FEW = 32
-# Dimensions of rows that all outputs share up to which thresholds integrated over outputs are fine (six of them, of
-# four layers on two tokens, leave 1.4 per cent; 2048 samples 1.7, and 0.7 beside a stand-in).
-_FEW_ROWS = 4
 # Draws made at once.
 _AT_ONCE = 2**16
 # Share of the largest variance of an output's coordinates below which one is constant.
@@ -111,8 +108,8 @@ def worth(model: Model, points: int) -> bool:
     channel = model.channel
     if channel.plan.dearer == 1 or points < _FEW or are_counted(model):
         return False
-    # Rows that all outputs share are integrated over outputs, without random numbers; many of them only roughly.
-    return channel.shared is None or channel.shared.dim > _FEW_ROWS or not by_quadrature(model)
+    # Where all outputs share their rows thresholds are integrated over outputs.
+    return channel.shared is None or not by_quadrature(model)
 
 
 def _told(y: np.ndarray) -> np.ndarray:

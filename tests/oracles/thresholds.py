@@ -49,6 +49,19 @@ def lower_hermite(side: int, tokens: int) -> Lower:
     return Lower(h[None][:, :, kept], 2 * weights[kept])
 
 
+def lower_products(layers: int, tokens: int, side: int, least: float = 1e-9) -> Lower:
+    """Gauss-Hermite nodes of several layers before the last, all with all, but for those of weights below ``least``."""
+    one = lower_hermite(side, tokens)
+    fields, weights = one.fields, one.weights
+    for _ in range(layers - 1):
+        n, m = len(weights), len(one.weights)
+        both = np.outer(weights, one.weights).ravel()
+        kept = both > least
+        pair = np.repeat(fields, m, axis=2)[:, :, kept], np.tile(one.fields, (1, 1, n))[:, :, kept]
+        fields, weights = np.concatenate(pair), both[kept]
+    return Lower(fields, weights / weights.sum())
+
+
 def susceptibilities(network: Network, lower: Lower, *, outer: int = 48) -> np.ndarray:
     """chi_l at Q = 0 for every layer, (P,); the first threshold is 1 / max chi.
 

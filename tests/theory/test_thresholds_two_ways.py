@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import CASES, CLOSED, ELSEWHERE, FAMILIES, KNOWN, NESTED
+from oracles import lengths as of_lengths
 from oracles.bilinear import rates as bilinear_rates
 from oracles.binning import binned_rate
 from oracles.declared import described
@@ -22,6 +23,7 @@ from oracles.walking import Walk
 from second_way import (
     BILINEAR,
     BINS,
+    LENGTHS,
     QUADRATURE,
     SLOW_BINS,
     SLOW_ROOTS,
@@ -44,7 +46,7 @@ SLOW = {
     **SLOW_BINS,
     **{name: plan.samples for name, plan in SLOW_WALKS.items()},
     **{name: samples for name, (samples, _, _) in SLOW_ROOTS.items()},
-    **{name: samples for name, (samples, _) in BILINEAR.items()},
+    **{name: samples for name, (samples, _) in (BILINEAR | LENGTHS).items()},
 }
 
 
@@ -155,6 +157,28 @@ def test_singular_values_of_scores_know_what_fields_are() -> None:
     assert np.abs(found - bilinear_rates(24)[0]).max() < 1e-4
     oracle = walked(seen(described(declared("untied-r2-T3"))), Walk(256, 200), "surface")
     assert abs(np.linalg.eigvalsh(found)[-1] - oracle.rate) < 4 * oracle.error
+
+
+def test_lengths_of_scores_know_what_draws_do() -> None:
+    """An untied head behind a tied layer: all outputs are met, and the rates are those of draws sorted into bins."""
+    found, mass = of_lengths.rates(80, 40, 32)
+    assert abs(mass - 1) < 1e-5
+    assert found.argmax() == 1
+    model = smisym.compile(declared("untied-on-tied"))
+    bins = binned_rate(coordinates(model), model.fields, model.tokens, log_n=18)
+    assert abs(bins.rate - found.max()) < 4 * bins.error + bins.width
+    assert bins.width < 0.01 * found.max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["doc-L4-T2", "doc-split-L3-T2"])
+def test_rows_of_the_table_by_nested_quadratures(name: str) -> None:
+    """Quasi-random rows that all outputs share against nodes of Gauss and Hermite; split heads, each by itself."""
+    oracle = second(name)
+    found = smisym.weak_recovery(smisym.compile(declared(name)), samples=128, stages=1).value[0]
+    assert found.error < 0.005 * found.alpha
+    assert oracle.error < 0.005 * oracle.rate
+    assert abs(found.alpha * oracle.rate - 1) < 2 * (found.error / found.alpha + oracle.error / oracle.rate)
 
 
 def test_all_solutions_of_one_layer() -> None:
