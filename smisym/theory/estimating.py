@@ -93,7 +93,7 @@ class Estimator:
             inner = np.where(absent, np.inf, weights * (2 * np.sqrt(size) * error + error**2)).mean()
         return Estimate(
             Q,
-            self._combine(products),
+            self._combine(products, weights),
             self.model.symmetry.project(products.mean(axis=1)),
             multiplicity * slope(weighted, gaps[0][:, idle], unknown),
             self._unclear(weighted, np.sqrt(weights) * moments.error),
@@ -136,9 +136,10 @@ class Estimator:
         learned = np.abs(Q).max(axis=1) > 0
         return np.asarray(signs[(signs[:, learned] > 0).all(axis=1)])
 
-    def _combine(self, products: np.ndarray) -> np.ndarray:
+    def _combine(self, products: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """V^{1/2} E V^{1/2}: the mean of E[g g^T], with the two differences of Nishimori, which vanish on average, as
-        control variates.
+        control variates, and, where points have weights, these less one: where one estimator is almost exact, so is
+        the mean then.
 
         Each fold of the points takes its coefficients from the others: fitted to the points that they are
         applied to, they would bias the mean (by 1e-3 near perfect recovery, where one estimator is almost exact).
@@ -148,7 +149,8 @@ class Estimator:
         fold = folds(len(first))
         best = np.empty(first.shape[1])
         for k in range(first.shape[1]):
-            controls = np.stack([first[:, k] - second[:, k], first[:, k] - third[:, k]], axis=1)
+            differences = [first[:, k] - second[:, k], first[:, k] - third[:, k]]
+            controls = np.stack(differences + [weights - 1] * bool(np.ptp(weights)), axis=1)
             corrected = np.empty(len(first))
             for f in range(fold[-1] + 1):
                 mine, others = fold == f, fold != f

@@ -26,7 +26,7 @@ DECLARED: dict[str, tuple[Any, float, float]] = {
 def test_the_tangent_is_that_of_the_path(name: str) -> None:
     """In every scramble but for the noise of the estimated derivative, which the spread over the scrambles shows."""
     declared, alpha, lam = DECLARED[name]
-    omap = smisym.overlap_map(smisym.compile(declared), samples=4096, scrambles=8)
+    omap = smisym.overlap_map(smisym.compile(declared), samples=16384, scrambles=8)
     step = 0.02 * alpha
 
     def both(r: int) -> tuple[np.ndarray, np.ndarray]:

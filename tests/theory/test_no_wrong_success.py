@@ -75,7 +75,8 @@ def marked(*names: str) -> list[Any]:
 @pytest.mark.parametrize("name", marked(*DIFFERENT))
 def test_curve_and_state_evolution_are_one(name: str) -> None:
     """Every scramble's fixed point, found from below and along a curve, is one: the difference is what both left."""
-    omap = small_map(name)
+    # So close above its threshold the product takes more samples to be told from noise.
+    omap = small_map(name, 4 * SAMPLES if name == "product" else SAMPLES)
     alphas = DIFFERENT[name][1]
     for alpha, along in zip(alphas, smisym.curve(omap, [0.6 * alphas[0], 0.8 * alphas[0], *alphas])[2:], strict=True):
         alone = smisym.state_evolution(omap, alpha)
@@ -112,7 +113,7 @@ def test_perfect_recovery_is_not_below_its_stability() -> None:
 
 @pytest.mark.parametrize("name", marked("split heads", "two layers, small skip"))
 def test_what_a_curve_shows_begins_at_its_thresholds(name: str) -> None:
-    omap = small_map(name)
+    omap = small_map(name, 4 * SAMPLES)
     for threshold in smisym.weak_recovery(omap, quadrature=False).value:
         row = int(np.abs(threshold.subspace[0]).argmax())
         room = max(0.25, 6 * threshold.error / threshold.alpha)
@@ -624,7 +625,7 @@ def test_a_wrong_symmetry_is_refused() -> None:
 
 def test_a_bad_start_is_corrected() -> None:
     """Extrapolation, which replaced interpolation, may say what it likes."""
-    omap = small_map("untied, two tokens", 512)
+    omap = small_map("untied, two tokens", 2048)
     right = {s.value.alpha: s.value.Q for s in smisym.curve(omap, [0.5, 0.6, 0.7], tol=1e-4)}
     for wrong in (np.diag([0.1, 0.9]), 0.99 * np.eye(2)):
         asked: list[float] = []
