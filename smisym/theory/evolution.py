@@ -160,7 +160,7 @@ def refined(
 
     def more(samples: int, finer_integrals: bool) -> Solution:
         smaller, before = at[-1]
-        larger = omap.sibling(samples, rtol=finer(smaller) if finer_integrals else smaller.rtol)
+        larger = smaller.sibling(samples, fine=finer(smaller) if finer_integrals else None)
         omap.what = f"{what}, {samples} samples"
         points, found = again(larger, smaller, before)
         at.append((larger, points))

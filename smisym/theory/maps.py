@@ -43,8 +43,9 @@ from smisym.integrate.accuracy import SAMPLES, SCRAMBLES
 from smisym.link.symmetry_check import check_symmetry
 from smisym.model.compiled import Model
 from smisym.theory.effort import affordable
+from smisym.theory.elsewhere import Elsewhere
 from smisym.theory.estimate import Estimate, estimate_from
-from smisym.theory.estimating import Estimator
+from smisym.theory.two_levels import estimator
 
 
 class Keeper(Protocol):
@@ -65,7 +66,8 @@ class OverlapMap:
     integrals, sample by sample, and of deep networks by tables of the mean over them (:meth:`Channel.moments`,
     ``averaged``); the estimated errors are far above the true ones and do not add up, so that 1e-2 leaves
     1e-4 in E (measured for two layers).  None: 1e-3 in no or one free dimension, 1e-2 in two, 3e-2 in more and where
-    posteriors are sampled. workers: how many evaluations at a time, None for one a core.  Threads of one process share
+    posteriors are sampled. fine: a tolerance below rtol, of posteriors at one of sixteen points; what they change is
+    added (:mod:`smisym.theory.two_levels`).  None: nothing is. workers: how many evaluations at a time, None for one a core.  Threads of one process share
     one core; after some seconds of work others are begun (:mod:`smisym.base.processes`).  Results do not depend on it,
     nor on where they are made. store: keeps every evaluation as soon as it is made, so that a run that was killed
     resumes with the same bits. on_evaluation: called after every evaluation of one scramble, from the thread that made
@@ -85,6 +87,7 @@ class OverlapMap:
         scrambles: int = SCRAMBLES,
         seed: int = 0,
         rtol: float | None = None,
+        fine: float | None = None,
         workers: int | None = None,
         store: Keeper | None = None,
         on_evaluation: Callable[[dict[str, Any]], object] | None = None,
@@ -96,6 +99,9 @@ class OverlapMap:
         self.samples, self.scrambles = points
         self.model, self.seed = model, check_seed(seed)
         self.rtol = model.channel.plan.averaged if rtol is None else _positive("rtol", rtol)
+        self.fine = None if fine is None else _positive("fine", fine)
+        if self.fine is not None and not self.fine < self.rtol:
+            raise InputError("fine", fine, f"a tolerance below rtol, {self.rtol:g}", "lower it, or leave it out")
         check_workers(workers)
         self.workers = workers or processes.cores()
         self.store = store
@@ -108,7 +114,9 @@ class OverlapMap:
         self._here = threading.Semaphore(self.workers)
         self.what = ""
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
-        self._family: dict[tuple[int, int, float], OverlapMap] = {(self.samples, self.scrambles, self.rtol): self}
+        self._family: dict[tuple[int, int, float, float | None], OverlapMap] = {
+            (self.samples, self.scrambles, self.rtol, self.fine): self
+        }
         self._used: list[list[Estimate]] = []  # whoever listens to what is asked of the family; shared
         self._fresh()
 
@@ -116,15 +124,22 @@ class OverlapMap:
         """What belongs to this number of points alone."""
         self._known = Remembered[Estimate]()
         self._sent: processes.Sent | None = None
-        self._estimator = Estimator(self.model, self.samples // self.scrambles, self.seed, self.rtol)
+        self._estimator = estimator(self.model, self.samples // self.scrambles, self.seed, self.rtol, self.fine)
 
-    def sibling(self, samples: int, scrambles: int | None = None, rtol: float | None = None) -> OverlapMap:
-        """The same map with other numbers of points, or another tolerance; asked for twice, it is the same object."""
-        key = int(samples), int(scrambles or self.scrambles), self.rtol if rtol is None else rtol
+    def sibling(
+        self, samples: int, scrambles: int | None = None, rtol: float | None = None, fine: float | None = None
+    ) -> OverlapMap:
+        """The same map with other numbers of points, or other tolerances; asked for twice, it is the same object.
+
+        rtol None: as here, and so is ``fine`` then, unless it is given.
+        """
+        if rtol is None:
+            rtol, fine = self.rtol, fine or self.fine
+        key = int(samples), int(scrambles or self.scrambles), rtol, fine
         if key not in self._family:
             made = copy.copy(self)
             made.samples, made.scrambles = _check_points(*key[:2])
-            made.rtol = key[2]
+            made.rtol, made.fine = key[2:]
             made._fresh()
             self._family[key] = made
         return self._family[key]
@@ -251,7 +266,7 @@ class OverlapMap:
         if not self.pool.ready:
             return []
         if self._sent is None:
-            self._sent = processes.Sent(_Elsewhere(self._estimator))
+            self._sent = processes.Sent(Elsewhere(self._estimator))
         left = None if self.time_limit is None else self.time_limit - (time.perf_counter() - self._clock[0])
         return self.pool.call(self._sent, scramble, Q, left)
 
@@ -277,7 +292,8 @@ class OverlapMap:
     # ---- files ---------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, Any]:
-        return {"samples": self.samples, "scrambles": self.scrambles, "seed": self.seed, "rtol": self.rtol}
+        fine = {} if self.fine is None else {"fine": self.fine}
+        return {"samples": self.samples, "scrambles": self.scrambles, "seed": self.seed, "rtol": self.rtol, **fine}
 
     def save(self, path: str | Path) -> None:
         """Everything evaluated so far, as one .npz file with a JSON header; written atomically."""
@@ -327,24 +343,6 @@ class OverlapMap:
 
 class _Ended(BaseException):
     """Raised in a thread whose answer nobody waits for any more."""
-
-
-class _Elsewhere:
-    """The estimator as other processes have it."""
-
-    def __init__(self, estimator: Estimator) -> None:
-        model, points, seed, rtol = estimator.model, estimator.points, estimator.seed, estimator.rtol
-        self.estimator = Estimator(model, points, seed, rtol)  # without its points: they are drawn there
-
-    def __call__(self, scramble: int, Q: np.ndarray, seconds: float | None) -> Estimate:
-        begun = time.perf_counter()
-
-        def check() -> None:
-            if seconds is not None and time.perf_counter() - begun > seconds:
-                raise OutOfTime("in another process")
-
-        with patience.asking(check):
-            return self.estimator(scramble, Q)
 
 
 def _check_points(samples: Any, scrambles: Any) -> tuple[int, int]:

@@ -51,6 +51,8 @@ _ERRORS, _NARROW, _WIDE, _TRIES = 2.0, 0.02, 0.08, 4
 # Factor between the points of two maps on the way from the rough one to the map itself: each step of Newton's method is
 # then so small that one evaluation of the next is enough.
 _FINER = 8
+# Factor to the map that is asked after a pilot that was too rough.
+_MORE = 8
 # Part of the accuracy asked for that the straight line between both ends may miss.
 _BENT = 0.2
 # The most of a direction that is taken over from the rough map.
@@ -268,11 +270,15 @@ class Rung:
         """
         omap, what, aim = self.omap, self.omap.what, self.aim
         measured = self._at_one_point(omap, members) or (ends and self._measured(omap, *ends, members))
+        if measured is None and aim is not None:
+            # A pilot may be too rough to tell, and still more so where each scramble is solved for by itself.
+            samples = min(_MORE * omap.samples, aim.most_samples)
+            measured = self._at_one_point(omap.sibling(samples), members) if samples > omap.samples else None
         if measured is None or aim is None:
             return measured[0] if measured else None
         stage, looks = measured
         tries = Tries(aim)
-        stage.error = float(tries.stated(omap.samples, stage.error))
+        stage.error = float(tries.stated(stage.samples, stage.error))
         while not tries.reached(stage.error):
             doubtful = self._of_integrals(looks[0], members) > INNER * aim.accuracy
             clear = not {Result.NOISY, Result.RESIDUAL} & set(stage.results)
@@ -280,7 +286,7 @@ class Rung:
             if samples is None:
                 break
             smaller = looks[0].omap
-            larger = omap.sibling(samples, rtol=finer(smaller) if doubtful else smaller.rtol)
+            larger = smaller.sibling(samples, fine=finer(smaller) if doubtful else None)
             omap.what = f"{what}, {samples} samples"
             if len(looks) > 1:
                 self.looks = sorted([*self.looks, *looks], key=lambda look: look.alpha)

@@ -173,7 +173,7 @@ def _sampled(omap: OverlapMap, stage: Stage, aim: Aim, codes: list[Result]) -> t
         if samples is None:
             break
         inner = whole**2 - error**2
-        more = larger.sibling(samples, rtol=finer(larger) if inner > (INNER * aim.accuracy) ** 2 else larger.rtol)
+        more = larger.sibling(samples, fine=finer(larger) if inner > (INNER * aim.accuracy) ** 2 else None)
         omap.what = f"first threshold, {samples} samples"
         try:
             alpha, spread, _, results = sampled_first(more, stage.members)

@@ -21,15 +21,24 @@ from smisym.theory.linearised import Equation, Local, placed, positive
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 
-# Points of one scramble at which the inner integrals are refined, and by how much; sampled ones cost the square of it.
-_POINTS, _FINER, _FINER_SAMPLED = 512, 0.1, 0.5
+# Points of one scramble at which the inner integrals are refined, fewer where these are dear but at least so many, and
+# by how much; sampled ones cost the square of it.
+_POINTS, _LEAST, _FINER, _FINER_SAMPLED = 512, 64, 0.1, 0.5
 # Standard errors by which growth must be below one for a direction to be idle beyond doubt.
 _CLEAR = 2.0
 
 
 def finer(omap: OverlapMap) -> float:
     """The tolerance of the inner integrals that a refinement takes."""
-    return omap.rtol * (_FINER_SAMPLED if omap.model.channel.plan.method == SAMPLING else _FINER)
+    times = _FINER_SAMPLED if omap.model.channel.plan.method == SAMPLING else _FINER
+    return times * (omap.rtol if omap.fine is None else omap.fine)
+
+
+def _few(omap: OverlapMap) -> tuple[OverlapMap, OverlapMap]:
+    """Maps of few points, with the finest tolerance that a map has and a finer one."""
+    points = max(_POINTS // omap.model.channel.plan.dearer, _LEAST)
+    few = omap.sibling(min(omap.samples, points * omap.scrambles), rtol=omap.rtol if omap.fine is None else omap.fine)
+    return few, few.sibling(few.samples, rtol=finer(omap))
 
 
 def of_integrals(omap: OverlapMap, point: Point) -> np.ndarray:
@@ -54,8 +63,7 @@ def of_growth(omap: OverlapMap, point: Point, rate: Callable[[np.ndarray], float
 
 def of_first(omap: OverlapMap, members: Sequence[int]) -> float:
     """The same of the rate at which a class of coordinates grows at Q = 0, relative."""
-    few = omap.sibling(min(omap.samples, _POINTS * omap.scrambles))
-    maps = few, few.sibling(few.samples, rtol=finer(few))
+    maps = _few(omap)
     nothing = np.zeros((omap.model.fields,) * 2)
     before, after = (class_rate(growth_rates(m, m.at(0, nothing)), members) for m in maps)
     return abs(after - before) / before if before > 0 else 0.0
@@ -65,8 +73,7 @@ def _refined(omap: OverlapMap, point: Point) -> tuple[Local, OverlapMap, np.ndar
     """On few points: the equation at a fixed point, the map with finer integrals, and Newton's step (P, P) there."""
     if point.perfect or point.at is None:
         return None
-    few = omap.sibling(min(omap.samples, _POINTS * omap.scrambles))
-    more = few.sibling(few.samples, rtol=finer(few))
+    few, more = _few(omap)
     Q = placed(point.Q, point.known)
     here, there = (Equation(m, 0, point.side_information).at(Q, point.alpha, point.known) for m in (few, more))
     on, step = here.active, np.zeros(len(here.active))
