@@ -106,7 +106,8 @@ class Asked:
         if self.accuracy is None and self.most_samples is None:
             return {"samples": samples, "scrambles": scrambles}
         omap, aim = aimed(model, self.accuracy, self.most_samples, samples=self.samples, scrambles=scrambles)
-        return {"samples": omap.samples, "scrambles": scrambles, **({} if aim is None else aim.settings())}
+        own = {} if aim is None else {"rtol": omap.rtol, **aim.settings()}
+        return {"samples": omap.samples, "scrambles": scrambles, **own}
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ def begin(
     architecture = load(file)
     model = compile(architecture)
     if asked is not None:
-        settings = settings | asked.settings(model)
+        settings = asked.settings(model) | settings
     head = {"command": command, **header(architecture, seed, settings)}
     if command == "derive":
         return _Task(model, head, None, as_json)

@@ -1,7 +1,12 @@
-"""How many samples a model's posteriors allow where nobody says: the accuracy plan, asked for a model."""
+"""How many samples a model's posteriors allow where nobody says, and which numbers there can be: the accuracy plan,
+asked for a model."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from smisym.base.edge import check_count
+from smisym.base.errors import InputError
 from smisym.integrate.accuracy import SCOUT_POINTS
 from smisym.model.compiled import Model
 
@@ -14,3 +19,18 @@ def affordable(model: Model, samples: int) -> int:
 def scout_points(model: Model) -> int:
     """Points of one scramble of a map that only finds the way."""
     return SCOUT_POINTS // min(model.channel.plan.dearer, 4)
+
+
+def check_points(samples: Any, scrambles: Any) -> tuple[int, int]:
+    """(samples, scrambles), or InputError unless each of at least two scrambles has a power of two of them."""
+    samples, scrambles = check_count("samples", samples, 1), check_count("scrambles", scrambles, 2)
+    points, left = divmod(samples, scrambles)
+    if left or points < 2 or points & (points - 1):
+        below = max(2, 1 << max(points, 1).bit_length() - 1)
+        raise InputError(
+            "samples, scrambles",
+            (samples, scrambles),
+            "samples / scrambles a power of two, at least two",
+            f"use samples={below * scrambles} or samples={2 * below * scrambles} with scrambles={scrambles}",
+        )
+    return samples, scrambles

@@ -10,14 +10,14 @@ from smisym.base import patience
 from smisym.base.errors import OutOfTime
 from smisym.theory.estimate import Estimate
 from smisym.theory.estimating import Estimator
-from smisym.theory.two_levels import TwoLevels
 
 
 class Elsewhere:
     """It travels without its points: they are drawn there."""
 
-    def __init__(self, estimator: Estimator | TwoLevels) -> None:
-        self.estimator = estimator.fresh()
+    def __init__(self, estimator: Estimator) -> None:
+        model, points, seed, rtol = estimator.model, estimator.points, estimator.seed, estimator.rtol
+        self.estimator = Estimator(model, points, seed, rtol)
 
     def __call__(self, scramble: int, Q: np.ndarray, seconds: float | None) -> Estimate:
         """The estimates of one scramble at Q (P, P); OutOfTime after ``seconds``."""

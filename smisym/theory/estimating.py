@@ -35,10 +35,6 @@ class Estimator:
         self._points = Remembered[tuple[np.ndarray, np.ndarray]]()
         self._surrogate = Remembered[Surrogate]()
 
-    def fresh(self) -> Estimator:
-        """The same without what it remembers."""
-        return Estimator(self.model, self.points, self.seed, self.rtol)
-
     def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
         """Standard normals of one scramble: (n, 2, P, T) for the fields and the part of omega independent of them,
         then (n, K) for the noise."""

@@ -160,27 +160,27 @@ def refined(
 
     def more(samples: int, finer_integrals: bool) -> Solution:
         smaller, before = at[-1]
-        larger = smaller.sibling(samples, fine=finer(smaller) if finer_integrals else None)
+        larger = smaller.sibling(samples, fine=finer(smaller, aim.accuracy) if finer_integrals else None)
         omap.what = f"{what}, {samples} samples"
         points, found = again(larger, smaller, before)
         at.append((larger, points))
-        return _doubted(larger, points, found)
+        return _doubted(larger, points, found, aim.accuracy)
 
     try:
-        first = _doubted(omap, points, found)
+        first = _doubted(omap, points, found, aim.accuracy)
     except OutOfTime:
         # Without knowing what its spread does not show: no such error is small.
         return replace(found, result=worst([found.result, Result.MISSED]), settings=found.settings | aim.settings())
     return search(aim, first, more, wanted)
 
 
-def _doubted(omap: OverlapMap, points: Sequence[Point], found: Solution) -> Solution:
+def _doubted(omap: OverlapMap, points: Sequence[Point], found: Solution, accuracy: float) -> Solution:
     """The solution with errors that hold what the spread of the scrambles does not show."""
     if any(point.at is None or not np.isfinite(point.left).all() for point in points):
         return found
     kicked = found.value.start != "uninformed"
     idle = of_idle(omap, points, found.value.Q) if kicked else np.zeros_like(found.value.Q)
-    error, integrals = np.hypot(found.statistical_error, idle), of_integrals(omap, points[0])
+    error, integrals = np.hypot(found.statistical_error, idle), of_integrals(omap, points[0], accuracy)
     return replace(
         found,
         value=replace(found.value, Q_error=error),

@@ -26,7 +26,6 @@ import numpy as np
 from smisym.base import patience, processes
 from smisym.base.backends import JAX, backend
 from smisym.base.edge import (
-    check_count,
     check_model,
     check_number,
     check_seed,
@@ -42,10 +41,11 @@ from smisym.declare.io import header
 from smisym.integrate.accuracy import SAMPLES, SCRAMBLES
 from smisym.link.symmetry_check import check_symmetry
 from smisym.model.compiled import Model
-from smisym.theory.effort import affordable
+from smisym.theory.effort import affordable, check_points
 from smisym.theory.elsewhere import Elsewhere
 from smisym.theory.estimate import Estimate, estimate_from
-from smisym.theory.two_levels import estimator
+from smisym.theory.estimating import Estimator
+from smisym.theory.two_levels import few_of, of_two_levels
 
 
 class Keeper(Protocol):
@@ -67,13 +67,13 @@ class OverlapMap:
     ``averaged``); the estimated errors are far above the true ones and do not add up, so that 1e-2 leaves
     1e-4 in E (measured for two layers).  None: 1e-3 in no or one free dimension, 1e-2 in two, 3e-2 in more and where
     posteriors are sampled. fine: a tolerance below rtol, of posteriors at one of sixteen points; what they change is
-    added (:mod:`smisym.theory.two_levels`).  None: nothing is. workers: how many evaluations at a time, None for one a core.  Threads of one process share
-    one core; after some seconds of work others are begun (:mod:`smisym.base.processes`).  Results do not depend on it,
-    nor on where they are made. store: keeps every evaluation as soon as it is made, so that a run that was killed
-    resumes with the same bits. on_evaluation: called after every evaluation of one scramble, from the thread that made
-    it, with {"evaluations" (so far, of this map and its siblings), "seconds" (of this one), "samples", "what" (is being
-    solved)}. time_limit: seconds from the first evaluation, of this map or a sibling, after which OutOfTime is raised,
-    also in the middle of one.  None: no limit.
+    added (:mod:`smisym.theory.two_levels`).  None: nothing is. workers: how many evaluations at a time, None for one a
+    core.  Threads of one process share one core; after some seconds of work others are begun
+    (:mod:`smisym.base.processes`).  Results do not depend on it, nor on where they are made. store: keeps every
+    evaluation as soon as it is made, so that a run that was killed resumes with the same bits. on_evaluation: called
+    after every evaluation of one scramble, from the thread that made it, with {"evaluations" (so far, of this map and
+    its siblings), "seconds" (of this one), "samples", "what" (is being solved)}. time_limit: seconds from the first
+    evaluation, of this map or a sibling, after which OutOfTime is raised, also in the middle of one.  None: no limit.
 
     Raises InputError for samples / scrambles that is no power of two, fewer than two scrambles, and a bad seed.
     """
@@ -94,7 +94,7 @@ class OverlapMap:
         time_limit: float | None = None,
     ) -> None:
         check_model(model, "an OverlapMap")
-        points = _check_points(affordable(model, SAMPLES) if samples is None else samples, scrambles)
+        points = check_points(affordable(model, SAMPLES) if samples is None else samples, scrambles)
         check_symmetry(model.link, model.symmetry, exact=not model.noise)
         self.samples, self.scrambles = points
         self.model, self.seed = model, check_seed(seed)
@@ -124,25 +124,30 @@ class OverlapMap:
         """What belongs to this number of points alone."""
         self._known = Remembered[Estimate]()
         self._sent: processes.Sent | None = None
-        self._estimator = estimator(self.model, self.samples // self.scrambles, self.seed, self.rtol, self.fine)
+        self._estimator = Estimator(self.model, self.samples // self.scrambles, self.seed, self.rtol)
 
     def sibling(
         self, samples: int, scrambles: int | None = None, rtol: float | None = None, fine: float | None = None
     ) -> OverlapMap:
         """The same map with other numbers of points, or other tolerances; asked for twice, it is the same object.
 
-        rtol None: as here, and so is ``fine`` then, unless it is given.
+        With an rtol of its own it has the ``fine`` that is given; else that of this map, unless one is given.
         """
         if rtol is None:
             rtol, fine = self.rtol, fine or self.fine
         key = int(samples), int(scrambles or self.scrambles), rtol, fine
         if key not in self._family:
             made = copy.copy(self)
-            made.samples, made.scrambles = _check_points(*key[:2])
+            made.samples, made.scrambles = check_points(*key[:2])
             made.rtol, made.fine = key[2:]
             made._fresh()
             self._family[key] = made
         return self._family[key]
+
+    def levels(self, fine: float) -> tuple[OverlapMap, OverlapMap]:
+        """Maps of few of the points with the tolerance of this one, and with a finer one."""
+        few = few_of(self.samples // self.scrambles) * self.scrambles
+        return self.sibling(few, rtol=self.rtol), self.sibling(few, rtol=fine)
 
     # ---- evaluation ----------------------------------------------------------------------------
 
@@ -201,6 +206,9 @@ class OverlapMap:
         def make() -> Estimate:
             with patience.asking(None if self.time_limit is None else self._check_time):
                 patience.check()
+                if self.fine is not None:
+                    maps = self.sibling(self.samples, rtol=self.rtol), *self.levels(self.fine)
+                    return of_two_levels(*(level.at(scramble, Q) for level in maps))
                 seconds, made = self._kept(scramble, Q)
                 spent.append(seconds)
                 return made
@@ -343,21 +351,6 @@ class OverlapMap:
 
 class _Ended(BaseException):
     """Raised in a thread whose answer nobody waits for any more."""
-
-
-def _check_points(samples: Any, scrambles: Any) -> tuple[int, int]:
-    """(samples, scrambles), or InputError unless each of at least two scrambles has a power of two of them."""
-    samples, scrambles = check_count("samples", samples, 1), check_count("scrambles", scrambles, 2)
-    points, left = divmod(samples, scrambles)
-    if left or points < 2 or points & (points - 1):
-        below = max(2, 1 << max(points, 1).bit_length() - 1)
-        raise InputError(
-            "samples, scrambles",
-            (samples, scrambles),
-            "samples / scrambles a power of two, at least two",
-            f"use samples={below * scrambles} or samples={2 * below * scrambles} with scrambles={scrambles}",
-        )
-    return samples, scrambles
 
 
 # Many parameters: settings, all by keyword.

@@ -257,7 +257,7 @@ class Rung:
             return None
         self.known = omap.samples
         look = Look(omap, found.alpha, found.points, found.rates)
-        inner = 0.0 if self.aim is None else self._of_integrals(look, members)
+        inner = self._of_integrals(look, members)
         error = math.hypot(found.spread, found.bend, inner)
         stage = self._stage(look, members, found.alpha, error, (1.0, 1.0), [found.result])
         return stage, (look,)
@@ -272,8 +272,8 @@ class Rung:
         measured = self._at_one_point(omap, members) or (ends and self._measured(omap, *ends, members))
         if measured is None and aim is not None:
             # A pilot may be too rough to tell, and still more so where each scramble is solved for by itself.
-            samples = min(_MORE * omap.samples, aim.most_samples)
-            measured = self._at_one_point(omap.sibling(samples), members) if samples > omap.samples else None
+            more = min(_MORE * omap.samples, aim.most_samples)
+            measured = self._at_one_point(omap.sibling(more), members) if more > omap.samples else None
         if measured is None or aim is None:
             return measured[0] if measured else None
         stage, looks = measured
@@ -286,7 +286,7 @@ class Rung:
             if samples is None:
                 break
             smaller = looks[0].omap
-            larger = smaller.sibling(samples, fine=finer(smaller) if doubtful else None)
+            larger = smaller.sibling(samples, fine=finer(smaller, aim.accuracy) if doubtful else None)
             omap.what = f"{what}, {samples} samples"
             if len(looks) > 1:
                 self.looks = sorted([*self.looks, *looks], key=lambda look: look.alpha)
@@ -302,9 +302,11 @@ class Rung:
         return stage
 
     def _of_integrals(self, look: Look, members: list[int]) -> float:
-        """What a finer tolerance of the inner integrals changes in the alpha of a crossing."""
+        """What inner integrals may change in the alpha of a crossing; nothing where nothing is asked."""
+        if self.aim is None:
+            return 0.0
         own = self.idle[members]
-        return look.alpha * of_growth(look.omap, look.points[0], lambda J: class_rate(J, own))
+        return look.alpha * of_growth(look.omap, look.points[0], self.aim.accuracy, lambda J: class_rate(J, own))
 
     def _half(self, alpha: float, spread: float) -> float:
         """Half-width of the bracket, relative: some errors of what is known, and so narrow that its bend is small."""
@@ -349,7 +351,7 @@ class Rung:
         codes = [self._judged(low), self._judged(high)]
         if bias > math.hypot(spread, bend):
             codes.append(Result.NOISY)
-        inner = 0.0 if self.aim is None else self._of_integrals(low, members)
+        inner = self._of_integrals(low, members)
         return self._stage(low, members, value, math.hypot(spread, bend, bias, inner), rates, codes), (low, high)
 
     def _judged(self, look: Look) -> Result:

@@ -167,20 +167,22 @@ def _sampled(omap: OverlapMap, stage: Stage, aim: Aim, codes: list[Result]) -> t
     """(alpha, error, samples) of the first threshold, at as many as the accuracy takes; adds the codes of the last."""
     tries, larger = Tries(aim), omap
     alpha, error, results = stage.alpha, float(tries.stated(omap.samples, stage.error)), list[Result]()
-    whole = math.hypot(error, alpha * of_first(larger, stage.members))
+    whole = math.hypot(error, alpha * of_first(larger, stage.members, aim.accuracy))
     while not tries.reached(whole):
         samples = tries.more(whole)
         if samples is None:
             break
         inner = whole**2 - error**2
-        more = larger.sibling(samples, fine=finer(larger) if inner > (INNER * aim.accuracy) ** 2 else None)
+        more = larger.sibling(
+            samples, fine=finer(larger, aim.accuracy) if inner > (INNER * aim.accuracy) ** 2 else None
+        )
         omap.what = f"first threshold, {samples} samples"
         try:
             alpha, spread, _, results = sampled_first(more, stage.members)
         except OutOfTime:
             break
         error, larger = float(tries.stated(samples, spread)), more
-        whole = math.hypot(error, alpha * of_first(larger, stage.members))
+        whole = math.hypot(error, alpha * of_first(larger, stage.members, aim.accuracy))
     codes += results
     return alpha, whole, larger.samples
 

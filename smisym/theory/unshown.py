@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from smisym.base.solution import mean_and_error
-from smisym.integrate.accuracy import SAMPLING
+from smisym.integrate.accuracy import SAMPLING, TABLES
 from smisym.prior import remaining
 from smisym.theory.growth import class_rate, growth_rates
 from smisym.theory.kick import KICK
@@ -24,64 +26,101 @@ from smisym.theory.point import Point
 # Points of one scramble at which the inner integrals are refined, fewer where these are dear but at least so many, and
 # by how much; sampled ones cost the square of it.
 _POINTS, _LEAST, _FINER, _FINER_SAMPLED = 512, 64, 0.1, 0.5
+# Of tables, which get dear: tolerance beside the accuracy asked, and the least that is a refinement.
+_OF_TABLES, _LESS = 0.5, 1 / 3
+# Power of tolerances with which what they leave falls, at least.  Three layers at Q = (0.17, 0, 0.987): from 3e-2 to
+# 1e-2 the rate of what is not learned falls by 2.7e-3, to 3e-3 by 1.9e-3, from there to 1e-4 by 2e-4; four layers at
+# (0.25, 0, 0, 0.988) 5.5e-3 and 1.5e-3.
+_FALLS = 0.5
 # Standard errors by which growth must be below one for a direction to be idle beyond doubt.
 _CLEAR = 2.0
 
 
-def finer(omap: OverlapMap) -> float:
-    """The tolerance of the inner integrals that a refinement takes."""
-    times = _FINER_SAMPLED if omap.model.channel.plan.method == SAMPLING else _FINER
-    return times * (omap.rtol if omap.fine is None else omap.fine)
+def finer(omap: OverlapMap, accuracy: float) -> float:
+    """The tolerance of the inner integrals that a refinement takes where an answer is to be so accurate."""
+    method = omap.model.channel.plan.method
+    before = omap.rtol if omap.fine is None else omap.fine
+    if method == TABLES:
+        return min(max(_FINER * before, _OF_TABLES * accuracy), _LESS * before)
+    return before * (_FINER_SAMPLED if method == SAMPLING else _FINER)
 
 
-def _few(omap: OverlapMap) -> tuple[OverlapMap, OverlapMap]:
-    """Maps of few points, with the finest tolerance that a map has and a finer one."""
-    points = max(_POINTS // omap.model.channel.plan.dearer, _LEAST)
-    few = omap.sibling(min(omap.samples, points * omap.scrambles), rtol=omap.rtol if omap.fine is None else omap.fine)
-    return few, few.sibling(few.samples, rtol=finer(omap))
+def _few(omap: OverlapMap, accuracy: float) -> tuple[OverlapMap, OverlapMap, float]:
+    """Two maps of few points with one tolerance and a finer one, and what multiple of the change between them a map may
+    be off by: one that has a finer tolerance itself by what is left of it."""
+    if omap.fine is None:
+        fine = finer(omap, accuracy)
+        points = max(_POINTS // omap.model.channel.plan.dearer, _LEAST)
+        few = omap.sibling(min(omap.samples, points * omap.scrambles), rtol=omap.rtol)
+        maps = few, few.sibling(few.samples, rtol=fine)
+    else:
+        fine, maps = omap.fine, omap.levels(omap.fine)
+    left = (fine / omap.rtol) ** _FALLS
+    return *maps, (1.0 if omap.fine is None else left) / (1 - left)
 
 
-def of_integrals(omap: OverlapMap, point: Point) -> np.ndarray:
+def of_integrals(omap: OverlapMap, point: Point, accuracy: float) -> np.ndarray:
     """(P, P): what a finer tolerance of the inner integrals changes in a fixed point, by Newton's step.
 
     On points of one scramble, the same with both tolerances.  Nothing where all is perfect.
     """
-    found = _refined(omap, point)
-    return np.zeros_like(point.Q) if found is None else np.abs(found[2])
+    found = _refined(omap, point, accuracy)
+    return np.zeros_like(point.Q) if found is None else found.times * np.abs(found.here[0].in_overlap(found.step))
 
 
-def of_growth(omap: OverlapMap, point: Point, rate: Callable[[np.ndarray], float]) -> float:
+def of_growth(omap: OverlapMap, point: Point, accuracy: float, rate: Callable[[np.ndarray], float]) -> float:
     """The same of a rate of growth at the fixed point, relative; rate: of a derivative of the map (k, k)."""
-    found = _refined(omap, point)
-    if found is None:
+    found = _refined(omap, point, accuracy)
+    if found is None or not (before := rate(_jacobian(found.here))) > 0:
         return 0.0
-    here, finer_map, step = found
-    there = Equation(finer_map, 0).at(placed(point.Q + step, point.known), point.alpha, point.known)
-    before = rate(here.jacobian)
-    return abs(rate(there.jacobian) - before) / before if before > 0 else 0.0
+    first = found.here[0]
+    moved = rate(found.at(first.moved(found.step)).jacobian) - rate(first.jacobian)
+    return found.times * abs(rate(_jacobian(found.there)) - before + moved) / before
 
 
-def of_first(omap: OverlapMap, members: Sequence[int]) -> float:
+def _jacobian(found: Sequence[Local]) -> np.ndarray:
+    return np.asarray(np.mean([here.jacobian for here in found], axis=0))
+
+
+def of_first(omap: OverlapMap, members: Sequence[int], accuracy: float) -> float:
     """The same of the rate at which a class of coordinates grows at Q = 0, relative."""
-    maps = _few(omap)
+    *maps, times = _few(omap, accuracy)
     nothing = np.zeros((omap.model.fields,) * 2)
     before, after = (class_rate(growth_rates(m, m.at(0, nothing)), members) for m in maps)
-    return abs(after - before) / before if before > 0 else 0.0
+    return times * abs(after - before) / before if before > 0 else 0.0
 
 
-def _refined(omap: OverlapMap, point: Point) -> tuple[Local, OverlapMap, np.ndarray] | None:
-    """On few points: the equation at a fixed point, the map with finer integrals, and Newton's step (P, P) there."""
+@dataclass(frozen=True)
+class _Refined:
+    """On few points: the equation where a fixed point was told, by scramble, with one tolerance and a finer one,
+    Newton's step (k,) from one to the other, and the multiple of it that a map may be off by.  at: the first scramble's
+    with the former, anywhere else."""
+
+    here: list[Local]
+    there: list[Local]
+    step: np.ndarray
+    times: float
+    at: Callable[[np.ndarray], Local]
+
+
+def _refined(omap: OverlapMap, point: Point, accuracy: float) -> _Refined | None:
     if point.perfect or point.at is None:
         return None
-    few, more = _few(omap)
-    Q = placed(point.Q, point.known)
-    here, there = (Equation(m, 0, point.side_information).at(Q, point.alpha, point.known) for m in (few, more))
-    on, step = here.active, np.zeros(len(here.active))
-    slopes = np.eye(int(on.sum())) - here.scaled[np.ix_(on, on)]
+    *maps, times = _few(omap, accuracy)
+
+    def at(m: OverlapMap, r: int, Q: np.ndarray) -> Local:
+        return Equation(m, r, point.side_information).at(placed(Q, point.known), point.alpha, point.known)
+
+    # Where the map itself was evaluated: its own fine level is known there, of all scrambles.
+    scrambles = range(1 if omap.fine is None else omap.scrambles)
+    here, there = ([at(m, r, point.at.Q) for r in scrambles] for m in maps)
+    on, step = np.any([one.active for one in here], axis=0), np.zeros(len(here[0].active))
+    slopes = np.eye(int(on.sum())) - np.mean([one.scaled for one in here], axis=0)[np.ix_(on, on)]
     # Where so few points do not contract they tell nothing.
     if on.any() and np.linalg.eigvals(slopes).real.min() > 0:
-        step[on] = np.linalg.solve(slopes, (there.residual - here.residual)[on])
-    return here, more, here.in_overlap(step)
+        changes = np.mean([b.residual - a.residual for a, b in zip(here, there, strict=True)], axis=0)
+        step[on] = np.linalg.solve(slopes, changes[on])
+    return _Refined(here, there, step, times, partial(at, maps[0], 0))
 
 
 def of_idle(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> np.ndarray:
