@@ -49,7 +49,8 @@ INNER = 0.25
 # average out, of three layers 1e-2 leaves 1.5e-4 of E at Q = (0, 0, 0.95) and 2.6e-3 at (0, 0.8, 0.98).  Of tables,
 # which cost five times as much at a tenth, all points take a rough one: what that changes, few points tell
 # (:mod:`smisym.theory.two_levels`).
-_OF_INTEGRALS, _COARSER, _OF_TABLES = 2.0, 2.0, 6.0
+_OF_INTEGRALS, _COARSER = 2.0, 2.0
+_OF_TABLES, _COARSER_TABLES = 6.0, 20.0
 # Tolerance of fixed points beside the accuracy asked for, and its bounds.
 _SHARE, _FINEST, _COARSEST = 0.1, 1e-6, 5e-3
 # How a solve may end that more samples remedy.
@@ -91,7 +92,7 @@ def aimed(
         if settings.get("rtol") is None and isinstance(model, Model):
             # Where that is not enough, it is seen on some posteriors, and made finer.
             usual, tabled = model.channel.plan.averaged, model.channel.plan.method == TABLES
-            times = (_OF_TABLES, _OF_TABLES) if tabled else (_OF_INTEGRALS, _COARSER)
+            times = (_OF_TABLES, _COARSER_TABLES) if tabled else (_OF_INTEGRALS, _COARSER)
             settings["rtol"] = min(max(times[0] * accuracy, usual), times[1] * usual)
     omap = as_map(model, **settings)
     most = min(MOST, omap.scrambles * max(_BYTES // (8 * (omap.model.fields * omap.model.tokens) ** 2), 2))

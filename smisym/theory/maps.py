@@ -66,7 +66,7 @@ class OverlapMap:
     integrals, sample by sample, and of deep networks by tables of the mean over them (:meth:`Channel.moments`,
     ``averaged``); the estimated errors are far above the true ones and do not add up, so that 1e-2 leaves
     1e-4 in E (measured for two layers).  None: 1e-3 in no or one free dimension, 1e-2 in two, 3e-2 in more and where
-    posteriors are sampled. fine: a tolerance below rtol, of posteriors at one of sixteen points; what they change is
+    posteriors are sampled. fine: a tolerance below rtol, of posteriors at one of 32 points; what they change is
     added (:mod:`smisym.theory.two_levels`).  None: nothing is. workers: how many evaluations at a time, None for one a
     core.  Threads of one process share one core; after some seconds of work others are begun
     (:mod:`smisym.base.processes`).  Results do not depend on it, nor on where they are made. store: keeps every

@@ -14,7 +14,7 @@ import numpy as np
 
 from smisym.base.errors import OutOfTime
 from smisym.base.solution import Result, mean_and_error
-from smisym.theory.aim import INNER, SETTLED, Aim, Tries, tolerance
+from smisym.theory.aim import SETTLED, Aim, Tries, tolerance
 from smisym.theory.branch import Passed, followed
 from smisym.theory.collecting import collect
 from smisym.theory.crossing import Guess, between, crossing_near, guessed
@@ -30,6 +30,8 @@ from smisym.theory.unshown import finer, of_growth
 
 # Scrambles of the rough map, and points of each: a part of those of the map, at most so many, fewer where dear.
 _ROUGH_SCRAMBLES, _ROUGH, _MOST = 4, 2, 128
+# How many times more where that is too few to tell.
+_CLEARER = 4
 # How much larger the tolerance of its integrals is, and at most: its noise is a tenth, and posteriors of deep networks
 # have a few among them that cost hundreds of times what the others do (three layers at Q = (0, 0, 0.976): 3.8 ms each
 # at 5e-3, 1.0 ms at 3e-2).
@@ -53,6 +55,8 @@ _ERRORS, _NARROW, _WIDE, _TRIES = 2.0, 0.02, 0.08, 4
 _FINER = 8
 # Factor to the map that is asked after a pilot that was too rough.
 _MORE = 8
+# Part of the accuracy asked for that the inner integrals may take: errors of a crossing add up by their squares.
+_INNER = 0.4
 # Part of the accuracy asked for that the straight line between both ends may miss.
 _BENT = 0.2
 # The most of a direction that is taken over from the rough map.
@@ -125,9 +129,17 @@ class Rung:
         """
         if self.stage.trivial:
             return None
+        members = self._along(self.rough)
+        if members is None and self.omap.model.channel.plan.dearer > 1:
+            # Where posteriors are dear it has so few points that its noise may hide the way.
+            members = self._along(self.rough.sibling(_CLEARER * self.rough.samples))
+        return members
+
+    def _along(self, rough: OverlapMap) -> list[int] | None:
+        """The same on one map."""
         symmetry, last = self.omap.model.symmetry, None
         start = self.stage.beginning(symmetry, BEGUN)
-        for number, point in enumerate(followed(self.rough, start, self.stage.alpha, self.stage.upwards(symmetry))):
+        for number, point in enumerate(followed(rough, start, self.stage.alpha, self.stage.upwards(symmetry))):
             rates = point.rates(self.idle)
             classes = coupled_classes(rates, symmetry.parts[self.idle])
             growth, members = max(((class_rate(rates, m), m) for m in classes), key=lambda pair: pair[0])
@@ -137,19 +149,19 @@ class Rung:
             elif point.alpha <= last.alpha * math.exp(-_FALLS * math.hypot(point.error, last.error)):
                 return None
             elif growth >= 1:
-                self.guess = self._crossed(last, point, members)
+                self.guess = self._crossed(rough, last, point, members)
                 return None if self.guess is None else members
             if number > _ALONG or any(here.vanishing for here in point.found):
                 return None
             last = point
         return None
 
-    def _crossed(self, low: Passed, high: Passed, members: list[int]) -> Guess | None:
+    def _crossed(self, rough: OverlapMap, low: Passed, high: Passed, members: list[int]) -> Guess | None:
         """Where growth is one between two points of the branch."""
         f0, f1 = (math.log(max(class_rate(point.rates(self.idle), members), 1e-300)) for point in (low, high))
         alpha = math.exp(math.log(low.alpha) - f0 / (f1 - f0) * math.log(high.alpha / low.alpha))
         Q = between((low.alpha, low.Q), (high.alpha, high.Q), alpha)
-        return guessed(self.rough, Q, alpha, self.idle[members])
+        return guessed(rough, Q, alpha, self.idle[members])
 
     # ---- fixed points ------------------------------------------------------------------------------
 
@@ -280,7 +292,7 @@ class Rung:
         tries = Tries(aim)
         stage.error = float(tries.stated(stage.samples, stage.error))
         while not tries.reached(stage.error):
-            doubtful = self._of_integrals(looks[0], members) > INNER * aim.accuracy
+            doubtful = self._of_integrals(looks[0], members) > _INNER * aim.accuracy
             clear = not {Result.NOISY, Result.RESIDUAL} & set(stage.results)
             samples = tries.more(stage.error if clear else math.inf)
             if samples is None:

@@ -14,7 +14,7 @@ import numpy as np
 from smisym.theory.estimate import Estimate
 
 # Of how many points one is integrated to both tolerances, and the least number of them.
-_FEWER, _LEAST = 16, 32
+_FEWER, _LEAST = 32, 32
 # What the difference is added to: means over points, and the derivative made of them.
 _MEANS = ("white", "three", "slope", "gap", "beside")
 # Negative eigenvalue of E, beside its largest, that is rounding.

@@ -30,8 +30,8 @@ _POINTS, _LEAST, _FINER, _FINER_SAMPLED = 512, 64, 0.1, 0.5
 _OF_TABLES, _LESS = 0.5, 1 / 3
 # Power of tolerances with which what they leave falls, at least.  Three layers at Q = (0.17, 0, 0.987): from 3e-2 to
 # 1e-2 the rate of what is not learned falls by 2.7e-3, to 3e-3 by 1.9e-3, from there to 1e-4 by 2e-4; four layers at
-# (0.25, 0, 0, 0.988) 5.5e-3 and 1.5e-3.
-_FALLS = 0.5
+# (0.25, 0, 0, 0.988) from 0.1 to 3e-2 by 1.6e-2, to 1e-2 by 5.5e-3, to 3e-3 by 1.5e-3.
+_FALLS = 0.75
 # Standard errors by which growth must be below one for a direction to be idle beyond doubt.
 _CLEAR = 2.0
 
