@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from smisym.base.solution import Result, mean_and_error, worst
+from smisym.integrate.accuracy import TABLES
 from smisym.prior import remaining
 from smisym.theory.aim import Aim
 from smisym.theory.branch import Passed, at_length, followed, once_more
@@ -30,10 +31,11 @@ from smisym.theory.rung import rough_map
 from smisym.theory.sentinel import agreement
 from smisym.theory.stage import BEGUN
 from smisym.theory.stages import staircase
+from smisym.theory.unshown import finer
 
-# What is left of everything where a branch has arrived, the length of its steps, their number at most, and how far from
-# the alpha that counting tells it may be there.
-_LEFT, _LENGTH, _MOST, _OFF = 1e-3, 0.5, 80, 0.02
+# What is left of everything where a branch has arrived, the length of its steps, and where less is asked than usually,
+# their number at most, and how far from the alpha that counting tells it may be there.
+_LEFT, _LENGTH, _LONGER, _MOST, _OFF = 1e-3, 0.5, 0.8, 80, 0.02
 # How well the arrival is known unless something else is asked, relative; factor between samples, and the most of them.
 _CLOSELY, _MORE, _MOST_SAMPLES = 5e-3, 4, 2**16
 # Share of alpha that is in the error, or half of what was asked: what steps along the branch may have passed over.
@@ -77,12 +79,13 @@ def perfect_from(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | N
 
 def _along_the_branch(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | None) -> Arrival | None:
     look = rough_map(omap)
-    points = _to_the_end(omap, look)
+    target = _CLOSELY * stable if aim is None else aim.accuracy
+    length = _LONGER if target > _CLOSELY * stable else _LENGTH
+    points = _to_the_end(omap, look, length)
     if points is None or not _leads_to(points, stable):
         return None
-    target = _CLOSELY * stable if aim is None else aim.accuracy
     most = max(_MOST_SAMPLES if aim is None else aim.most_samples, look.samples)
-    least = max(uncertain, min(_BETWEEN * stable, 0.5 * target))
+    least = max(uncertain, min(_BETWEEN * (length / _LENGTH) ** 2 * stable, 0.5 * target))
     maps = [look] * len(points)
     while True:
         highest = _highest(points)
@@ -90,9 +93,9 @@ def _along_the_branch(omap: OverlapMap, stable: float, uncertain: float, aim: Ai
         last = samples > most or least > target
         if last or _known_to(points[highest], stable) <= target:
             around = points[max(highest - 1, 0) : highest + 2]
-            found = _arrived(maps[highest], around, points[highest], stable, least)
+            found = _arrived(maps[highest], around, length, points[highest], stable, least)
             if last or found.error <= target:
-                return found
+                return found if aim is None else _with_integrals(found, maps[highest], points[highest], aim)
         larger = omap.sibling(samples, look.scrambles)
         better = once_more(larger, points[highest])
         if better is None:
@@ -100,14 +103,27 @@ def _along_the_branch(omap: OverlapMap, stable: float, uncertain: float, aim: Ai
         points[highest], maps[highest] = better, larger
 
 
-def _to_the_end(omap: OverlapMap, look: OverlapMap) -> list[Passed] | None:
+def _with_integrals(found: Arrival, omap: OverlapMap, top: Passed, aim: Aim) -> Arrival:
+    """With what finer inner integrals change at the highest point, where these are rough enough to change anything."""
+    if omap.model.channel.plan.method != TABLES:
+        return found
+    few = omap.levels(finer(omap, aim.accuracy))
+    at = [once_more(level, top) for level in few]
+    if any(point is None for point in at):
+        return found
+    rough, fine = (point.alpha for point in at if point is not None)
+    off = abs(math.log(fine / rough)) * found.alpha
+    return replace(found, error=math.hypot(found.error, off), checks=found.checks | {"integrals": off})
+
+
+def _to_the_end(omap: OverlapMap, look: OverlapMap, length: float) -> list[Passed] | None:
     """Points of the branch from its last threshold on; None where not all of it is learned, or it is lost."""
     symmetry = look.model.symmetry
     stages = list(staircase(omap, roughly=True))
     if not stages or not stages[-1].active.all() or stages[-1].after is not Result.SUCCESS or stages[-1].trivial:
         return None
     last, points = stages[-1], list[Passed]()
-    for point in followed(look, last.beginning(symmetry, BEGUN), last.alpha, last.upwards(symmetry), _LENGTH):
+    for point in followed(look, last.beginning(symmetry, BEGUN), last.alpha, last.upwards(symmetry), length):
         points.append(point)
         if np.linalg.eigvalsh(remaining(point.Q))[-1] < _LEFT:
             return points
@@ -133,8 +149,11 @@ def _known_to(point: Passed, stable: float) -> float:
     return max(point.alpha * math.exp(point.error) - stable, 0.0)
 
 
-def _arrived(omap: OverlapMap, around: Sequence[Passed], top: Passed, stable: float, least: float) -> Arrival:
-    """What the highest point of the branch and those beside it tell; least: the least error that is stated."""
+# Many parameters: points of a branch, and what is known beside them.
+def _arrived(
+    omap: OverlapMap, around: Sequence[Passed], length: float, top: Passed, stable: float, least: float
+) -> Arrival:
+    """What the highest point of the branch and those beside it, so far apart, tell; least: the least error stated."""
     agreed = agreement(omap, [here.estimate for here in top.found])
     result = Result.SUCCESS if agreed.holds else Result.NISHIMORI
     error = max(_known_to(top, stable), least)
@@ -143,11 +162,11 @@ def _arrived(omap: OverlapMap, around: Sequence[Passed], top: Passed, stable: fl
     if top.alpha * math.exp(-top.error) <= stable:
         # Nothing lies clearly above: it is reached as soon as it is stable.
         return Arrival(stable, error, np.eye(len(top.Q)), result, omap.samples, checks)
-    alpha, Q, off = _peak(omap, around, top)
+    alpha, Q, off = _peak(omap, around, length, top)
     return Arrival(max(alpha, stable), math.hypot(error, off), Q, result, omap.samples, checks)
 
 
-def _peak(omap: OverlapMap, around: Sequence[Passed], top: Passed) -> tuple[float, np.ndarray, float]:
+def _peak(omap: OverlapMap, around: Sequence[Passed], length: float, top: Passed) -> tuple[float, np.ndarray, float]:
     """(alpha, overlap (P, P), how far alpha may be off but for noise) where it is largest, on a map.
 
     By a parabola through a point and those beside it, which is then held against the branch itself.
@@ -160,7 +179,7 @@ def _peak(omap: OverlapMap, around: Sequence[Passed], top: Passed) -> tuple[floa
         return top.alpha, top.Q, max(below, beyond, 0.0)
     there = 0.5 * (below - beyond) / (below + beyond)
     peak = top.alpha - 0.125 * (below - beyond) ** 2 / (below + beyond)
-    found = at_length(omap, top, float(np.clip(there, -1, 1)) * _LENGTH)
+    found = at_length(omap, top, float(np.clip(there, -1, 1)) * length)
     if found is None:
         return peak, top.Q, peak - top.alpha
     return found.alpha, found.Q, abs(peak - found.alpha)

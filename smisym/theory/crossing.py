@@ -80,8 +80,9 @@ def between(low: tuple[float, np.ndarray], high: tuple[float, np.ndarray], alpha
     return remaining((vectors * np.exp(values)) @ vectors.T)
 
 
-def guessed(rough: OverlapMap, Q: np.ndarray, alpha: float, own: np.ndarray) -> Guess | None:
-    """With the slope by differences on a map of few points; own: the numbers of the coordinates that begin to grow.
+def guessed(rough: OverlapMap, Q: np.ndarray, alpha: float, own: np.ndarray, slopes: bool = True) -> Guess | None:
+    """With the slope by differences on a map of few points, but where nobody asks for ``slopes``; own: the numbers of
+    the coordinates that begin to grow.
 
     None where nothing is learned, or where a step leaves what an overlap can be.
     """
@@ -89,7 +90,7 @@ def guessed(rough: OverlapMap, Q: np.ndarray, alpha: float, own: np.ndarray) -> 
     on = np.any([here.active for here in found], axis=0)
     on[own] = False
     slope, doubt = np.zeros((2, len(on)))
-    for i in np.flatnonzero(on):
+    for i in np.flatnonzero(on & slopes):
         step = np.zeros(len(on))
         step[i] = _ASIDE
         while _least(found[0].moved(-step)) < -ROUNDED and step[i] > _LEAST_ASIDE:

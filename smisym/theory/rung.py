@@ -161,7 +161,7 @@ class Rung:
         f0, f1 = (math.log(max(class_rate(point.rates(self.idle), members), 1e-300)) for point in (low, high))
         alpha = math.exp(math.log(low.alpha) - f0 / (f1 - f0) * math.log(high.alpha / low.alpha))
         Q = between((low.alpha, low.Q), (high.alpha, high.Q), alpha)
-        return guessed(rough, Q, alpha, self.idle[members])
+        return guessed(rough, Q, alpha, self.idle[members], slopes=not self.roughly)
 
     # ---- fixed points ------------------------------------------------------------------------------
 
