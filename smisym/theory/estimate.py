@@ -30,6 +30,8 @@ class Estimate:
     between two V^{1/2}.
     slope (P, P, P, P): the derivative of E with V^{1/2} dE[V^{1/2} M V^{1/2}] V^{1/2} = sum_ab slope[p,a,q,b] M_ab,
     from E[(dg) M (dg)^T] (theory: the Ito derivative of E).
+    raw (P, P, P, P): the same without controls.  shares (k or 0, P, P, P, P): what was taken from it for each unit of
+    the first gap; nothing where that would be many numbers.  gains (2, k): what ``white`` takes of both gaps.
     unclear (k, k): how much of the rates at which overlaps along the basis of invariant ones (as unit matrices) grow,
     tr(B_i slope[B_j]), may be nothing but errors of the inner integrals: of each sample at most its squared error.
     log_partition: E log Zout.
@@ -45,6 +47,9 @@ class Estimate:
     white: np.ndarray
     three: np.ndarray
     slope: np.ndarray
+    raw: np.ndarray
+    shares: np.ndarray
+    gains: np.ndarray
     unclear: np.ndarray
     log_partition: float
     inner_error: float
@@ -80,17 +85,23 @@ def estimate_from(values: Mapping[str, Any], model: Model) -> Estimate | None:
     """The estimate that a file holds, or None where it is no estimate of this model: of an older version, or forged."""
     P, k = model.fields, len(model.symmetry.basis)
     shapes = {
-        "Q": (P, P), "white": (P, P), "three": (3, P, P), "slope": (P,) * 4, "unclear": (k, k), "gap": (2, k),
-        "gap_error": (2, k), "beside": (k, k, NUMBERS, NUMBERS + 1),
+        "Q": (P, P), "white": (P, P), "three": (3, P, P), "slope": (P,) * 4, "raw": (P,) * 4, "gains": (2, k),
+        "unclear": (k, k), "gap": (2, k), "gap_error": (2, k),
+        "beside": (k, k, NUMBERS, NUMBERS + 1),
     }  # fmt: skip
     try:
         arrays = {name: np.array(values[name], dtype=float) for name in shapes}
+        arrays["shares"] = np.array(values["shares"], dtype=float).reshape(-1, *(P,) * 4)
         # Files hold what is not finite as null.
         numbers = {n: math.nan if values[n] is None else float(values[n]) for n in ("log_partition", "inner_error")}
         accurate = values["accurate"]
     except (KeyError, TypeError, ValueError):
         return None
-    if any(arrays[name].shape != shape for name, shape in shapes.items()) or not isinstance(accurate, bool | np.bool_):
+    if (
+        any(arrays[name].shape != shape for name, shape in shapes.items())
+        or len(arrays["shares"]) not in (0, k)
+        or not isinstance(accurate, bool | np.bool_)
+    ):
         return None
     if not np.allclose(arrays["white"], arrays["white"].T, atol=1e-12, rtol=1e-9, equal_nan=True):
         return None

@@ -15,7 +15,7 @@ from smisym.model.compiled import Model
 from smisym.theory.at_points import squares
 from smisym.theory.controls import NUMBERS, beside
 from smisym.theory.estimate import Estimate
-from smisym.theory.folded import folds, slope
+from smisym.theory.folded import Slope, folds, slope
 from smisym.theory.surrogate import Surrogate, worth
 from smisym.theory.wider import widened
 
@@ -23,6 +23,8 @@ from smisym.theory.wider import widened
 _BEYOND = 10.0
 # Negative eigenvalue of E, beside its largest, that is rounding.
 _ROUNDING = 1e-10
+# Numbers that an estimate keeps of what its slope shares with each control, at most.
+_SHARES = 4096
 # Key of the draws that tell means of a stand-in, beside those of the points.
 _KNOWN = 1
 
@@ -59,9 +61,7 @@ class Estimator:
         moments = self.model.channel.moments(
             observed, omega, law.V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble, averaged=True
         )
-        if moments.dg is None:
-            raise TypeError("the channel returned no covariance")
-        g, dg, n = moments.g, moments.dg, len(Z)
+        g, dg = moments.g, np.asarray(moments.dg)
         # A posterior that was not found tells nothing; its infinite error makes that of the estimate infinite.
         absent = ~np.isfinite(g).all(axis=(1, 2)) | ~np.isfinite(dg).all(axis=(1, 2, 3, 4))
         g, dg = np.where(absent[:, None, None], 0.0, g), np.where(absent[:, None, None, None, None], 0.0, dg)
@@ -83,19 +83,23 @@ class Estimator:
         )
         multiplicity = self.model.prior.multiplicity
         products = multiplicity * weights[:, None, None] * products
-        size = np.einsum("npt,npt->n", g, g)
-        error = np.where(absent, np.inf, moments.error)
+        size, error = np.einsum("npt,npt->n", g, g), np.where(absent, np.inf, moments.error)
         gaps = self.model.symmetry.coordinates(products[:1] - products[1:])
         weighted = np.sqrt(weights)[:, None, None, None, None] * dg
         # What omega tells nothing of: E is zero there, so that the second estimate has mean zero as well.
-        idle = ~self.model.symmetry.coordinates(products[0]).any(axis=0)
+        idle = np.asarray(~self.model.symmetry.coordinates(products[0]).any(axis=0))
         with np.errstate(invalid="ignore"):
             inner = np.where(absent, np.inf, weights * (2 * np.sqrt(size) * error + error**2)).mean()
+        white, gains = self._combine(products, weights)
+        sloped, shares = _sloped(weighted, gaps[0], idle, unknown)
         return Estimate(
             Q,
-            self._combine(products, weights),
+            white,
             self.model.symmetry.project(products.mean(axis=1)),
-            multiplicity * slope(weighted, gaps[0][:, idle], unknown),
+            multiplicity * sloped.value,
+            multiplicity * sloped.raw,
+            multiplicity * shares,
+            gains,
             self._unclear(weighted, np.sqrt(weights) * moments.error),
             float(np.average(moments.log_partition[~absent], weights=weights[~absent]))
             if not absent.all()
@@ -103,7 +107,7 @@ class Estimator:
             float(inner) * multiplicity,
             moments.result is not Result.INTEGRATION and not absent.any(),
             gaps.mean(axis=1),
-            gaps.std(axis=1, ddof=1) / math.sqrt(n),
+            gaps.std(axis=1, ddof=1) / math.sqrt(len(Z)),
             self._beside(Q, scramble, dg, star, observed),
         )
 
@@ -136,10 +140,11 @@ class Estimator:
         learned = np.abs(Q).max(axis=1) > 0
         return np.asarray(signs[(signs[:, learned] > 0).all(axis=1)])
 
-    def _combine(self, products: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """V^{1/2} E V^{1/2}: the mean of E[g g^T], with the two differences of Nishimori, which vanish on average, as
-        control variates, and, where points have weights, these less one: where one estimator is almost exact, so is
-        the mean then.
+    def _combine(self, products: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """V^{1/2} E V^{1/2}, and what it takes of both differences (2, k).
+
+        The mean of E[g g^T], with the two differences of Nishimori, which vanish on average, as control variates, and,
+        where points have weights, these less one: where one estimator is almost exact, so is the mean then.
 
         Each fold of the points takes its coefficients from the others: fitted to the points that they are
         applied to, they would bias the mean (by 1e-3 near perfect recovery, where one estimator is almost exact).
@@ -147,7 +152,7 @@ class Estimator:
         symmetry = self.model.symmetry
         first, second, third = symmetry.coordinates(products)  # (n, k) each
         fold = folds(len(first))
-        best = np.empty(first.shape[1])
+        best, gains = np.empty(first.shape[1]), np.zeros((2, first.shape[1]))
         for k in range(first.shape[1]):
             differences = [first[:, k] - second[:, k], first[:, k] - third[:, k]]
             controls = np.stack(differences + [weights - 1] * bool(np.ptp(weights)), axis=1)
@@ -158,13 +163,26 @@ class Estimator:
                 values = first[others, k] - first[others, k].mean()
                 coefficient = np.linalg.lstsq(centred, values, rcond=None)[0]
                 corrected[mine] = first[mine, k] - controls[mine] @ coefficient
+                gains[:, k] += mine.mean() * coefficient[:2]
             best[k] = corrected.mean()
         combined = symmetry.matrix(best)
         values = np.linalg.eigvalsh(combined)
         if values[0] < -_ROUNDING * values[-1]:
             # E is positive semi-definite, and so is its first estimate; the combination is only on average.
-            return symmetry.matrix(first.mean(axis=0))
-        return combined
+            return symmetry.matrix(first.mean(axis=0)), np.zeros_like(gains)
+        return combined, gains
+
+
+def _sloped(dg: np.ndarray, gaps: np.ndarray, idle: np.ndarray, rows: np.ndarray) -> tuple[Slope, np.ndarray]:
+    """The slope of dg (n, P, T, P, T) with gaps (n, k) along idle coordinates (k,) as controls, and what it shares with
+    each of all gaps (k, P, P, P, P), or nothing (0, P, P, P, P) where that would be many numbers."""
+    found = slope(dg, gaps[:, idle], rows)
+    shape = found.raw.shape
+    if len(idle) * found.raw.size > _SHARES:
+        return found, np.zeros((0, *shape))
+    shares = np.zeros((len(idle), *shape))
+    shares[idle] = found.shares
+    return found, shares
 
 
 def _average(values: np.ndarray, weights: np.ndarray) -> float:

@@ -10,6 +10,8 @@ the fields were tried beside it: they gain nothing more (Sobol points integrate 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 # Parts of the points of one scramble that take their control coefficients from each other.
@@ -26,8 +28,18 @@ def folds(n: int) -> np.ndarray:
     return np.arange(n) * min(FOLDS, n) // n
 
 
-def slope(dg: np.ndarray, controls: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-    """(P, P, P, P): the mean of dg_pas dg_qbs over points, less what it shares with controls of mean zero.
+@dataclass(frozen=True)
+class Slope:
+    """value (P, P, P, P): the mean of dg_pas dg_qbs over points, less what it shares with controls.  raw: the mean
+    itself.  shares (c, P, P, P, P): what was taken for each unit of a control's mean."""
+
+    value: np.ndarray
+    raw: np.ndarray
+    shares: np.ndarray
+
+
+def slope(dg: np.ndarray, controls: np.ndarray, rows: np.ndarray | None = None) -> Slope:
+    """The mean of dg_pas dg_qbs over points, less what it shares with controls of mean zero.
 
     dg (n, P, T, P, T); controls (n, c); rows (P,): those among which this is done, None for all.  Each fold of the
     points takes its coefficients from the others: fitted to the points that they are applied to, they would bias the
@@ -35,25 +47,29 @@ def slope(dg: np.ndarray, controls: np.ndarray, rows: np.ndarray | None = None) 
     """
     n, P = dg.shape[:2]
     flat = dg.transpose(0, 1, 3, 2, 4).reshape(n, P * P, -1)
-    heard = _heard(controls)
+    loud = _heard(controls)
+    heard = controls[:, loud]
     fold = folds(n)
     parts = [_sums(flat[fold == f], heard[fold == f]) for f in range(int(fold[-1]) + 1)]
     whole = [sum(part[i] for part in parts) for i in range(len(parts[0]))]
-    total = np.array(whole[1])
-    if heard.shape[1]:
+    total, shares = np.array(whole[1]), np.zeros((controls.shape[1], P * P, P * P))
+    if len(loud):
         among = np.ones(P) if rows is None else rows.astype(float)
         pair = np.outer(among, among).ravel()
         for part in parts:
             others = [everything - own for everything, own in zip(whole, part, strict=True)]
-            total -= np.einsum("c,cij->ij", part[2], _coefficients(*others)) * np.outer(pair, pair)
-    return np.asarray((total / n).reshape(P, P, P, P))
+            taken = _coefficients(*others) * np.outer(pair, pair)
+            total -= np.einsum("c,cij->ij", part[2], taken)
+            shares[loud] += part[0] / n * taken
+    shape = (P,) * 4
+    return Slope((total / n).reshape(shape), (whole[1] / n).reshape(shape), shares.reshape(-1, *shape))
 
 
 def _heard(controls: np.ndarray) -> np.ndarray:
-    """Of the controls (n, c) those that vary, as many of the first as there are points for."""
+    """Which of the controls (n, c) vary, as many of the first as there are points for."""
     spread = controls.var(axis=0)
     loud = np.flatnonzero(spread > _SILENT * spread.max(initial=0.0))
-    return controls[:, loud[: min(len(controls) // _EACH, _MOST)]]
+    return loud[: min(len(controls) // _EACH, _MOST)]
 
 
 def _sums(flat: np.ndarray, controls: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -208,7 +208,7 @@ class OverlapMap:
                 patience.check()
                 if self.fine is not None:
                     maps = self.sibling(self.samples, rtol=self.rtol), *self.levels(self.fine)
-                    return of_two_levels(*(level.at(scramble, Q) for level in maps))
+                    return of_two_levels(self.model.symmetry, *(level.at(scramble, Q) for level in maps))
                 seconds, made = self._kept(scramble, Q)
                 spent.append(seconds)
                 return made
@@ -361,6 +361,7 @@ def overlap_map(
     scrambles: int = SCRAMBLES,
     seed: int = 0,
     rtol: float | None = None,
+    fine: float | None = None,
     workers: int | None = None,
     store: Keeper | None = None,
     time_limit: float | None = None,
@@ -368,12 +369,12 @@ def overlap_map(
     """The overlap map of a model: E(Q) = E[g_out g_out^T], (P, P), summed over tokens, on demand.
 
     All parameters are those of :class:`OverlapMap`: samples (Sobol points of one evaluation), scrambles, seed, rtol (of
-    the inner integrals), workers (evaluations at a time), store, time_limit (seconds).  Raises InputError as it does.
-    Source: arXiv 2502.00901, eq. 14.
+    the inner integrals), fine (of a few of them), workers (evaluations at a time), store, time_limit (seconds).  Raises
+    InputError as it does. Source: arXiv 2502.00901, eq. 14.
     """
     return OverlapMap(
-        model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, workers=workers, store=store,
-        time_limit=time_limit,
+        model, samples=samples, scrambles=scrambles, seed=seed, rtol=rtol, fine=fine, workers=workers,
+        store=store, time_limit=time_limit,
     )  # fmt: skip
 
 

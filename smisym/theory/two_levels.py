@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from smisym.link.symmetry import Symmetry
 from smisym.theory.estimate import Estimate
 
 # Of how many points one is integrated to both tolerances, and the least number of them.
 _FEWER, _LEAST = 32, 32
-# What the difference is added to: means over points, and the derivative made of them.
-_MEANS = ("white", "three", "slope", "gap", "beside")
+# What the difference is added to: means over points.
+_MEANS = ("three", "raw", "gap", "beside")
 # Negative eigenvalue of E, beside its largest, that is rounding.
 _ROUNDING = 1e-10
 
@@ -26,9 +27,18 @@ def few_of(points: int) -> int:
     return min(max(points // _FEWER, _LEAST), points)
 
 
-def of_two_levels(rough: Estimate, before: Estimate, after: Estimate) -> Estimate:
-    """rough: at all points; before, after: at a few of them, to the same tolerance and to a finer one."""
-    means = {name: getattr(rough, name) + (getattr(after, name) - getattr(before, name)) for name in _MEANS}
+def of_two_levels(symmetry: Symmetry, rough: Estimate, before: Estimate, after: Estimate) -> Estimate:
+    """rough: at all points; before, after: at a few of them, to the same tolerance and to a finer one.
+
+    Rough posteriors are a little off Nishimori's identities, and what stands on them as controls is off with them: the
+    difference takes as much of the controls' differences as the mean over all points took of the controls.
+    """
+    change = {name: getattr(after, name) - getattr(before, name) for name in _MEANS}
+    gaps = symmetry.matrix((rough.gains * change["gap"]).sum(axis=0))
+    means = {name: getattr(rough, name) + change[name] for name in _MEANS}
+    means["white"] = rough.white + change["three"][0] - gaps
+    means["slope"] = means["raw"] if not len(rough.shares) else rough.slope + change["raw"]
+    means["slope"] = means["slope"] - np.einsum("k,kpaqb->paqb", change["gap"][0][: len(rough.shares)], rough.shares)
     values = np.linalg.eigvalsh(means["white"])
     if values[0] < -_ROUNDING * values[-1]:
         means["white"] = means["three"][0].copy()
@@ -37,6 +47,8 @@ def of_two_levels(rough: Estimate, before: Estimate, after: Estimate) -> Estimat
     return Estimate(
         rough.Q,
         **means,
+        shares=rough.shares,
+        gains=rough.gains,
         log_partition=rough.log_partition + after.log_partition - before.log_partition,
         gap_error=rough.gap_error,
         # What may still be wrong is what the fine ones say of themselves.

@@ -45,18 +45,32 @@ def finer(omap: OverlapMap, accuracy: float) -> float:
     return before * (_FINER_SAMPLED if method == SAMPLING else _FINER)
 
 
-def _few(omap: OverlapMap, accuracy: float) -> tuple[OverlapMap, OverlapMap, float]:
-    """Two maps of few points with one tolerance and a finer one, and what multiple of the change between them a map may
-    be off by: one that has a finer tolerance itself by what is left of it."""
-    if omap.fine is None:
-        fine = finer(omap, accuracy)
-        points = max(_POINTS // omap.model.channel.plan.dearer, _LEAST)
-        few = omap.sibling(min(omap.samples, points * omap.scrambles), rtol=omap.rtol)
-        maps = few, few.sibling(few.samples, rtol=fine)
-    else:
-        fine, maps = omap.fine, omap.levels(omap.fine)
-    left = (fine / omap.rtol) ** _FALLS
-    return *maps, (1.0 if omap.fine is None else left) / (1 - left)
+def left_of(omap: OverlapMap) -> float:
+    """Of what the finer tolerance of a map has changed, how much a still finer one may change."""
+    left = ((omap.fine or omap.rtol) / omap.rtol) ** _FALLS
+    return left / (1 - left) if left < 1 else math.inf
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Two maps of the same points with one tolerance and a finer one, one of few points with the former, and what
+    multiple of the change between the two a map may be off by."""
+
+    rough: OverlapMap
+    fine: OverlapMap
+    few: OverlapMap
+    times: float
+
+
+def _compared(omap: OverlapMap, accuracy: float) -> _Compared:
+    """Of few points; of a map that has a finer tolerance itself its own two, and what is left then."""
+    if omap.fine is not None:
+        few, _ = omap.levels(omap.fine)
+        return _Compared(omap.sibling(omap.samples, rtol=omap.rtol), omap, few, left_of(omap))
+    fine = finer(omap, accuracy)
+    points = max(_POINTS // omap.model.channel.plan.dearer, _LEAST)
+    few = omap.sibling(min(omap.samples, points * omap.scrambles), rtol=omap.rtol)
+    return _Compared(few, few.sibling(few.samples, rtol=fine), few, 1 + left_of(few.sibling(few.samples, fine=fine)))
 
 
 def of_integrals(omap: OverlapMap, point: Point, accuracy: float) -> np.ndarray:
@@ -73,8 +87,7 @@ def of_growth(omap: OverlapMap, point: Point, accuracy: float, rate: Callable[[n
     found = _refined(omap, point, accuracy)
     if found is None or not (before := rate(_jacobian(found.here))) > 0:
         return 0.0
-    first = found.here[0]
-    moved = rate(found.at(first.moved(found.step)).jacobian) - rate(first.jacobian)
+    moved = rate(found.at(found.here[0].moved(found.step)).jacobian) - rate(found.at(found.here[0].Q).jacobian)
     return found.times * abs(rate(_jacobian(found.there)) - before + moved) / before
 
 
@@ -84,17 +97,17 @@ def _jacobian(found: Sequence[Local]) -> np.ndarray:
 
 def of_first(omap: OverlapMap, members: Sequence[int], accuracy: float) -> float:
     """The same of the rate at which a class of coordinates grows at Q = 0, relative."""
-    *maps, times = _few(omap, accuracy)
+    maps = _compared(omap, accuracy)
     nothing = np.zeros((omap.model.fields,) * 2)
-    before, after = (class_rate(growth_rates(m, m.at(0, nothing)), members) for m in maps)
-    return times * abs(after - before) / before if before > 0 else 0.0
+    before, after = (class_rate(growth_rates(m, m.at(0, nothing)), members) for m in (maps.rough, maps.fine))
+    return maps.times * abs(after - before) / before if before > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class _Refined:
-    """On few points: the equation where a fixed point was told, by scramble, with one tolerance and a finer one,
-    Newton's step (k,) from one to the other, and the multiple of it that a map may be off by.  at: the first scramble's
-    with the former, anywhere else."""
+    """The equation where a fixed point was told, by scramble, with one tolerance and a finer one, Newton's step (k,)
+    from one to the other, and the multiple of it that a map may be off by.  at: one scramble's with the former and few
+    points, anywhere."""
 
     here: list[Local]
     there: list[Local]
@@ -106,21 +119,21 @@ class _Refined:
 def _refined(omap: OverlapMap, point: Point, accuracy: float) -> _Refined | None:
     if point.perfect or point.at is None:
         return None
-    *maps, times = _few(omap, accuracy)
+    maps = _compared(omap, accuracy)
 
     def at(m: OverlapMap, r: int, Q: np.ndarray) -> Local:
         return Equation(m, r, point.side_information).at(placed(Q, point.known), point.alpha, point.known)
 
-    # Where the map itself was evaluated: its own fine level is known there, of all scrambles.
+    # Where the map itself was evaluated: both its levels are known there, of all scrambles.
     scrambles = range(1 if omap.fine is None else omap.scrambles)
-    here, there = ([at(m, r, point.at.Q) for r in scrambles] for m in maps)
+    here, there = ([at(m, r, point.at.Q) for r in scrambles] for m in (maps.rough, maps.fine))
     on, step = np.any([one.active for one in here], axis=0), np.zeros(len(here[0].active))
     slopes = np.eye(int(on.sum())) - np.mean([one.scaled for one in here], axis=0)[np.ix_(on, on)]
     # Where so few points do not contract they tell nothing.
     if on.any() and np.linalg.eigvals(slopes).real.min() > 0:
         changes = np.mean([b.residual - a.residual for a, b in zip(here, there, strict=True)], axis=0)
         step[on] = np.linalg.solve(slopes, changes[on])
-    return _Refined(here, there, step, times, partial(at, maps[0], 0))
+    return _Refined(here, there, step, maps.times, partial(at, maps.few, 0))
 
 
 def of_idle(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> np.ndarray:
