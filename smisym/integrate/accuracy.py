@@ -61,7 +61,9 @@ class Row:
     those of dear posteriors may be larger), over_outputs (in an integral over y). dearer: how
     many times fewer samples are affordable.  checked: posteriors that the check of a chart takes. measured: where these
     numbers come from.  most: evaluations of a lattice before sampling is tried, where fewer than its budget.
-    lattice: its cells and steps, where others than those of its dimension.
+    lattice: its cells and steps, where others than those of its dimension.  rough: where an accuracy is asked for, the
+    tolerance over it that averages begin with, and over the usual one at most.  steep: whether posteriors get so dear
+    as the tolerance falls that these are refined no further than an answer takes.
     """
 
     method: str
@@ -75,6 +77,8 @@ class Row:
     measured: str
     most: int | None = None
     lattice: Lattice | None = None
+    rough: tuple[float, float] = (2.0, 2.0)
+    steep: bool = False
 
 
 _MOMENTS = "benchmarks/moments.py: what a lattice reaches before its cost doubles for a digit"
@@ -138,8 +142,9 @@ _CHAINED = tuple(
 _CROSSED = Row(LATTICE, 64, 1e-2, 1e-2, 3e-2, 1e-2, 16, 16, "benchmarks/moments.py: three layers on three tokens")
 # A network that is all tables: its dimensions count by their number alone.
 _TABLED = Row(
-    TABLES, 256, 1e-2, 1e-3, 5e-3, 1e-2, 4, 64, "benchmarks/moments.py; at 2e-2 the sentinel saw it on four layers"
-)
+    TABLES, 256, 1e-2, 1e-3, 5e-3, 1e-2, 4, 64, "benchmarks/moments.py; at 2e-2 the sentinel saw it on four layers",
+    rough=(6.0, 20.0), steep=True,
+)  # fmt: skip
 # Finitely many fields, from hundreds of starts each: 40 to 60 ms on three and four tokens.
 SEARCHED = replace(
     _SMOOTH[0], dearer=8, checked=64, measured="docs/architectures.py: sequence output, two layers, T = 3"

@@ -24,7 +24,7 @@ import numpy as np
 from smisym.base.edge import check_count, check_number
 from smisym.base.errors import InputError, OutOfTime
 from smisym.base.solution import Result, Solution
-from smisym.integrate.accuracy import SCRAMBLES, TABLES
+from smisym.integrate.accuracy import SCRAMBLES
 from smisym.model.compiled import Model
 from smisym.theory.effort import affordable
 from smisym.theory.maps import OverlapMap, as_map
@@ -45,12 +45,6 @@ _RATE, _SLOWEST, _FASTEST = 0.7, 0.5, 1.0
 SETTLED = 0.9
 # Part of the accuracy asked that the inner integrals may take.
 INNER = 0.25
-# Tolerance of the inner integrals over the accuracy asked, and over what it usually is at most: errors of posteriors
-# average out, of three layers 1e-2 leaves 1.5e-4 of E at Q = (0, 0, 0.95) and 2.6e-3 at (0, 0.8, 0.98).  Of tables,
-# which cost five times as much at a tenth, all points take a rough one: what that changes, few points tell
-# (:mod:`smisym.theory.two_levels`).
-_OF_INTEGRALS, _COARSER = 2.0, 2.0
-_OF_TABLES, _COARSER_TABLES = 6.0, 20.0
 # Tolerance of fixed points beside the accuracy asked for, and its bounds.
 _SHARE, _FINEST, _COARSEST = 0.1, 1e-6, 5e-3
 # How a solve may end that more samples remedy.
@@ -90,10 +84,10 @@ def aimed(
     if not isinstance(model, OverlapMap):
         settings["samples"] = pilot(model, settings.get("scrambles", SCRAMBLES))
         if settings.get("rtol") is None and isinstance(model, Model):
-            # Where that is not enough, it is seen on some posteriors, and made finer.
-            usual, tabled = model.channel.plan.averaged, model.channel.plan.method == TABLES
-            times = (_OF_TABLES, _COARSER_TABLES) if tabled else (_OF_INTEGRALS, _COARSER)
-            settings["rtol"] = min(max(times[0] * accuracy, usual), times[1] * usual)
+            # Errors of posteriors average out: of three layers 1e-2 leaves 1.5e-4 of E at Q = (0, 0, 0.95) and 2.6e-3
+            # at (0, 0.8, 0.98).  Where that is not enough, it is seen on some posteriors, and made finer.
+            usual, (of_accuracy, coarser) = model.channel.plan.averaged, model.channel.plan.rough
+            settings["rtol"] = min(max(of_accuracy * accuracy, usual), coarser * usual)
     omap = as_map(model, **settings)
     most = min(MOST, omap.scrambles * max(_BYTES // (8 * (omap.model.fields * omap.model.tokens) ** 2), 2))
     if most_samples is not None:

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from smisym.base.solution import Result, mean_and_error, worst
-from smisym.integrate.accuracy import TABLES
 from smisym.prior import remaining
 from smisym.theory.aim import Aim
 from smisym.theory.branch import Passed, at_length, followed, once_more
@@ -93,22 +92,23 @@ def _along_the_branch(omap: OverlapMap, stable: float, uncertain: float, aim: Ai
     while True:
         highest = _highest(points)
         samples = _MORE * maps[highest].samples
-        last = samples > most or least > target
+        # More samples tell no more of the integrals.
+        last = samples > most or max(least, integrals.left * stable) > target
         if last or math.hypot(_known_to(points[highest], stable), integrals.left * stable) <= target:
             around = points[max(highest - 1, 0) : highest + 2]
-            found = _arrived(maps[highest], around, length, points[highest], stable, least)
+            found = _arrived(maps[highest], around, length, points[highest], stable, least, integrals)
             error = math.hypot(found.error, integrals.left * found.alpha)
             if (last or error <= target) and integrals.told:
                 return replace(found, error=error)
             if last or error <= target:
                 integrals.tell(maps[highest], points[highest])
-                points = [integrals.moved(point) for point in points]
+                points = [moved for point in points if (moved := integrals.moved(point))]
                 continue
         larger = omap.sibling(samples, look.scrambles)
-        better = once_more(larger, points[highest])
+        better = integrals.moved(once_more(larger, points[highest]))
         if better is None:
             return None
-        points[highest], maps[highest] = integrals.moved(better), larger
+        points[highest], maps[highest] = better, larger
 
 
 class _Integrals:
@@ -119,8 +119,8 @@ class _Integrals:
     """
 
     def __init__(self, omap: OverlapMap, aim: Aim | None) -> None:
-        tabled = omap.model.channel.plan.method == TABLES
-        self.fine = finer(omap, aim.accuracy) if aim is not None and tabled else None
+        steep = omap.model.channel.plan.steep
+        self.fine = finer(omap, aim.accuracy) if aim is not None and steep else None
         self.told = self.fine is None
         self.shift = self.left = 0.0
 
@@ -130,8 +130,9 @@ class _Integrals:
         self.left = math.inf if better is None else _LEAVES * abs(self.shift)
         self.told = True
 
-    def moved(self, point: Passed) -> Passed:
-        return replace(point, alpha=point.alpha * math.exp(self.shift))
+    def moved(self, point: Passed | None) -> Passed | None:
+        """The point with that change, None for none."""
+        return None if point is None else replace(point, alpha=point.alpha * math.exp(self.shift))
 
 
 def _to_the_end(omap: OverlapMap, look: OverlapMap, length: float) -> list[Passed] | None:
@@ -169,9 +170,16 @@ def _known_to(point: Passed, stable: float) -> float:
 
 # Many parameters: points of a branch, and what is known beside them.
 def _arrived(
-    omap: OverlapMap, around: Sequence[Passed], length: float, top: Passed, stable: float, least: float
+    omap: OverlapMap,
+    around: Sequence[Passed],
+    length: float,
+    top: Passed,
+    stable: float,
+    least: float,
+    integrals: _Integrals,
 ) -> Arrival:
-    """What the highest point of the branch and those beside it, so far apart, tell; least: the least error stated."""
+    """What the highest point of the branch and those beside it, so far apart, tell; least: the least error stated.
+    integrals: what they have been moved by."""
     agreed = agreement(omap, [here.estimate for here in top.found])
     result = Result.SUCCESS if agreed.holds else Result.NISHIMORI
     error = max(_known_to(top, stable), least)
@@ -180,16 +188,18 @@ def _arrived(
     if top.alpha * math.exp(-top.error) <= stable:
         # Nothing lies clearly above: it is reached as soon as it is stable.
         return Arrival(stable, error, np.eye(len(top.Q)), result, omap.samples, checks)
-    alpha, Q, off = _peak(omap, around, length, top)
+    alpha, Q, off = _peak(omap, around, length, top, integrals)
     return Arrival(max(alpha, stable), math.hypot(error, off), Q, result, omap.samples, checks)
 
 
-def _peak(omap: OverlapMap, around: Sequence[Passed], length: float, top: Passed) -> tuple[float, np.ndarray, float]:
+def _peak(
+    omap: OverlapMap, around: Sequence[Passed], length: float, top: Passed, integrals: _Integrals
+) -> tuple[float, np.ndarray, float]:
     """(alpha, overlap (P, P), how far alpha may be off but for noise) where it is largest, on a map.
 
     By a parabola through a point and those beside it, which is then held against the branch itself.
     """
-    beside = [once_more(omap, point) for point in around if point is not top]
+    beside = [integrals.moved(once_more(omap, point)) for point in around if point is not top]
     if len(beside) < 2 or any(point is None for point in beside):
         return top.alpha, top.Q, 0.0
     below, beyond = (point.alpha - top.alpha for point in beside if point is not None)
@@ -197,7 +207,7 @@ def _peak(omap: OverlapMap, around: Sequence[Passed], length: float, top: Passed
         return top.alpha, top.Q, max(below, beyond, 0.0)
     there = 0.5 * (below - beyond) / (below + beyond)
     peak = top.alpha - 0.125 * (below - beyond) ** 2 / (below + beyond)
-    found = at_length(omap, top, float(np.clip(there, -1, 1)) * length)
+    found = integrals.moved(at_length(omap, top, float(np.clip(there, -1, 1)) * length))
     if found is None:
         return peak, top.Q, peak - top.alpha
     return found.alpha, found.Q, abs(peak - found.alpha)

@@ -61,7 +61,9 @@ class Estimator:
         moments = self.model.channel.moments(
             observed, omega, law.V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble, averaged=True
         )
-        g, dg = moments.g, np.asarray(moments.dg)
+        if moments.dg is None:
+            raise TypeError("the channel returned no covariance")
+        g, dg = moments.g, moments.dg
         # A posterior that was not found tells nothing; its infinite error makes that of the estimate infinite.
         absent = ~np.isfinite(g).all(axis=(1, 2)) | ~np.isfinite(dg).all(axis=(1, 2, 3, 4))
         g, dg = np.where(absent[:, None, None], 0.0, g), np.where(absent[:, None, None, None, None], 0.0, dg)
@@ -86,12 +88,10 @@ class Estimator:
         size, error = np.einsum("npt,npt->n", g, g), np.where(absent, np.inf, moments.error)
         gaps = self.model.symmetry.coordinates(products[:1] - products[1:])
         weighted = np.sqrt(weights)[:, None, None, None, None] * dg
-        # What omega tells nothing of: E is zero there, so that the second estimate has mean zero as well.
-        idle = np.asarray(~self.model.symmetry.coordinates(products[0]).any(axis=0))
         with np.errstate(invalid="ignore"):
             inner = np.where(absent, np.inf, weights * (2 * np.sqrt(size) * error + error**2)).mean()
         white, gains = self._combine(products, weights)
-        sloped, shares = _sloped(weighted, gaps[0], idle, unknown)
+        sloped, shares = _sloped(weighted, gaps[0], self.model.symmetry.coordinates(products[0]), unknown)
         return Estimate(
             Q,
             white,
@@ -173,9 +173,11 @@ class Estimator:
         return combined, gains
 
 
-def _sloped(dg: np.ndarray, gaps: np.ndarray, idle: np.ndarray, rows: np.ndarray) -> tuple[Slope, np.ndarray]:
-    """The slope of dg (n, P, T, P, T) with gaps (n, k) along idle coordinates (k,) as controls, and what it shares with
-    each of all gaps (k, P, P, P, P), or nothing (0, P, P, P, P) where that would be many numbers."""
+def _sloped(dg: np.ndarray, gaps: np.ndarray, first: np.ndarray, rows: np.ndarray) -> tuple[Slope, np.ndarray]:
+    """The slope of dg (n, P, T, P, T) with gaps (n, k) from the first estimate (n, k) as controls, and what it shares
+    with each gap (k, P, P, P, P), or nothing (0, P, P, P, P) where that would be many numbers."""
+    # What omega tells nothing of: E is zero there, so that the second estimate has mean zero as well.
+    idle = np.asarray(~first.any(axis=0))
     found = slope(dg, gaps[:, idle], rows)
     shape = found.raw.shape
     if len(idle) * found.raw.size > _SHARES:

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from smisym.base.solution import mean_and_error
-from smisym.integrate.accuracy import SAMPLING, TABLES
+from smisym.integrate.accuracy import SAMPLING
 from smisym.prior import remaining
 from smisym.theory.growth import class_rate, growth_rates
 from smisym.theory.kick import KICK
@@ -26,8 +26,8 @@ from smisym.theory.point import Point
 # Points of one scramble at which the inner integrals are refined, fewer where these are dear but at least so many, and
 # by how much; sampled ones cost the square of it.
 _POINTS, _LEAST, _FINER, _FINER_SAMPLED = 512, 64, 0.1, 0.5
-# Of tables, which get dear: tolerance beside the accuracy asked, and the least that is a refinement.
-_OF_TABLES, _LESS = 0.5, 1 / 3
+# Where refinements get dear: tolerance beside the accuracy asked, and the least that is a refinement.
+_OF_ACCURACY, _LESS = 0.5, 1 / 3
 # Power of tolerances with which what they leave falls, at least.  Three layers at Q = (0.17, 0, 0.987): from 3e-2 to
 # 1e-2 the rate of what is not learned falls by 2.7e-3, to 3e-3 by 1.9e-3, from there to 1e-4 by 2e-4; four layers at
 # (0.25, 0, 0, 0.988) from 0.1 to 3e-2 by 1.6e-2, to 1e-2 by 5.5e-3, to 3e-3 by 1.5e-3.
@@ -38,17 +38,17 @@ _CLEAR = 2.0
 
 def finer(omap: OverlapMap, accuracy: float) -> float:
     """The tolerance of the inner integrals that a refinement takes where an answer is to be so accurate."""
-    method = omap.model.channel.plan.method
+    plan = omap.model.channel.plan
     before = omap.rtol if omap.fine is None else omap.fine
-    if method == TABLES:
-        return min(max(_FINER * before, _OF_TABLES * accuracy), _LESS * before)
-    return before * (_FINER_SAMPLED if method == SAMPLING else _FINER)
+    if plan.steep:
+        return min(max(_FINER * before, _OF_ACCURACY * accuracy), _LESS * before)
+    return before * (_FINER_SAMPLED if plan.method == SAMPLING else _FINER)
 
 
-def left_of(omap: OverlapMap) -> float:
-    """Of what the finer tolerance of a map has changed, how much a still finer one may change."""
-    left = ((omap.fine or omap.rtol) / omap.rtol) ** _FALLS
-    return left / (1 - left) if left < 1 else math.inf
+def _left(rtol: float, fine: float) -> float:
+    """Of what a finer tolerance changes, how much a still finer one may change."""
+    left = (fine / rtol) ** _FALLS
+    return left / (1 - left)
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,18 @@ def _compared(omap: OverlapMap, accuracy: float) -> _Compared:
     """Of few points; of a map that has a finer tolerance itself its own two, and what is left then."""
     if omap.fine is not None:
         few, _ = omap.levels(omap.fine)
-        return _Compared(omap.sibling(omap.samples, rtol=omap.rtol), omap, few, left_of(omap))
+        return _Compared(omap.sibling(omap.samples, rtol=omap.rtol), omap, few, _left(omap.rtol, omap.fine))
     fine = finer(omap, accuracy)
     points = max(_POINTS // omap.model.channel.plan.dearer, _LEAST)
     few = omap.sibling(min(omap.samples, points * omap.scrambles), rtol=omap.rtol)
-    return _Compared(few, few.sibling(few.samples, rtol=fine), few, 1 + left_of(few.sibling(few.samples, fine=fine)))
+    return _Compared(few, few.sibling(few.samples, rtol=fine), few, 1 + _left(omap.rtol, fine))
 
 
 def of_integrals(omap: OverlapMap, point: Point, accuracy: float) -> np.ndarray:
     """(P, P): what a finer tolerance of the inner integrals changes in a fixed point, by Newton's step.
 
-    On points of one scramble, the same with both tolerances.  Nothing where all is perfect.
+    On points of one scramble, the same with both tolerances; of a map that has a finer one, what is left of what that
+    changes.  Nothing where all is perfect.
     """
     found = _refined(omap, point, accuracy)
     return np.zeros_like(point.Q) if found is None else found.times * np.abs(found.here[0].in_overlap(found.step))
