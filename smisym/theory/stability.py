@@ -231,7 +231,8 @@ def perfect_recovery(
     sides, to half a per cent (two scrambles of 512 points, four of 1024 where it is reached later).
     samples, workers: of the overlap map when ``model`` is a Model; a map keeps its own samples, scrambles and seed.
     accuracy, most_samples: the largest error of perfect_amp, in the unit of alpha, in place of half a per cent, and how
-    many samples of one evaluation it may take.
+    many samples of one evaluation it may take.  The error then also holds what finer inner integrals of deep networks
+    change.
 
     Result: SUCCESS, MISSED where the error is larger than the accuracy, NOISY where Q = I was not reached at any alpha
     that was tried, INCONSISTENT where state evolution rests at Q = I though counting says that it is not stable,
