@@ -82,6 +82,21 @@ class Symmetry:
         P = self.basis.shape[-1]
         return np.asarray(sum((D.T @ D for D in rows), np.zeros((P, P))))
 
+    def may_be_shown(self, learned: np.ndarray | None = None) -> np.ndarray:
+        """(parts,): of which parts outputs may tell something where others, booleans (parts,), are learned already.
+
+        Of those of which some vector is left by every element of the group that leaves what is learned where it is.
+        """
+        elements, rotations = self.elements, self.rotations
+        if learned is not None and learned.any():
+            known = self.span(learned)
+            elements = elements[np.abs(elements @ known - known).max(axis=(1, 2)) < 1e-9]
+            touched = np.abs(known).max(axis=0) > 1e-9
+            rotations = tuple(group for group in rotations if not any(touched[row] for rows in group for row in rows))
+        average = elements.mean(axis=0)
+        average[[row for group in rotations for rows in group for row in rows]] = 0.0
+        return np.array([np.abs(average @ D.T).max() > 1e-9 for D in self.directions], dtype=bool)
+
     @property
     def dual(self) -> np.ndarray:
         """(k, P, P): what the coordinates are inner products with."""

@@ -25,8 +25,9 @@ from smisym.theory.fixed_point import solve
 from smisym.theory.maps import OverlapMap
 from smisym.theory.onward import Onward
 from smisym.theory.point import Point
+from smisym.theory.sentinel import agreement
 from smisym.theory.taking_over import closer
-from smisym.theory.unshown import finer, of_idle, of_integrals
+from smisym.theory.unshown import finer, of_gaps, of_idle, of_integrals
 
 STARTS = ("symmetry-broken", "uninformed", "informed")
 # What an informed start leaves to learn.
@@ -181,12 +182,15 @@ def _doubted(omap: OverlapMap, points: Sequence[Point], found: Solution, accurac
     kicked = found.value.start != "uninformed"
     idle = of_idle(omap, points, found.value.Q) if kicked else np.zeros_like(found.value.Q)
     error, integrals = np.hypot(found.statistical_error, idle), of_integrals(omap, points[0], accuracy)
+    estimates = [point.at.estimate for point in points if point.at is not None]
+    nishimori = agreement(omap, estimates, of_gaps(omap, points[0], accuracy))
     return replace(
         found,
         value=replace(found.value, Q_error=error),
+        result=found.result if nishimori.holds else Result.NISHIMORI,
         statistical_error=error,
         deterministic_error=found.deterministic_error + integrals,
-        checks=found.checks | {"integrals": integrals, "idle": idle},
+        checks=found.checks | {"integrals": integrals, "idle": idle, "nishimori": nishimori.record()},
     )
 
 

@@ -45,6 +45,7 @@ from smisym.theory.effort import affordable, check_points
 from smisym.theory.elsewhere import Elsewhere
 from smisym.theory.estimate import Estimate, estimate_from
 from smisym.theory.estimating import Estimator
+from smisym.theory.from_slopes import from_slopes
 from smisym.theory.two_levels import few_of, of_two_levels
 
 
@@ -122,7 +123,7 @@ class OverlapMap:
 
     def _fresh(self) -> None:
         """What belongs to this number of points alone."""
-        self._known = Remembered[Estimate]()
+        self._known, self._means = Remembered[Estimate](), Remembered[Estimate]()
         self._sent: processes.Sent | None = None
         self._estimator = Estimator(self.model, self.samples // self.scrambles, self.seed, self.rtol)
 
@@ -199,8 +200,15 @@ class OverlapMap:
 
     def at(self, scramble: int, Q: np.ndarray) -> Estimate:
         """One scramble's estimates at Q (P, P), remembered."""
-        Q = self.model.symmetry.project(np.asarray(Q, dtype=float))
-        key = (scramble, Q.tobytes())
+        symmetry = self.model.symmetry
+        Q = symmetry.project(np.asarray(Q, dtype=float))
+        found = self._known.get((scramble, Q.tobytes()), lambda: from_slopes(symmetry, Q, scramble, self._averaged))
+        for used in self._used:
+            used.append(found)
+        return found
+
+    def _averaged(self, scramble: int, Q: np.ndarray) -> Estimate:
+        """The averages over one scramble's points at Q (P, P), remembered."""
         spent: list[float] = []
 
         def make() -> Estimate:
@@ -208,16 +216,14 @@ class OverlapMap:
                 patience.check()
                 if self.fine is not None:
                     maps = self.sibling(self.samples, rtol=self.rtol), *self.levels(self.fine)
-                    return of_two_levels(self.model.symmetry, *(level.at(scramble, Q) for level in maps))
+                    return of_two_levels(self.model.symmetry, *(level._averaged(scramble, Q) for level in maps))
                 seconds, made = self._kept(scramble, Q)
                 spent.append(seconds)
                 return made
 
-        found = self._known.get(key, make)
+        found = self._means.get((scramble, Q.tobytes()), make)
         if spent:
             self._heard({"seconds": spent[0], "samples": self.samples // self.scrambles})
-        for used in self._used:
-            used.append(found)
         return found
 
     @contextlib.contextmanager
@@ -241,7 +247,7 @@ class OverlapMap:
         spent = now - self._clock[0]
         if self.time_limit is None or spent <= self.time_limit:
             return
-        made = sum(len(omap._known) for omap in list(self._family.values()))
+        made = sum(len(omap._means) for omap in list(self._family.values()))
         first = next(iter(self._family.values()))
         raise OutOfTime(
             f"{spent:.0f} s spent on {made} evaluations, time_limit={self.time_limit:g}; was solving: "
@@ -254,7 +260,7 @@ class OverlapMap:
         family = list(self._family.values())
         listening = family[0].on_evaluation
         if listening is not None:
-            made = sum(len(omap._known) for omap in family)
+            made = sum(len(omap._means) for omap in family)
             listening({"what": family[0].what, "evaluations": made} | record)
 
     def _made(self, scramble: int, Q: np.ndarray) -> tuple[float, Estimate]:

@@ -7,6 +7,7 @@ small break this; no formula and no integrator of one of them enters another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ CHANCE = 1e-7
 # integrals may bias it so much.  The terms that cancel in E[dg] are of order one.
 SMALL = 3e-3
 # Multiple of the errors that posteriors state of their means, in whitened units, that their covariances may have.
-_COVARIANCES = 3.0
+COVARIANCES = 3.0
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,12 @@ _NOTHING = 1e-9
 NOTHING = Agreement(0.0, 0.0, 0, 0.0, 1.0, True)
 
 
-def agreement(omap: OverlapMap, estimates: Sequence[Estimate]) -> Agreement:
-    """The agreement of the estimates of several scrambles, each at (about) one overlap."""
+def agreement(omap: OverlapMap, estimates: Sequence[Estimate], integrals: float | None = None) -> Agreement:
+    """The agreement of the estimates of several scrambles, each at (about) one overlap.
+
+    integrals: what the inner integrals may make of the differences, where that was looked at; None for what the errors
+    that they state bound, the mean of the largest that each may be wrong by.
+    """
     estimates = [e for e in estimates if np.isfinite(e.gap).all() and np.isfinite(e.inner_error)]
     if len(estimates) < 2:
         return NOTHING
@@ -69,7 +74,8 @@ def agreement(omap: OverlapMap, estimates: Sequence[Estimate]) -> Agreement:
     gaps, errors = np.array([e.gap for e in estimates]), np.array([e.gap_error for e in estimates])
     whole = float(np.mean([np.abs(symmetry.coordinates(e.three[0])).sum() for e in estimates]))
     R, comparisons = len(estimates), gaps[0].size
-    allowed = np.mean([e.inner_error for e in estimates]) * _COVARIANCES + SMALL * max(whole, 1.0)
+    stated = float(np.mean([e.inner_error for e in estimates])) * COVARIANCES
+    allowed = min(stated, math.inf if integrals is None else integrals) + SMALL * max(whole, 1.0)
     mean = np.abs(gaps.mean(axis=0))
     excess = np.maximum(mean - allowed, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):

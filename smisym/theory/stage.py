@@ -173,7 +173,7 @@ def _trivial(omap: OverlapMap) -> np.ndarray | None:
     A part that some symmetry flips has g_out = 0 there exactly; no estimate is asked.
     """
     symmetry = omap.model.symmetry
-    fixed = np.array([_fixed(symmetry, D) for D in symmetry.directions], dtype=bool)
+    fixed = symmetry.may_be_shown()
     if not fixed.any():
         return None
     few = omap.sibling(_TRIVIAL_POINTS * _TRIVIAL_SCRAMBLES, _TRIVIAL_SCRAMBLES)
@@ -207,23 +207,9 @@ def excited(small: OverlapMap, pivot: int, active: np.ndarray, Q: np.ndarray) ->
     Only parts that no symmetry flips while it leaves the active rows where they are can be.
     """
     symmetry = small.model.symmetry
-    may = np.array([_fixed(symmetry, D, active) for D in symmetry.directions]) & ~active
+    may = symmetry.may_be_shown(active) & ~active
     if not may.any():
         return active
     some = np.where(np.arange(len(active)) == pivot, _SOME, 0.0)
     shown = _shown(symmetry, small.at(0, within(symmetry, Q, active, _MUCH, some)).three[0])
     return np.asarray(active | (may & (shown > 1e-6 * shown[pivot])))
-
-
-def _fixed(symmetry: Symmetry, D: np.ndarray, active: np.ndarray | None = None) -> bool:
-    """Whether the part of the group that leaves active rows where they are leaves some vector in the span of D too."""
-    elements, rotations = symmetry.elements, symmetry.rotations
-    if active is not None and active.any():
-        known = symmetry.span(active)
-        elements = elements[np.abs(elements @ known - known).max(axis=(1, 2)) < 1e-9]
-        touched = np.abs(known).max(axis=0) > 1e-9
-        rotations = tuple(group for group in rotations if not any(touched[row] for rows in group for row in rows))
-    average = elements.mean(axis=0)
-    turned = [row for group in rotations for rows in group for row in rows]
-    average[turned] = 0.0
-    return bool(np.abs(average @ D.T).max() > 1e-9)
