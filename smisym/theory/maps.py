@@ -45,7 +45,7 @@ from smisym.theory.effort import affordable, check_points
 from smisym.theory.elsewhere import Elsewhere
 from smisym.theory.estimate import Estimate, estimate_from
 from smisym.theory.estimating import Estimator
-from smisym.theory.from_slopes import from_slopes
+from smisym.theory.small_overlaps import from_slopes
 from smisym.theory.two_levels import few_of, of_two_levels
 
 
