@@ -69,27 +69,30 @@ def estimate(
 
 
 def _posterior(omap: OverlapMap, q: np.ndarray, samples: int, budget: float) -> tuple[tuple[float, float], bool]:
-    """(seconds of any batch, and of each posterior in it) at overlap diag(q), and whether the budget was enough."""
-    began = time.monotonic()
+    """(seconds of any batch, and of each posterior in it) at overlap diag(q), and whether the budget was enough.
+
+    The budget is of posteriors: what is compiled meanwhile is kept, and whatever follows would have waited for it.
+    """
     first, _ = _timed(omap, q, 1, _NODES[0])  # what is compiled or remembered at first use
-    one = math.inf
+    one, spent = math.inf, 0.0
     for nodes in _NODES:
         before = one
         one, result = _timed_again(omap, q, 1, nodes, min(first, _STEP * before))
+        spent += one if spent or first > _STRANGE * one else first + one
         # One that missed its tolerance with as many nodes as it wants costs no more with more.
         if result is not Result.INTEGRATION or (nodes > _BINDING and one < 1.5 * before):
             break
-        if time.monotonic() - began + 4 * one > budget + _longer(one, samples):
+        if spent + 4 * one > budget + _longer(one, samples):
             return (0.0, one), False
     last, taken, shared = 1, one, 0.0
     # Fewer than the evaluation itself has: the estimate of something cheap must be cheaper.
     for count in (n for n in _COUNTS if n <= samples // 2):
-        if time.monotonic() - began + (count - last) * one + taken > budget + _longer(one, samples):
+        if spent + (count - last) * one + taken > budget + _longer(one, samples):
             break
         now = _timed_again(omap, q, count, None, taken + (count - last) * one)[0]
         # What one more costs: much of the time of a few is the same for any number.
         one = max((now - taken) / (count - last), now / count / _SHARED)
-        last, taken, shared = count, now, max(now - count * one, 0.0)
+        last, taken, shared, spent = count, now, max(now - count * one, 0.0), spent + now
     return (shared, one), True
 
 

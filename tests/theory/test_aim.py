@@ -187,9 +187,9 @@ def test_where_the_time_is_spent_the_last_try_is_the_answer() -> None:
             raise smisym.OutOfTime("enough")
 
     omap.on_evaluation = spent
-    found = smisym.curve(omap, [0.2, 0.25], accuracy=1e-3)
+    found = smisym.curve(omap, [0.2, 0.25], accuracy=2e-4)
     assert [point.result for point in found] == [smisym.Result.MISSED] * 2
-    assert all(point.statistical_error.max() > 1e-3 for point in found)
+    assert all(point.statistical_error.max() > 2e-4 for point in found)
     assert all(point.settings["samples"] <= 8192 for point in found)
 
 
@@ -236,7 +236,7 @@ def test_the_same_seed_gives_the_same_bits_and_so_does_what_is_resumed(tmp_path:
                 raise KeyboardInterrupt
 
         omap.on_evaluation = heard
-        return smisym.curve(omap, [0.2, 0.3], accuracy=8e-3)
+        return smisym.curve(omap, [0.2, 0.3], accuracy=2e-3)
 
     store = Store(tmp_path, {"of": "this test"})
     with pytest.raises(KeyboardInterrupt):
