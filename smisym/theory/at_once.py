@@ -22,6 +22,8 @@ from smisym.theory.sentinel import agreement, judged, outlying, sound
 
 # Newton's step, and standard errors, in units of what is left to learn, beyond which lines are no longer straight.
 _FAR, _UNSURE = 0.3, 0.1
+# Overlap below which what lines miss is told from the law of small ones as well.
+_LITTLE = 0.2
 # Part of the statistical error that what the step misses may be, and evaluations of one map that this may take.
 _BENT, _MOST = 0.3, 3
 # Factor by which the maps have fewer points that lead to one of many.
@@ -72,11 +74,23 @@ class _Stepped:
         self.steps[:, on] = step + np.linalg.solve(slopes, left.T).T
         mean, spread = (np.asarray(x) for x in mean_and_error(self.steps))
         self.size, self.error = float(np.abs(mean).max()), float(spread.max())
-        # What lines miss of the equation, as its derivative takes it back: much where that is small, near thresholds.
-        gain = max(float(np.abs(np.linalg.inv(slopes)).sum(axis=1).max()), 1.0)
-        self.missed = gain * (self.size**2 + self.error**2)
         self.overlaps = np.array([found[0].moved(step) for step in self.steps])
         self.Q = omap.model.symmetry.project(found[0].moved(mean))
+        # What lines miss of the equation, as its derivative takes it back: much where that is small, near thresholds.
+        gain = max(float(np.abs(np.linalg.inv(slopes)).sum(axis=1).max()), 1.0)
+        self.missed = gain * (self.size**2 + self.error**2) + self._bent()
+
+    def _bent(self) -> float:
+        """What the step misses where little is learned of some rows, the largest of all parts.
+
+        The equation is q (a - c q) there: a step s to q leaves s^2 / q, whatever a and c, and noise is as bent.
+        """
+        symmetry, spread, missed = self.omap.model.symmetry, np.asarray(mean_and_error(self.overlaps)[1]), 0.0
+        for D in symmetry.directions:
+            before, after = (float(np.linalg.eigvalsh(D @ Q @ D.T)[-1]) for Q in (self.found[0].Q, self.Q))
+            if 0 < after < _LITTLE:
+                missed = max(missed, ((after - before) ** 2 + np.abs(D @ spread @ D.T).max() ** 2) / after)
+        return missed
 
     @property
     def left(self) -> np.ndarray:

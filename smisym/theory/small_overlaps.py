@@ -33,7 +33,7 @@ from smisym.theory.estimate import Estimate
 _ROOT = math.sqrt(5.0)
 _INSIDE, _WEIGHTS = (0.3 - _ROOT / 10, 0.3 + _ROOT / 10), ((5 - _ROOT) / 12, (5 + _ROOT) / 12, 1 / 6)
 # Largest overlaps of rows up to which that is done, and from which on it is not; in between a part of it, which falls
-# slowly: where it fell from 0.02 to 0.04, few points had fixed points of their own between what slopes and averages say.
+# slowly: where it fell from 0.02 to 0.04, few points had fixed points of their own between slopes and averages.
 _WHOLE, _END = 0.03, 0.15
 # Overlaps below which nothing is learned.
 _NOTHING = 1e-12

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 import smisym
 from smisym import SMI, Architecture, Attention
@@ -79,11 +80,25 @@ def test_queries_and_keys_go_together() -> None:
     assert omap.at(0, np.diag([0.01, 0.6])).white[0, 0] > 0.1
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(20, 23))
 def test_just_above_a_threshold(seed: int) -> None:
-    """Two layers, 1.1 % above the first threshold: TRUTH.  From averages it was 0.0082(9) with one seed."""
+    """Two layers, 1.1 % above the first threshold: 0.0026(2), by the mean of 12 other seeds.  From averages it was 0.0082(9) with one seed."""
     solution = smisym.state_evolution(smisym.compile(TWO), 0.1875, accuracy=2e-3, seed=seed)
     assert solution.result.ok
     error = solution.statistical_error[1, 1] + solution.deterministic_error[1, 1]
     assert error <= 2e-3
     assert abs(solution.value.Q[1, 1] - 0.0026) < 4 * error
+
+
+@pytest.mark.parametrize("alpha", [0.505, 0.51, 0.53])
+def test_just_above_an_exact_threshold(alpha: float) -> None:
+    """|z| against the root of its equation by quadrature: Newton's step of a mean map, from twice as far away, left what
+    its own error did not hold (0.0048 for 0.0020 with a stated 0.0003)."""
+    exact = brentq(lambda q: q - alpha * of_retrieval(q) / (1 + alpha * of_retrieval(q)), 1e-4, 0.5)
+    model = smisym.compile(RETRIEVAL)
+    for seed in range(6):
+        solution = smisym.state_evolution(model, alpha, accuracy=1e-3, seed=seed)
+        error = float((solution.statistical_error + solution.deterministic_error)[0, 0])
+        assert solution.result.ok
+        assert error <= 1e-3
+        assert abs(solution.value.Q[0, 0] - exact) < 3 * error
