@@ -82,7 +82,10 @@ def test_queries_and_keys_go_together() -> None:
 
 @pytest.mark.parametrize("seed", range(20, 23))
 def test_just_above_a_threshold(seed: int) -> None:
-    """Two layers, 1.1 % above the first threshold: 0.0026(2), by the mean of 12 other seeds.  From averages it was 0.0082(9) with one seed."""
+    """Two layers, 1.1 % above the first threshold: 0.0026(2), by the mean of 12 other seeds.
+
+    From averages it was 0.0082(9) with one seed.
+    """
     solution = smisym.state_evolution(smisym.compile(TWO), 0.1875, accuracy=2e-3, seed=seed)
     assert solution.result.ok
     error = solution.statistical_error[1, 1] + solution.deterministic_error[1, 1]
@@ -92,8 +95,8 @@ def test_just_above_a_threshold(seed: int) -> None:
 
 @pytest.mark.parametrize("alpha", [0.505, 0.51, 0.53])
 def test_just_above_an_exact_threshold(alpha: float) -> None:
-    """|z| against the root of its equation by quadrature: Newton's step of a mean map, from twice as far away, left what
-    its own error did not hold (0.0048 for 0.0020 with a stated 0.0003)."""
+    """|z| against the root of its equation by quadrature: Newton's step of a mean map, from twice as far away, left
+    what its own error did not hold (0.0048 for 0.0020 with a stated 0.0003)."""
     exact = brentq(lambda q: q - alpha * of_retrieval(q) / (1 + alpha * of_retrieval(q)), 1e-4, 0.5)
     model = smisym.compile(RETRIEVAL)
     for seed in range(6):
