@@ -157,7 +157,8 @@ class OverlapMap:
 
         Q (P, P), 0 <= Q < I, of which only the part that the symmetries allow counts; or (scrambles, P, P), one for
         each scramble.  E is the mean of g_out g_out^T summed over tokens, times the prior's multiplicity, in its units,
-        and the integral of its derivative where little is learned (:mod:`smisym.theory.small_overlaps`).  Raises InputError unless 0 <= Q < I.
+        and the integral of its derivative where little is learned (:mod:`smisym.theory.small_overlaps`).
+        Raises InputError unless 0 <= Q < I.
         """
         values = np.array([e.E for e in self.evaluate(Q)])
         return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
