@@ -80,7 +80,7 @@ def test_queries_and_keys_go_together() -> None:
     assert omap.at(0, np.diag([0.01, 0.6])).white[0, 0] > 0.1
 
 
-@pytest.mark.parametrize("seed", range(20, 23))
+@pytest.mark.parametrize("seed", range(20, 22))
 def test_just_above_a_threshold(seed: int) -> None:
     """Two layers, 1.1 % above the first threshold: 0.0026(2), by the mean of 12 other seeds.
 
@@ -99,7 +99,7 @@ def test_just_above_an_exact_threshold(alpha: float) -> None:
     what its own error did not hold (0.0048 for 0.0020 with a stated 0.0003)."""
     exact = brentq(lambda q: q - alpha * of_retrieval(q) / (1 + alpha * of_retrieval(q)), 1e-4, 0.5)
     model = smisym.compile(RETRIEVAL)
-    for seed in range(6):
+    for seed in range(4):
         solution = smisym.state_evolution(model, alpha, accuracy=1e-3, seed=seed)
         error = float((solution.statistical_error + solution.deterministic_error)[0, 0])
         assert solution.result.ok
