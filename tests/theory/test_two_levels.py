@@ -16,7 +16,7 @@ from smisym.theory.aim import aimed
 from smisym.theory.unshown import finer
 
 THREE = Architecture(2, (Attention(),) * 3)
-SAMPLES, SCRAMBLES, ROUGH, FINE = 8192, 8, 0.3, 1e-2
+SAMPLES, SCRAMBLES, ROUGH, FINE = 4096, 8, 0.3, 1e-2
 Q = np.diag([0.0, 0.0, 0.95])
 
 
