@@ -32,6 +32,7 @@ from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery
 
 if TYPE_CHECKING:
+    from smisym import verify
     from smisym.report import write_derivation
     from smisym.report.gamp_plots import gamp_figure
     from smisym.report.plots import curve_figure
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
 
 __version__ = package_version()
 
-# Figures and documents take long to import, and most uses need none: name to module and name there.
+# Figures, documents and verification take long to import, or need an extra: name to module and name there, or to the
+# module itself.
 _LATER = {
     "analyze": ("smisym.run.analysis", "analyze"),
     "curve_figure": ("smisym.report.plots", "curve_figure"),
     "gamp_figure": ("smisym.report.gamp_plots", "gamp_figure"),
     "save_figure": ("smisym.report.plots", "save"),
+    "verify": ("smisym.verify", ""),
     "write_derivation": ("smisym.report", "write_derivation"),
 }
 
@@ -91,6 +94,7 @@ __all__ = [
     "save_figure",
     "state_evolution",
     "sweep",
+    "verify",
     "weak_recovery",
     "write_derivation",
 ]
@@ -100,7 +104,8 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'smisym' has no attribute {name!r}")
     module, there = _LATER[name]
-    return getattr(importlib.import_module(module), there)
+    found = importlib.import_module(module)
+    return getattr(found, there) if there else found
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
 """The command line: thin.  It reads options, calls smisym, and prints one JSON document or a table.
 
 stdout holds the result only; progress and messages go to stderr.  Exit codes: 0 done, 2 bad input or an output that
-cannot be written, 3 a result that is no success (printed all the same), 130 interrupted (Ctrl-C, SIGTERM).
+cannot be written, 3 a result that is no success or a property that fails (printed all the same), 130 interrupted
+(Ctrl-C, SIGTERM).
 
 What takes long to import is imported inside the commands, so that ``smisym --help`` answers at once.
 """
@@ -23,6 +24,7 @@ from smisym.run.task import (
     DEMO_SAMPLES,
     EVALUATIONS,
     INTERRUPTED,
+    NOT_CONVERGED,
     POINT_EVALUATIONS,
     STAGE_EVALUATIONS,
     Asked,
@@ -313,6 +315,39 @@ def derive(
     task = begin("derive", file, seed, state, as_json, {})
     write_derivation(task.model.derivation, path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
+
+
+@app.command()
+@_guarded
+def check(
+    file: File,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="This property alone; several times, or a comma list.")
+    ] = None,
+    thorough: Annotated[bool, typer.Option("--thorough", help="Eight times as many cases and samples.")] = False,
+    as_json: Json = False,
+    seed: Seed = 0,
+) -> None:
+    """Everything that must hold of the network, tried on random cases; what fails is shown as lines of Python."""
+    from smisym.declare.io import header, load, to_json
+    from smisym.run import terminal
+    from smisym.run.progress import progress_bar
+    from smisym.verify import suite
+
+    declared = load(file)
+    names = None if only is None else [name.strip() for text in only for name in text.split(",")]
+    chosen = suite.chosen_of(names)
+    with progress_bar("check", len(chosen)) as step:
+        told = functools.partial(terminal.saying_checked, step)
+        report = suite.check(declared, only=names, thorough=thorough, seed=seed, progress=told)
+    document = report.record()
+    if as_json:
+        settings = {"only": [one.name for one in chosen], "thorough": thorough}
+        typer.echo(to_json({"command": "check", **header(declared, seed, settings), **document}))
+    else:
+        terminal.print_check(document)
+    if not report.ok:
+        fail(f"smisym: {report!r}".replace("<Report: ", "").replace(">", ""), NOT_CONVERGED)
 
 
 @app.command()

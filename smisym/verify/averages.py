@@ -17,7 +17,7 @@ from smisym.verify.posteriors import clenshaw_curtis
 from smisym.verify.properties import SCRAMBLES, Property, Subject, Tried, lines
 
 # Samples of a map, over all scrambles; draws of plain Monte Carlo; segments of overlaps.
-_SAMPLES, _DRAWS, _SEGMENTS = 2048, 4096, 3
+_SAMPLES, _DRAWS, _SEGMENTS = 2048, 32768, 3
 # Nodes of a segment, and maps of two scrambles each where only the mean over scrambles is told.
 _NODES = (1 - np.cos(np.pi * np.arange(5) / 4)) / 2
 _MAPS = 16
