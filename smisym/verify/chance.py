@@ -49,7 +49,7 @@ def from_means(
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(beyond > 0, beyond / error, 0.0)
     which = int(t.argmax())
-    p = min(1.0, sides * t.size * float(special.stdtr(number - 1, -t[which])))
+    p = min(1.0, sides * t.size * float(special.stdtr(number - 1, -t[which]))) if t[which] > 0 else 1.0
     return Verdict(float(t[which]), p, which, number, float(np.max(error)), 1)
 
 

@@ -43,7 +43,8 @@ print(points(link, chart, x, u)[0][:, 0])  # one of these, with a weight above -
 print(points(link, chart, x, u)[1].log_weight)"""
 _MEASURE = """from smisym.verify.charted import log_measures
 
-print(log_measures(link, chart, x, u), log_measures(link, chart, other, u))  # all the same (NaN: not told)"""
+print(log_measures(link, chart, x, u))
+print(log_measures(link, chart, other, u))  # all the same, on every sheet (NaN: not told)"""
 
 
 @dataclass(frozen=True)

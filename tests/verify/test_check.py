@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +28,7 @@ from smisym.verify.tokens import draw_tokens, fields_of, run_on_tokens, seen_by_
 ONE_LAYER = Architecture(2, (Attention(),))
 
 
-@pytest.mark.parametrize("declared", [ONE_LAYER, SMI("z1*z2", 2)], ids=["one layer", "expression"])
+@pytest.mark.parametrize("declared", [ONE_LAYER, SMI("abs(z1)", 1)], ids=["one layer", "expression"])
 def test_what_is_right_passes(declared: Any) -> None:
     assert_holds(declared)
 
@@ -142,3 +146,32 @@ def test_a_suspicion_is_no_verdict() -> None:
 
     assert in_two_stages(test).stage == 2 and in_two_stages(test).p > LEVEL
     assert asked[:2] == [(0, 1), (1, 4)]
+
+
+# ------------------------------------------------------------------------------------------------------------ its page
+
+PAGE = (Path(__file__).parents[2] / "docs" / "verification.md").read_text()
+
+
+def test_the_page_says_what_each_property_is() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| (case|chance) \|", PAGE, re.MULTILINE)
+    assert rows == [(one.name, "chance" if one.statistical else "case") for one in PROPERTIES]
+
+
+def test_the_walk_through_prints_what_it_says() -> None:
+    blocks = re.findall(r"```(python|text)\n(.*?)```", PAGE[PAGE.index("## One fault") :], re.DOTALL)
+    names: dict[str, Any] = {}
+    printed: list[str] = []
+    for language, text in blocks:
+        if language == "text":
+            assert printed.pop() == text
+            continue
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(text, "verification.md", "exec"), names)
+        printed.append(out.getvalue())
+    # And what is said of the counterexample.
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        exec(names["report"].failures[0].tried.counterexample, {"model": names["wrong"]})
+    values = [float(line.strip("[]")) for line in shown.getvalue().split()]
+    assert abs(values[0]) < 1e-12 and abs(values[1] - 0.002) < 1e-4

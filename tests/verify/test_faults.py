@@ -46,8 +46,8 @@ def tilted(found: Any, omega: Any) -> Any:
 
 
 def bold(found: Any, omega: Any) -> Any:
-    """Covariances a tenth too small, in dg as in cov."""
-    return found if found.cov is None else dataclasses.replace(found, cov=0.9 * found.cov)
+    """Covariances that are too small."""
+    return found if found.cov is None else dataclasses.replace(found, cov=0.7 * found.cov)
 
 
 def as_it_is(found: Any, omega: Any) -> Any:
@@ -143,7 +143,7 @@ def test_a_counterexample_runs_and_is_small(name: str) -> None:
 
 def test_a_right_model_has_none_of_these() -> None:
     """Of the same models, with nothing planted."""
-    quick = [one.name for one in PROPERTIES if one.name not in ("free-entropy", "fixed-point", "onset")]
+    quick = ["mapping", "symmetry", "no-symmetry-missed", "level-set", "sheets", "measure", "score"]
     assert check(compiled("two layers"), only=quick).ok
     rest = ["level-set", "sheets", "measure", "probability", "truth"]
     assert check(with_chart("activation", of_an_activation(lambda v: 1 - v**2)), only=rest).ok

@@ -17,7 +17,7 @@ from smisym.verify.strategies import architectures, cavities, fields, models_by_
 MODELS = {
     "two layers": Architecture(2, (Attention(), Attention())),
     "split": Architecture(2, (Attention(heads=2),), head_layout="split"),
-    "coupled": SMI(("z1*z2 + z2",), 2),
+    "coupled": SMI("z1*z2 + z1**4", 2),
 }
 COMPILED = {name: smisym.compile(declared) for name, declared in MODELS.items()}
 
@@ -47,7 +47,7 @@ KINDS: dict[str, Any] = {
 def test_every_option_is_drawn_and_shrinks(kind: str) -> None:
     """To as few layers and tokens as it takes."""
     found = find(architectures(), KINDS[kind], settings=settings(max_examples=2000, database=None))
-    assert found.tokens == 2
+    assert found.tokens <= 3
     assert len(found.layers) <= 2
     assert len(repr(found)) < 400
 
@@ -75,7 +75,8 @@ def test_overlaps_are_those_of_the_model(name: str) -> None:
     held()
     spectra = np.array([np.linalg.eigvalsh(Q) for Q in seen])
     assert spectra[:, -1].min() < 0.02 and spectra[:, 0].max() > 0.98
-    assert (spectra[:, 0] < 1e-3).any() and (spectra[:, -1] - spectra[:, 0] > 0.5).any()
+    # Slices that a symmetry exchanges are learned alike.
+    assert (spectra[:, 0] < 1e-3).any() and (spectra[:, -1] - spectra[:, 0] > 0.5).any() == (name != "split")
     # Only where symmetries leave them are rows of an overlap coupled.
     assert any(abs(Q[0, 1]) > 1e-3 for Q in seen) == (name == "coupled")
 
