@@ -21,6 +21,8 @@ _SAMPLES, _DRAWS, _SEGMENTS = 2048, 32768, 3
 # Nodes of a segment, and maps of two scrambles each where only the mean over scrambles is told.
 _NODES = (1 - np.cos(np.pi * np.arange(5) / 4)) / 2
 _MAPS = 16
+# Where the free entropy is asked: the prior leads, and the data do.
+_ALPHAS = (0.3, 3.0)
 # Multiple of the errors that inner integrals state of E which covariances may have; rounding.
 _COVARIANCES, _ROUNDING = 3.0, 1e-9
 
@@ -228,7 +230,7 @@ def entropy_gap(omap: OverlapMap, Q: np.ndarray, step: np.ndarray, alpha: float)
 
 
 def _entropy_moves_as_it_should(subject: Subject, level: float) -> Tried:
-    segments = [(Q, step, alpha) for (Q, step), alpha in zip(_segments(subject, "Phi"), (0.3, 1.0, 3.0), strict=True)]
+    segments = [(*segment(subject, "Phi", k), alpha) for k, alpha in enumerate(_ALPHAS)]
     made: list[OverlapMap] = []
 
     def test(stage: int, times: int) -> Verdict:
@@ -237,7 +239,7 @@ def _entropy_moves_as_it_should(subject: Subject, level: float) -> Tried:
         made[:] = maps
         every = np.array([[entropy_gap(omap, *where) for where in segments] for omap in maps])
         found = means_vanish(every[:, :, 0], every[:, :, 1].mean(axis=0))
-        number = sum(omap.samples for omap in maps) * len(_NODES) * _SEGMENTS
+        number = sum(omap.samples for omap in maps) * len(_NODES) * len(segments)
         return Verdict(found.t, found.p, found.which, number, found.error, stage + 1)
 
     found = in_two_stages(test)

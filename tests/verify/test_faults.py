@@ -83,14 +83,14 @@ FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
     "a term in log Zout, to probabilities": (
         "probability", lambda: with_channel("one layer", tilted), OverlapMap,
     ),
-    "a factor in g_out": ("score", lambda: with_channel("two layers", another(g=1.001)), OverlapMap),
+    "a factor in g_out": ("score", lambda: with_channel("one layer", another(g=1.001)), OverlapMap),
     "a factor in g_out, to its potential": (
         "gradient", lambda: with_channel("two layers", another(g=1.01)), OverlapMap,
     ),
-    "a term in log Zout": ("gradient", lambda: with_channel("two layers", tilted), OverlapMap),
-    "a factor in dg_out": ("curvature", lambda: with_channel("two layers", another(dg=1.01)), OverlapMap),
-    "1e-3 added to V": ("truth", lambda: with_channel("two layers", as_it_is, wider=1e-3), OverlapMap),
-    "1e-3 added to V, to the score": ("score", lambda: with_channel("two layers", as_it_is, wider=1e-3), OverlapMap),
+    "a term in log Zout": ("gradient", lambda: with_channel("one layer", tilted), OverlapMap),
+    "a factor in dg_out": ("curvature", lambda: with_channel("one layer", another(dg=1.01)), OverlapMap),
+    "1e-3 added to V": ("truth", lambda: with_channel("one layer", as_it_is, wider=1e-3), OverlapMap),
+    "1e-3 added to V, to the score": ("score", lambda: with_channel("one layer", as_it_is, wider=1e-3), OverlapMap),
     "covariances too small": ("truth", lambda: with_channel("one layer", bold), OverlapMap),
     "an overlap map off by a factor": ("overlap-map", lambda: compiled("one layer"), scaled(white=1.1)),
     "g_out off by a factor in the map": (
@@ -143,7 +143,7 @@ def test_a_counterexample_runs_and_is_small(name: str) -> None:
 
 def test_a_right_model_has_none_of_these() -> None:
     """Of the same models, with nothing planted."""
-    quick = ["mapping", "symmetry", "no-symmetry-missed", "level-set", "sheets", "measure", "score"]
+    quick = ["mapping", "symmetry", "no-symmetry-missed", "level-set", "sheets", "measure"]
     assert check(compiled("two layers"), only=quick).ok
     rest = ["level-set", "sheets", "measure", "probability", "truth"]
     assert check(with_chart("activation", of_an_activation(lambda v: 1 - v**2)), only=rest).ok

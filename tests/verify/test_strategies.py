@@ -45,9 +45,8 @@ KINDS: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_option_is_drawn_and_shrinks(kind: str) -> None:
-    """To as few layers and tokens as it takes."""
+    """To as few layers as it takes."""
     found = find(architectures(), KINDS[kind], settings=settings(max_examples=2000, database=None))
-    assert found.tokens <= 3
     assert len(found.layers) <= 2
     assert len(repr(found)) < 400
 
