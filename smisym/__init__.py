@@ -32,7 +32,6 @@ from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery
 
 if TYPE_CHECKING:
-    from smisym import verify
     from smisym.report import write_derivation
     from smisym.report.gamp_plots import gamp_figure
     from smisym.report.plots import curve_figure
@@ -94,7 +93,6 @@ __all__ = [
     "save_figure",
     "state_evolution",
     "sweep",
-    "verify",
     "weak_recovery",
     "write_derivation",
 ]

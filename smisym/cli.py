@@ -1,8 +1,7 @@
 """The command line: thin.  It reads options, calls smisym, and prints one JSON document or a table.
 
 stdout holds the result only; progress and messages go to stderr.  Exit codes: 0 done, 2 bad input or an output that
-cannot be written, 3 a result that is no success or a property that fails (printed all the same), 130 interrupted
-(Ctrl-C, SIGTERM).
+cannot be written, 3 a result that is no success or what fails (it is printed), 130 interrupted (Ctrl-C, SIGTERM).
 
 What takes long to import is imported inside the commands, so that ``smisym --help`` answers at once.
 """
@@ -24,7 +23,6 @@ from smisym.run.task import (
     DEMO_SAMPLES,
     EVALUATIONS,
     INTERRUPTED,
-    NOT_CONVERGED,
     POINT_EVALUATIONS,
     STAGE_EVALUATIONS,
     Asked,
@@ -34,6 +32,7 @@ from smisym.run.task import (
     check_npz,
     each_step,
     fail,
+    finish_check,
     options_of,
     output_lost,
     source_of,
@@ -329,25 +328,14 @@ def check(
     seed: Seed = 0,
 ) -> None:
     """Everything that must hold of the network, tried on random cases; what fails is shown as lines of Python."""
-    from smisym.declare.io import header, load, to_json
-    from smisym.run import terminal
     from smisym.run.progress import progress_bar
+    from smisym.run.terminal import saying_checked
     from smisym.verify import suite
 
-    declared = load(file)
-    names = None if only is None else [name.strip() for text in only for name in text.split(",")]
-    chosen = suite.chosen_of(names)
+    chosen = suite.chosen_of(suite.names_of(only))
     with progress_bar("check", len(chosen)) as step:
-        told = functools.partial(terminal.saying_checked, step)
-        report = suite.check(declared, only=names, thorough=thorough, seed=seed, progress=told)
-    document = report.record()
-    if as_json:
-        settings = {"only": [one.name for one in chosen], "thorough": thorough}
-        typer.echo(to_json({"command": "check", **header(declared, seed, settings), **document}))
-    else:
-        terminal.print_check(document)
-    if not report.ok:
-        fail(f"smisym: {report!r}".replace("<Report: ", "").replace(">", ""), NOT_CONVERGED)
+        document = suite.check_file(file, chosen, thorough, seed, saying_checked(step))
+    finish_check(document, as_json)
 
 
 @app.command()

@@ -123,12 +123,16 @@ def _say(text: str) -> None:
     Console(width=_width()).print(text, markup=False, highlight=False)
 
 
-def saying_checked(step: Callable[[Record], object], row: Any) -> None:
+def saying_checked(step: Callable[[Record], object]) -> Callable[[Any], object]:
     """Calls ``step`` with the record of a property, and says on stderr at once which one fails."""
-    record = row.record()
-    step(record)
-    if record["verdict"] == "fails":
-        sys.stderr.write(f"smisym: {record['property']} fails\n")
+
+    def told(row: Any) -> None:
+        record = row.record()
+        step(record)
+        if record["verdict"] == "fails":
+            sys.stderr.write(f"smisym: {record['property']} fails\n")
+
+    return told
 
 
 def print_check(document: Record) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from smisym.base.edge import check_seed
 from smisym.base.errors import InputError, SmisymError
 from smisym.declare.architecture import Architecture
+from smisym.declare.io import header, load
 from smisym.declare.smi import SMI
 from smisym.model.compiled import Model, compile
 from smisym.theory.maps import OverlapMap
@@ -62,6 +63,22 @@ def chosen_of(only: Sequence[str] | str | None) -> tuple[Property, ...]:
     if not names:
         raise InputError("only", names, "at least one name of a property", "leave it out for all")
     return tuple(one for one in PROPERTIES if one.name in names)
+
+
+def names_of(texts: Sequence[str] | None) -> list[str] | None:
+    """Names from texts that each have one, or several with commas between."""
+    return None if texts is None else [name.strip() for text in texts for name in text.split(",")]
+
+
+def check_file(
+    file: str, chosen: Sequence[Property], thorough: bool, seed: int, progress: Callable[[Row], object]
+) -> dict[str, Any]:
+    """What ``smisym check`` prints of a network's file: :meth:`Report.record`, with what makes the run again."""
+    declared = load(file)
+    names = [one.name for one in chosen]
+    report = check(declared, only=names, thorough=thorough, seed=seed, progress=progress)
+    settings = {"only": names, "thorough": thorough}
+    return {"command": "check", **header(declared, seed, settings), **report.record()}
 
 
 # Many parameters: settings, all by keyword.

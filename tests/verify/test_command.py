@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer import Exit
 from typer.testing import CliRunner, Result
 
 from smisym import Architecture, Attention, save
 from smisym.cli import app
-from smisym.run import terminal
+from smisym.run import task, terminal
 from smisym.verify import PROPERTIES, check
 from smisym.verify.properties import Tried
 from smisym.verify.reports import Report, Row
@@ -61,8 +62,11 @@ def test_a_failure_is_shown_with_its_program(capsys: pytest.CaptureFixture[str])
     terminal.print_check(report.record())
     shown = capsys.readouterr().out
     assert "31" in shown and "fails" in shown and one.sentence[:40] in shown and "print('the lines')" in shown
-    terminal.saying_checked(lambda record: None, report.rows[0])
+    terminal.saying_checked(lambda record: None)(report.rows[0])
     assert "mapping fails" in capsys.readouterr().err
+    with pytest.raises(Exit) as ended:
+        task.finish_check(report.record(), False)
+    assert ended.value.exit_code == 3 and "1 of 1 properties fail: mapping" in capsys.readouterr().err
 
 
 def test_progress_is_told_of_each_property() -> None:
