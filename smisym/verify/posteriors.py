@@ -48,7 +48,10 @@ def clenshaw_curtis(intervals: int) -> np.ndarray:
 def _posterior(subject: Subject, y: Observation, omega: np.ndarray, V: np.ndarray, cov: bool) -> Moments:
     channel = subject.model.channel
     rtol = max(channel.plan.single, _FINE)
-    return channel.moments(y, omega, V, cov=cov, rtol=rtol, max_nodes=_MOST)
+    # Degenerate outputs, as of fields that are zero, divide by nothing; what is not finite is judged by who asks.
+    with np.errstate(all="ignore"):
+        found: Moments = channel.moments(y, omega, V, cov=cov, rtol=rtol, max_nodes=_MOST)
+    return found
 
 
 def _observed(subject: Subject, Z: np.ndarray, copies: int = 1) -> Observation | None:
@@ -132,12 +135,15 @@ def along(
     where a posterior cannot be integrated."""
     cavities_ = omega + _NODES[:, None, None] * step
     root = np.linalg.cholesky(V)
-    m = channel.moments(y[np.zeros(len(_NODES), dtype=int)], cavities_, V, cov=what == "g", rtol=rtol, max_nodes=_MOST)
-    if what == "g":
-        values, slopes = root.T @ m.g, root.T @ np.einsum("nptqu,qu->npt", m.dg, step)
-    else:
-        values, slopes = m.log_partition, np.einsum("npt,pt->n", m.g, step)
-    fine, coarse = (np.tensordot(clenshaw_curtis(k), slopes[:: 8 // k], axes=1) for k in (8, 4))
+    with np.errstate(all="ignore"):
+        m = channel.moments(
+            y[np.zeros(len(_NODES), dtype=int)], cavities_, V, cov=what == "g", rtol=rtol, max_nodes=_MOST
+        )
+        if what == "g":
+            values, slopes = root.T @ m.g, root.T @ np.einsum("nptqu,qu->npt", m.dg, step)
+        else:
+            values, slopes = m.log_partition, np.einsum("npt,pt->n", m.g, step)
+        fine, coarse = (np.tensordot(clenshaw_curtis(k), slopes[:: 8 // k], axes=1) for k in (8, 4))
     if not np.isfinite(m.log_partition).all():
         return np.zeros(1), np.zeros(1), np.full(1, np.inf)
     size = 1 + float(np.linalg.norm(np.linalg.solve(root, step)))

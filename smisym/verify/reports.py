@@ -53,7 +53,8 @@ class Report:
     def __repr__(self) -> str:
         failed = ", ".join(row.name for row in self.failures)
         counts = f"{sum(row.verdict == HOLDS for row in self.rows)} of {len(self.rows)} properties hold"
-        return f"<Report: {counts}{f'; {failed} fail' if failed else ''}>"
+        out = sum(row.verdict == LEFT_OUT for row in self.rows)
+        return f"<Report: {counts}{f', {out} left out' if out else ''}{f'; {failed} fail' if failed else ''}>"
 
     @property
     def ok(self) -> bool:
