@@ -18,6 +18,8 @@ from smisym.verify.properties import SCRAMBLES, Property, Subject, Tried, lines
 
 # Samples of a map, over all scrambles; draws of plain Monte Carlo; segments of overlaps.
 _SAMPLES, _DRAWS, _SEGMENTS = 2048, 32768, 3
+# Of plain draws as many as cost so many evaluations of an integrand, but at least so many; tolerance of integrals.
+_SPENT, _LEAST, _PLAIN = 5e6, 1024, 1e-3
 # Nodes of a segment, and maps of two scrambles each where only the mean over scrambles is told.
 _NODES = (1 - np.cos(np.pi * np.arange(5) / 4)) / 2
 _MAPS = 16
@@ -66,12 +68,23 @@ def plain_means(model: Any, Q: np.ndarray, count: int, seed: int) -> tuple[np.nd
     Z = omega + B @ rng.standard_normal(omega.shape)
     law = model.prior.law(Q)
     moments = model.channel.moments(
-        model.channel.sample(Z, rng), omega, law.V, rtol=max(1e-5, model.channel.plan.moments)
+        model.channel.sample(Z, rng), omega, law.V, rtol=max(_PLAIN, model.channel.plan.moments)
     )
     values, vectors = np.linalg.eigh(np.eye(model.fields) - Q)
     inverse = (vectors / np.sqrt(values)) @ vectors.T
     g = inverse @ law.units @ moments.g
     return model.prior.multiplicity * np.einsum("spt,sqt->spq", g, g), float(moments.error.mean())
+
+
+def _draws(model: Any, Q: np.ndarray) -> int:
+    """How many draws can be afforded, from what a few cost: counted, not timed, so that reports repeat."""
+    rng = np.random.default_rng(0)
+    A, B = model.prior.roots(Q)
+    omega = A @ rng.standard_normal((16, model.fields, model.tokens))
+    y = model.channel.sample(omega + B @ rng.standard_normal(omega.shape), rng)
+    rtol = max(_PLAIN, model.channel.plan.moments)
+    nodes = float(model.channel.moments(y, omega, model.prior.law(Q).V, rtol=rtol).nodes.mean())
+    return int(min(_DRAWS, max(_LEAST, _SPENT / max(nodes, 1.0))))
 
 
 def _is_the_mean(subject: Subject, level: float) -> Tried:
@@ -84,7 +97,7 @@ def _is_the_mean(subject: Subject, level: float) -> Tried:
         made.append(omap)
         estimates = omap.evaluate(Q)
         E = np.array([e.E for e in estimates])
-        count = max(64, times * subject.many(_DRAWS) // model.channel.plan.dearer)
+        count = times * subject.many(_draws(model, Q))
         plain, error = plain_means(model, Q, count, subject.number("plain", stage))
         # As many groups as scrambles: the difference of two independent means, one value for each.
         size = len(plain) // SCRAMBLES
