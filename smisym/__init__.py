@@ -40,12 +40,14 @@ if TYPE_CHECKING:
 
 __version__ = package_version()
 
-# Figures and documents take long to import, and most uses need none: name to module and name there.
+# Figures, documents and verification take long to import, or need an extra: name to module and name there, or to the
+# module itself.
 _LATER = {
     "analyze": ("smisym.run.analysis", "analyze"),
     "curve_figure": ("smisym.report.plots", "curve_figure"),
     "gamp_figure": ("smisym.report.gamp_plots", "gamp_figure"),
     "save_figure": ("smisym.report.plots", "save"),
+    "verify": ("smisym.verify", ""),
     "write_derivation": ("smisym.report", "write_derivation"),
 }
 
@@ -100,7 +102,8 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'smisym' has no attribute {name!r}")
     module, there = _LATER[name]
-    return getattr(importlib.import_module(module), there)
+    found = importlib.import_module(module)
+    return getattr(found, there) if there else found
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 """The command line: thin.  It reads options, calls smisym, and prints one JSON document or a table.
 
 stdout holds the result only; progress and messages go to stderr.  Exit codes: 0 done, 2 bad input or an output that
-cannot be written, 3 a result that is no success (printed all the same), 130 interrupted (Ctrl-C, SIGTERM).
+cannot be written, 3 a result that is no success or what fails (it is printed), 130 interrupted (Ctrl-C, SIGTERM).
 
 What takes long to import is imported inside the commands, so that ``smisym --help`` answers at once.
 """
@@ -32,6 +32,7 @@ from smisym.run.task import (
     check_npz,
     each_step,
     fail,
+    finish_check,
     options_of,
     output_lost,
     source_of,
@@ -313,6 +314,28 @@ def derive(
     task = begin("derive", file, seed, state, as_json, {})
     write_derivation(task.model.derivation, path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
+
+
+@app.command()
+@_guarded
+def check(
+    file: File,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="This property alone; several times, or a comma list.")
+    ] = None,
+    thorough: Annotated[bool, typer.Option("--thorough", help="Eight times as many cases and samples.")] = False,
+    as_json: Json = False,
+    seed: Seed = 0,
+) -> None:
+    """Everything that must hold of the network, tried on random cases; what fails is shown as lines of Python."""
+    from smisym.run.progress import progress_bar
+    from smisym.run.terminal import saying_checked
+    from smisym.verify import suite
+
+    chosen = suite.chosen_of(suite.names_of(only))
+    with progress_bar("check", len(chosen)) as step:
+        document = suite.check_file(file, chosen, thorough, seed, saying_checked(step))
+    finish_check(document, as_json)
 
 
 @app.command()

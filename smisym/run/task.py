@@ -283,6 +283,23 @@ def check_npz(output: str) -> None:
         raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
 
 
+def finish_check(document: Document, as_json: bool) -> None:
+    """Print what became of the properties of a network; exit code 3 where one fails."""
+    from smisym.declare.io import to_json
+    from smisym.run import terminal
+
+    if as_json:
+        typer.echo(to_json(document))
+    else:
+        terminal.print_check(document)
+    failed = [row["property"] for row in document["properties"] if row["verdict"] == "fails"]
+    if failed:
+        fail(
+            f"smisym: {len(failed)} of {len(document['properties'])} properties fail: {', '.join(failed)}",
+            NOT_CONVERGED,
+        )
+
+
 def output_lost(error: OSError) -> NoReturn:
     """Exit where stdout cannot be written: without a word where its reader left, as ``| head`` does."""
     from smisym.base.files import reason, remedy

@@ -123,6 +123,47 @@ def _say(text: str) -> None:
     Console(width=_width()).print(text, markup=False, highlight=False)
 
 
+def saying_checked(step: Callable[[Record], object]) -> Callable[[Any], object]:
+    """Calls ``step`` with the record of a property, and says on stderr at once which one fails."""
+
+    def told(row: Any) -> None:
+        record = row.record()
+        step(record)
+        if record["verdict"] == "fails":
+            sys.stderr.write(f"smisym: {record['property']} fails\n")
+
+    return told
+
+
+def print_check(document: Record) -> None:
+    """One line for each property; then what was left out and why, and each counterexample as lines of Python."""
+    rows = document["properties"]
+    lines = [[r["property"], f"{r['tried']} {r['of']}".strip(), _worst(r), r["verdict"]] for r in rows]
+    _print(["property", "tried", "worst", "verdict"], lines, folded=["tried", "worst"])
+    for row in rows:
+        if row["verdict"] == "left out":
+            _say(f"{row['property']} is left out: {row['said']}")
+    _say(
+        "worst: of what is allowed, 1 being the limit; of what is left to chance the largest t and the chance of as "
+        f"much. A right model fails with a chance of at most {document['false_alarm']:.2g} in all (seed "
+        f"{document['seed']})."
+    )
+    for row in rows:
+        if row["verdict"] == "fails":
+            _say(f"\n{row['property']}: {row['sentence']}")
+            if row["said"]:
+                _say(row["said"])
+            if row["counterexample"]:
+                Console(soft_wrap=True).print(f"\n{row['counterexample']}", markup=False, highlight=False)
+
+
+def _worst(row: Record) -> str:
+    if row["verdict"] == "left out":
+        return "–"
+    worst = "∞" if row["worst"] is None else f"{row['worst']:.2g}"
+    return worst if row["p"] is None else f"t {worst}, p {row['p']:.2g}"
+
+
 def print_files(document: Record) -> None:
     """The names of the files that were written."""
     for name in document["files"]:

@@ -32,7 +32,7 @@ from smisym.run import records, unasked
 
 ONE_LAYER = Architecture(2, (Attention(),))
 QUICK = ["--samples", "4096"]
-COMMANDS = ("thresholds", "curve", "gamp", "derive", "analyze", "demo", "info")
+COMMANDS = ("thresholds", "curve", "gamp", "derive", "analyze", "demo", "check", "info")
 
 
 @pytest.fixture
@@ -140,7 +140,8 @@ def test_help_names_every_command_and_option() -> None:
         assert command in shown.stdout
         options = run(command, "--help")
         assert options.exit_code == 0
-        for option in ("--json",) if command == "info" else ("--json", "--seed", "--state"):
+        every = {"info": ("--json",), "check": ("--json", "--seed", "--only", "--thorough")}
+        for option in every.get(command, ("--json", "--seed", "--state")):
             assert option in options.stdout
 
 

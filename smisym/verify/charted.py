@@ -1,0 +1,272 @@
+"""The chart of the level set {Z : f(Z) = y}: its points give y back, hold the true fields, and carry the right measure.
+
+The measure must be the surface measure over sqrt(pdet J J^T), J = df/dZ, up to a factor that depends on y alone
+(co-area formula), on every sheet alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from smisym.charts.base import FLAT, LINE, SCALE, LevelSet, Sheets
+from smisym.charts.covering import FAR, columns, coverage, log_normal, log_volume, points, read_coordinates, steady
+from smisym.link.linking import LinkFunction
+from smisym.verify.properties import Property, Subject, Tried, left_out, lines
+from smisym.verify.searching import Found, search
+from smisym.verify.strategies import decimals, fields
+
+# What may be wrong: with the output, with fields on a sheet (relative), with the log of the measure.
+_SAME, _NEAR, _EVEN = 1e-6, 1e-5, 1e-3
+# Relative size of a jitter of coordinates, and multiple of what it does that is allowed besides.
+_JITTER, _ROUNDED = 1e-12, 1e4
+# Derivatives of fourth order: step, and largest difference from those of second order.
+_STEP, _CONVERGED = 2e-4, 3e-3
+_LOG_SLOPE: dict[str, Callable[[Any], Any]] = {LINE: lambda v: np.log(np.cosh(v)), SCALE: float, FLAT: lambda v: 0.0}
+
+_READ = """from smisym.charts.covering import points, read_coordinates
+
+link, chart = model.charted, model.level_set
+u = read_coordinates(chart, link.observe(Z[None]))[0].values
+"""
+_BACK = """print(link.raw(Z[None]))  # the output
+on, sheets = points(link, chart, x[:, None], u)
+print(np.array([link.raw(sheet) for sheet in on]))  # on each sheet the same (-inf: no part of it)
+print(sheets.log_weight)"""
+_ON = """x = Z[list(chart.free_rows)].reshape(-1, 1)
+print(Z)
+print(points(link, chart, x, u)[0][:, 0])  # one of these, with a weight above -inf
+print(points(link, chart, x, u)[1].log_weight)"""
+_MEASURE = """from smisym.verify.charted import log_measures
+
+print(log_measures(link, chart, x, u))
+print(log_measures(link, chart, other, u))  # all the same, on every sheet (NaN: not told)"""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """True fields Z (P, T), and coordinates x, other (n,) of two points on the level set of their output."""
+
+    Z: np.ndarray
+    x: np.ndarray
+    other: np.ndarray
+
+
+def _spots(subject: Subject) -> Any:
+    link, chart = subject.model.charted, subject.model.level_set
+    assert chart is not None
+    free = [decimals(-2.5, 2.5)] * (len(chart.free_rows) * link.tokens)
+    x = st.tuples(*free, *[decimals(-0.5, 0.5)] * len(chart.latents)).map(lambda v: np.array(v, dtype=float))
+    return st.builds(Spot, fields(link), x, x)
+
+
+def _read(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> tuple[np.ndarray, float] | None:
+    """Coordinates u (1, K) of the output, and how far rounding may have moved them; None where rounding leaves too
+    little of the fields to tell anything."""
+    with np.errstate(all="ignore"):
+        if not np.isfinite(link.raw(Z[None])).all() or not steady(link, chart, Z[None])[0]:
+            return None
+        found, good = read_coordinates(chart, link.observe(Z[None]))
+    error = float(found.relative_error[0])
+    return (found.values, max(error, _JITTER)) if good[0] and np.isfinite(error) else None
+
+
+def _there(sheets: Sheets, at: np.ndarray) -> np.ndarray:
+    """(branches,): which sheets have a point there."""
+    weight = np.broadcast_to(columns(sheets.log_weight, 1)[:, 0], len(at))
+    return np.isfinite(weight) & np.isfinite(at).all(axis=(1, 2)) & (np.abs(at).max(axis=(1, 2)) <= FAR)
+
+
+def _moved(u: np.ndarray, size: float) -> np.ndarray:
+    return u * (1 + size * np.random.default_rng(3).standard_normal(u.shape))
+
+
+# ------------------------------------------------------------------------------------------------------ the output
+
+
+def _gives_back(link: LinkFunction, chart: LevelSet, spot: Spot) -> float | None:
+    read = _read(link, chart, spot.Z)
+    if read is None:
+        return None
+    u, error = read
+    at, sheets = points(link, chart, spot.x[:, None], u)
+    there = _there(sheets, at[:, 0])
+    jittered = points(link, chart, spot.x[:, None], _moved(u, error))[0][there, 0]
+    at = at[there, 0]
+    if not len(at):
+        return None
+    raw = link.raw(spot.Z[None])
+    with np.errstate(all="ignore"):
+        here, moved = link.raw(at), link.raw(jittered)
+    allowed = _SAME * (1 + np.abs(raw)) + _ROUNDED * np.abs(np.nan_to_num(moved - here, nan=np.inf))
+    return float(np.max(np.abs(here - raw) / allowed))
+
+
+# ------------------------------------------------------------------------------------------------------ the fields
+
+
+def _on_a_sheet(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> float | None:
+    read = _read(link, chart, Z)
+    if read is None:
+        return None
+    u, error = read
+    x, gaps = Z[list(chart.free_rows)].reshape(-1, 1), []
+    for own in (u, _moved(u, error)):
+        at, sheets = points(link, chart, x, own)
+        gap = np.abs(at[:, 0] - Z).max(axis=(1, 2))
+        gaps.append(float(np.where(_there(sheets, at[:, 0]), gap, np.inf).min()))
+    near = _NEAR * (1 + float(np.abs(Z).max()))
+    if not np.isfinite(gaps).all():
+        return float(np.inf) if np.isinf(gaps).all() else None
+    return gaps[0] / (near + 1e3 * abs(gaps[1] - gaps[0]))
+
+
+# ----------------------------------------------------------------------------------------------------- the measure
+
+
+def log_measures(link: LinkFunction, chart: LevelSet, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """(branches,): log-weight - log vol(dZ/d(coordinates, directions)) + log sqrt(pdet J J^T) at coordinates x (n,) of
+    each sheet: by the co-area formula the same all over a level set.  NaN where differences do not tell."""
+    at, sheets = points(link, chart, x[:, None], u)
+    there = _there(sheets, at[:, 0])
+    entries = link.fields * link.tokens
+    tangents, told = [], there.copy()
+    for k in range(len(x)):
+        step = np.zeros((len(x), 1))
+        step[k] = _STEP
+        a, b, c, d = (points(link, chart, x[:, None] + s * step, u)[0].reshape(-1, entries) for s in (1, -1, 2, -2))
+        plain = (a - b) / (2 * _STEP)
+        fine = (4 * plain - (c - d) / (4 * _STEP)) / 3
+        with np.errstate(invalid="ignore"):
+            told &= np.abs(fine - plain).max(axis=1) <= _CONVERGED * np.abs(fine).max(axis=1)
+        tangents.append(fine)
+    for k in range(chart.directions):
+        along = np.zeros((chart.branches, link.fields, link.tokens))
+        for branch, vectors in enumerate(sheets.directions):
+            along[branch][list(chart.solved_rows)] = columns(vectors[k], 1)[:, 0].reshape(-1, link.tokens)
+        tangents.append(along.reshape(-1, entries))
+    weight = np.broadcast_to(columns(sheets.log_weight, 1)[:, 0], chart.branches).astype(float)
+    latents = x[len(x) - len(chart.latents) :]
+    weight = weight + sum(float(_LOG_SLOPE[k](v)) for k, v in zip(chart.latents, latents, strict=True))
+    volume = np.zeros(chart.branches)
+    if tangents and told.any():
+        volume[told] = log_volume(np.stack(tangents, axis=1)[told], len(tangents))
+    normal = np.full(chart.branches, np.nan)
+    if told.any():
+        normal[told] = log_normal(link, chart, at[told, 0])
+    return np.where(told, weight - volume + normal, np.nan)
+
+
+def _even(link: LinkFunction, chart: LevelSet, spot: Spot) -> float | None:
+    read = _read(link, chart, spot.Z)
+    if read is None or read[1] > 1e-9:
+        return None
+    values = np.concatenate([log_measures(link, chart, x, read[0]) for x in (spot.x, spot.other)])
+    values = values[np.isfinite(values)]
+    return float(np.ptp(values)) / _EVEN if len(values) > 1 else None
+
+
+# ---------------------------------------------------------------------------------------------------- as properties
+
+
+def _chart_of(subject: Subject) -> tuple[LinkFunction, LevelSet] | Tried:
+    if subject.model.level_set is None:
+        reason = "under noise there is none" if subject.model.noise else "no rule found a chart"
+        return left_out(f"no chart: {reason}")
+    return subject.model.charted, subject.model.level_set
+
+
+def _searched(subject: Subject, name: str, found: Found, unit: str, body: str) -> Tried:
+    if found.holds is None:
+        return left_out("rounding hides every case that was tried")
+    shown, case = "", found.failing
+    if isinstance(case, Spot):
+        shown = lines(subject, _READ + body, Z=case.Z, x=case.x, other=case.other)
+    elif case is not None:
+        shown = lines(subject, _READ + body, Z=case)
+    return Tried(found.number, unit, found.worst, None, found.holds, counterexample=shown)
+
+
+def _output_comes_back(subject: Subject, level: float) -> Tried:
+    of = _chart_of(subject)
+    if isinstance(of, Tried):
+        return of
+    found = search(_spots(subject), lambda s: _gives_back(*of, s), subject.many(60), subject.number("level set"))
+    return _searched(subject, "level-set", found, "points", _BACK)
+
+
+def _no_sheet_is_missing(subject: Subject, level: float) -> Tried:
+    of = _chart_of(subject)
+    if isinstance(of, Tried):
+        return of
+    link, chart = of
+    # Latent coordinates have to be searched for: fewer fields, and none at all where that would take minutes.
+    if chart.latents or chart.directions:
+        return _searched_for(subject, link, chart)
+    found = search(fields(link), lambda Z: _on_a_sheet(link, chart, Z), subject.many(60), subject.number("sheets"))
+    if found.holds:
+        # Sheets that end too early lose one field in hundreds.
+        return _searched_for(subject, link, chart, found)
+    return _searched(subject, "sheets", found, "fields", _ON)
+
+
+def _searched_for(subject: Subject, link: LinkFunction, chart: LevelSet, before: Found | None = None) -> Tried:
+    """By :func:`smisym.charts.covering.coverage`, many fields at once."""
+    if len(chart.latents) > 8:
+        return left_out(f"{len(chart.latents)} latent coordinates to be searched for take too long")
+    count = subject.many(1024 if not chart.latents else 24)
+    found = coverage(link, chart, count, subject.number("coverage") % 2**31)
+    if found.lost.any():
+        Z = min(found.fields[found.lost], key=np.linalg.norm)
+        body = "print(model.level_set.rule)  # no sheet of it holds Z: see smisym.charts.covering.coverage"
+        shown = lines(subject, body if chart.latents else _READ + _ON, Z=Z)
+        return Tried(found.judged, "fields", np.inf, None, False, f"{found.lost.sum()} on no sheet", shown)
+    if not found.telling:
+        return left_out("rounding hides more than half of the fields")
+    worst = 0.0 if before is None else before.worst
+    return Tried(found.judged + (0 if before is None else before.number), "fields", worst)
+
+
+def _measure_is_even(subject: Subject, level: float) -> Tried:
+    of = _chart_of(subject)
+    if isinstance(of, Tried):
+        return of
+    chart = of[1]
+    if chart.shared or chart.pieces:
+        return left_out("sheets share points, or differ in dimension: posteriors are held against the truth instead")
+    found = search(_spots(subject), lambda s: _even(*of, s), subject.many(60), subject.number("measure"))
+    if found.holds is None and not len(chart.free_rows) and chart.branches == 1:
+        return left_out("a level set of one point has no measure")
+    return _searched(subject, "measure", found, "pairs of points", _MEASURE)
+
+
+PROPERTIES = (
+    Property(
+        "level-set",
+        "Points of the chart, at random free coordinates, give the output back on every sheet.",
+        "theory 4",
+        "seconds",
+        False,
+        _output_comes_back,
+    ),
+    Property(
+        "sheets",
+        "The fields that an output was made from lie on one of the sheets: none is missing.",
+        "theory 4",
+        "seconds",
+        False,
+        _no_sheet_is_missing,
+    ),
+    Property(
+        "measure",
+        "The weight of the chart is that of the co-area formula, by finite differences, on every sheet alike.",
+        "theory 4; co-area formula",
+        "seconds",
+        False,
+        _measure_is_even,
+    ),
+)

@@ -1,0 +1,142 @@
+"""State evolution: its fixed points solve their equation on another map, and it sets in where thresholds say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import special
+
+from smisym.base.threshold import Threshold
+from smisym.theory.collecting import FixedPoint
+from smisym.theory.evolution import state_evolution
+from smisym.theory.maps import OverlapMap
+from smisym.theory.stability import weak_recovery
+from smisym.verify.averages import _MAP
+from smisym.verify.chance import Verdict, in_two_stages
+from smisym.verify.properties import Property, Subject, Tried, left_out, lines
+
+_SAMPLES = 4096
+# alpha over that of the first threshold: where fixed points are put back, and below and above which learning is looked
+# for.  An overlap that is none, and standard errors from which on one is some.
+_PUT_BACK, _BELOW, _ABOVE = 1.6, 0.9, 1.15
+_NONE, _SURE = 1e-6, 4.0
+# Tolerance of a fixed point (:func:`smisym.theory.evolution.state_evolution`).
+_TOL = 1e-4
+
+
+def first_threshold(subject: Subject) -> Threshold | Tried:
+    """The first weak threshold, or what there is to say where learning has no such beginning."""
+    omap = subject.overlap_map(4 * _SAMPLES, "threshold")
+    found = weak_recovery(omap, stages=1).value
+    if not found:
+        return left_out("nothing is ever learned")
+    if found[0].kind == "trivial":
+        return left_out("something is learned at any alpha")
+    if not math.isfinite(found[0].alpha):
+        return left_out("nothing is learned at any alpha by first-order methods")
+    first: Threshold = found[0]
+    return first
+
+
+def residual(point: FixedPoint, omap: OverlapMap) -> tuple[np.ndarray, np.ndarray]:
+    """(k,) each, in invariant coordinates: Q_hat (I + Q_hat)^{-1} - Q with Q_hat = alpha E(Q) of a map, and its
+    standard error, made of that of the point and that of the map."""
+    coordinates, one = omap.model.symmetry.coordinates, np.eye(len(point.Q))
+    values = []
+    for e in omap.evaluate(point.Q):
+        Q_hat = point.alpha * e.E
+        values.append(coordinates(Q_hat @ np.linalg.inv(one + Q_hat) - point.Q))
+    own = point.overlaps.std(axis=0, ddof=1) / np.sqrt(len(point.overlaps))
+    there = np.std(values, axis=0, ddof=1) / np.sqrt(len(values))
+    return np.mean(values, axis=0), np.hypot(np.maximum(own, np.abs(coordinates(point.Q_error))), there)
+
+
+def _fixed_points_are_fixed(subject: Subject, level: float) -> Tried:
+    first = first_threshold(subject)
+    # Where something is learned from the start, any alpha will do.
+    alpha = 0.3 if isinstance(first, Tried) else _PUT_BACK * first.alpha
+    if isinstance(first, Tried) and "at any alpha by" in first.said:
+        return first
+    shown: list[str] = []
+
+    def test(stage: int, times: int) -> Verdict:
+        omap = subject.overlap_map(_SAMPLES * times, "fixed point", stage)
+        other = subject.overlap_map(_SAMPLES * times, "put back", stage)
+        point = state_evolution(omap, alpha, tol=_TOL).value
+        if np.linalg.eigvalsh(point.Q)[-1] >= 1 - 1e-9:
+            return Verdict(0.0, 1.0, 0, 0, 0.0, 1)
+        gap, error = residual(point, other)
+        beyond = np.maximum(np.abs(gap) - 2 * _TOL, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.where(beyond > 0, beyond / error, 0.0)
+        which = int(t.argmax())
+        p = min(1.0, 2 * len(t) * float(special.stdtr(omap.scrambles - 1, -t[which])))
+        made, again = (_made(m) for m in (omap, other))
+        shown[:] = [_lines(subject, alpha, made, again)]
+        return Verdict(float(t[which]), p, which, omap.samples + other.samples, float(error.max()), stage + 1)
+
+    found = in_two_stages(test)
+    if not found.number:
+        return left_out(f"at alpha = {alpha:.4g} everything is known perfectly")
+    holds = found.p >= level
+    said = f"at alpha = {alpha:.4g}"
+    return Tried(found.number, "samples", found.t, found.p, holds, said, "" if holds else shown[0])
+
+
+def _made(omap: OverlapMap) -> str:
+    return _MAP.format(samples=omap.samples, scrambles=omap.scrambles, seed=omap.seed, rtol=omap.rtol)
+
+
+def _lines(subject: Subject, alpha: float, made: str, again: str) -> str:
+    body = (
+        f"{made}point = smisym.state_evolution(omap, {alpha!r}).value\n"
+        f"{again.replace('omap', 'other')}"
+        "from smisym.verify.evolutions import residual\n\n"
+        "print(point)\n"
+        "print(*residual(point, other))  # what is left of its equation on another map, and its standard error"
+    )
+    return lines(subject, body)
+
+
+def _learning_sets_in(subject: Subject, level: float) -> Tried:
+    first = first_threshold(subject)
+    if isinstance(first, Tried):
+        return first
+    omap = subject.overlap_map(4 * _SAMPLES, "onset", scrambles=8)
+    alphas = _BELOW * first.alpha, _ABOVE * first.alpha
+    below, above = (state_evolution(omap, alpha).value for alpha in alphas)
+    (low, low_error), (high, high_error) = ((float(np.trace(p.Q)), float(np.trace(p.Q_error))) for p in (below, above))
+    said = f"alpha_c = {first.alpha:.5g}: tr Q = {low:.2g} at {alphas[0]:.4g}, {high:.2g} at {alphas[1]:.4g}"
+    # A scramble of few points may have its threshold elsewhere: what counts is what all of them make.
+    most, least = _SURE * low_error + _NONE, _SURE * high_error + _NONE
+    if low <= most and _NONE < high <= least:
+        return left_out(f"too noisy to tell: {said} +- {high_error:.1g}")
+    holds = low <= most and high > least
+    body = (
+        f"{_made(omap)}print(smisym.weak_recovery(model, stages=1).value)\n"
+        f"for alpha in {alphas!r}:  # below, where nothing is learned, and above, where something is\n"
+        "    print(smisym.state_evolution(omap, alpha))"
+    )
+    shown = "" if holds else lines(subject, body)
+    return Tried(2, "fixed points", max(low / most, least / max(high, 1e-300)), None, holds, said, shown)
+
+
+PROPERTIES = (
+    Property(
+        "fixed-point",
+        "A fixed point of state evolution solves Q = Q_hat (I + Q_hat)^{-1} on a map of another seed, to its error.",
+        "theory 5; arXiv 2502.00901, eq. 14",
+        "seconds",
+        True,
+        _fixed_points_are_fixed,
+    ),
+    Property(
+        "onset",
+        "State evolution learns nothing at 0.9 of the first threshold, and something at 1.15 of it.",
+        "theory 7; arXiv 2502.00901, theorem 2.3",
+        "seconds",
+        False,
+        _learning_sets_in,
+    ),
+)

@@ -1,0 +1,88 @@
+"""What a verification reports: one row a property."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from smisym.verify.properties import Tried
+
+HOLDS, FAILS, LEFT_OUT = "holds", "fails", "left out"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One property: what it says and where from, what came of it, and the seconds that it took."""
+
+    name: str
+    sentence: str
+    source: str
+    tried: Tried
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        return LEFT_OUT if self.tried.holds is None else HOLDS if self.tried.holds else FAILS
+
+    def record(self) -> dict[str, Any]:
+        """As plain types, for files; what is infinite is None."""
+        t = self.tried
+        worst = t.worst if math.isfinite(t.worst) else None
+        return {
+            "property": self.name, "sentence": self.sentence, "source": self.source, "verdict": self.verdict,
+            "tried": t.number, "of": t.unit, "worst": worst, "p": t.p, "said": t.said,
+            "counterexample": t.counterexample or None, "seconds": round(self.seconds, 3),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was asked of a model and what came of it.
+
+    rows: one a property, in their order.  seed, thorough: as asked.  level: the chance of a false alarm of each
+    statistical property; false_alarm: of all that were asked together, at most.
+    """
+
+    rows: tuple[Row, ...]
+    seed: int
+    thorough: bool
+    level: float
+    false_alarm: float
+
+    def __repr__(self) -> str:
+        failed = ", ".join(row.name for row in self.failures)
+        counts = f"{sum(row.verdict == HOLDS for row in self.rows)} of {len(self.rows)} properties hold"
+        out = sum(row.verdict == LEFT_OUT for row in self.rows)
+        return f"<Report: {counts}{f', {out} left out' if out else ''}{f'; {failed} fail' if failed else ''}>"
+
+    @property
+    def ok(self) -> bool:
+        """Whether no property fails; one that is left out is no failure, and says why."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.verdict == FAILS)
+
+    def summary(self) -> str:
+        """In words: each property that fails with what was found and its counterexample; else one line."""
+        if self.ok:
+            return repr(self)
+        parts = [
+            f"{row.name}: {row.sentence}\n{_found(row)}\n\n{row.tried.counterexample}".rstrip() for row in self.failures
+        ]
+        return "\n\n".join([repr(self), *parts])
+
+    def record(self) -> dict[str, Any]:
+        """As plain types, for files."""
+        return {
+            "properties": [row.record() for row in self.rows], "ok": self.ok, "seed": self.seed,
+            "thorough": self.thorough, "level": self.level, "false_alarm": self.false_alarm,
+        }  # fmt: skip
+
+
+def _found(row: Row) -> str:
+    t = row.tried
+    chance = f"{t.worst:.3g} times what is allowed" if t.p is None else f"t = {t.worst:.3g}, chance {t.p:.1g}"
+    return f"Not so after {t.number} {t.unit}: {chance}{f'; {t.said}' if t.said else ''}"

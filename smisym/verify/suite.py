@@ -1,0 +1,119 @@
+"""All properties in their order, and what puts a model through them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from smisym.base.edge import check_seed
+from smisym.base.errors import InputError, SmisymError
+from smisym.declare.architecture import Architecture
+from smisym.declare.io import header, load
+from smisym.declare.smi import SMI
+from smisym.model.compiled import Model, compile
+from smisym.theory.maps import OverlapMap
+from smisym.verify import averages, charted, evolutions, mapping, posteriors, repeating, symmetries
+from smisym.verify.chance import SUITE
+from smisym.verify.properties import Property, Subject, Tried
+from smisym.verify.reports import Report, Row
+
+PROPERTIES: tuple[Property, ...] = tuple(
+    one
+    for module in (mapping, symmetries, charted, posteriors, averages, evolutions, repeating)
+    for one in module.PROPERTIES
+)
+# Of the whole suite, shared out over what is left to chance.
+LEVEL = SUITE / sum(one.statistical for one in PROPERTIES)
+
+
+def verified(
+    target: Architecture | SMI | Model,
+    chosen: Sequence[Property],
+    subject: dict[str, Any],
+    progress: Callable[[Row], object],
+) -> Report:
+    """The report of some properties; subject: the other fields of :class:`Subject`.  progress: called with each row."""
+    declared = not isinstance(target, Model)
+    model = target if isinstance(target, Model) else compile(target)
+    of = Subject(model, declared=declared, **subject)
+    rows = []
+    for one in chosen:
+        begun = time.perf_counter()
+        try:
+            tried = one.verify(of, LEVEL)
+        except (SmisymError, ArithmeticError) as error:
+            # What cannot even be computed does not hold.
+            tried = Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
+        rows.append(Row(one.name, one.sentence, one.source, tried, time.perf_counter() - begun))
+        progress(rows[-1])
+    alarm = LEVEL * sum(one.statistical for one in chosen)
+    return Report(tuple(rows), of.seed, of.thorough, LEVEL, alarm)
+
+
+def chosen_of(only: Sequence[str] | str | None) -> tuple[Property, ...]:
+    """Properties by name, all for None, in their own order; InputError for a name that none has."""
+    if only is None:
+        return PROPERTIES
+    names = [only] if isinstance(only, str) else list(only)
+    known = [one.name for one in PROPERTIES]
+    for name in names:
+        if name not in known:
+            raise InputError("only", name, f"names of properties: {', '.join(known)}", "choose among these")
+    if not names:
+        raise InputError("only", names, "at least one name of a property", "leave it out for all")
+    return tuple(one for one in PROPERTIES if one.name in names)
+
+
+def names_of(texts: Sequence[str] | None) -> list[str] | None:
+    """Names from texts that each have one, or several with commas between."""
+    return None if texts is None else [name.strip() for text in texts for name in text.split(",")]
+
+
+def check_file(
+    file: str, chosen: Sequence[Property], thorough: bool, seed: int, progress: Callable[[Row], object]
+) -> dict[str, Any]:
+    """What ``smisym check`` prints of a network's file: :meth:`Report.record`, with what makes the run again."""
+    declared = load(file)
+    names = [one.name for one in chosen]
+    report = check(declared, only=names, thorough=thorough, seed=seed, progress=progress)
+    settings = {"only": names, "thorough": thorough}
+    return {"command": "check", **header(declared, seed, settings), **report.record()}
+
+
+# Many parameters: settings, all by keyword.
+def check(
+    target: Architecture | SMI | Model,
+    *,
+    only: Sequence[str] | str | None = None,
+    thorough: bool = False,
+    seed: int = 0,
+    maps: Any = OverlapMap,
+    progress: Callable[[Row], object] | None = None,
+) -> Report:
+    """Put a declaration, or a compiled model, through everything that must hold; a :class:`Report`, whose ``ok`` says
+    whether no property fails.
+
+    only: names of properties (:data:`PROPERTIES`), or one; None for all.  thorough: eight times as many cases and
+    samples.  seed: of all that is drawn: the same seed, the same report.  maps: what makes overlap maps, a class with
+    the constructor and ``load`` of :class:`~smisym.OverlapMap`.  progress: called with each :class:`Row`.
+
+    A statistical property fails falsely with a chance of at most 1e-3 over their number, all together at most 1e-3.
+    Raises InputError for another target, names that no property has, a bad seed, and where hypothesis is not installed.
+    """
+    given: object = target
+    if not isinstance(given, Architecture | SMI | Model):
+        fix = "write smisym.verify.check(smisym.load('network.toml'))"
+        raise InputError("what is checked", given, "an Architecture, an SMI or a Model", fix)
+    subject = {"seed": check_seed(seed), "thorough": bool(thorough), "maps": maps}
+    return verified(target, chosen_of(only), subject, progress or (lambda row: None))
+
+
+def assert_holds(target: Architecture | SMI | Model, **settings: Any) -> None:
+    """For tests: AssertionError, with each property that fails and a program that shows it, unless all hold.
+
+    settings: those of :func:`check`.
+    """
+    report = check(target, **settings)
+    if not report.ok:
+        raise AssertionError(report.summary())

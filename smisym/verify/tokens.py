@@ -1,0 +1,119 @@
+"""The network run on tokens at finite D, layer by layer with its (D, D) matrices: no field, no program, no link.
+
+Tokens are rows of X (T, D), rows of W are weights, softmax acts on rows and multiplies from the left (theory, 2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smisym.base import symbols
+from smisym.declare.architecture import Architecture, Attention
+from smisym.declare.evaluating import evaluate
+from smisym.declare.expressions import parse
+from smisym.declare.smi import SMI
+
+Long = np.longdouble
+
+
+def slices_of(declared: Architecture | SMI) -> int:
+    """Into how many slices the embedding is cut."""
+    split = isinstance(declared, Architecture) and declared.head_layout == "split"
+    return declared.layers[0].heads if split and isinstance(declared, Architecture) else 1
+
+
+def rows_of(declared: Architecture | SMI) -> list[int]:
+    """The slice, counted from 0, of each row of W: layer, head, query before key, rank."""
+    if isinstance(declared, SMI):
+        return [0] * len(declared.fields)
+    split = declared.head_layout == "split"
+    return [
+        head if split else 0
+        for layer in declared.layers
+        for head in range(layer.heads)
+        for _ in range(layer.rank * (1 if layer.tied else 2))
+    ]
+
+
+def draw_tokens(declared: Architecture | SMI, dimension: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens X (T, D) and weights W (P, D), (P, D / H) where H heads split the embedding, with standard normal
+    entries; D is ``dimension`` times the number of slices."""
+    rng, slices = np.random.default_rng(seed), slices_of(declared)
+    X = rng.standard_normal((declared.tokens, dimension * slices))
+    return X, rng.standard_normal((len(rows_of(declared)), dimension))
+
+
+def fields_of(declared: Architecture | SMI, X: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """Z (P, T) = W X^T / sqrt(D), each row with its slice, rounded once."""
+    width = W.shape[1]
+    parts = [X[:, s * width : (s + 1) * width] for s in rows_of(declared)]
+    rows = [part.astype(Long) @ w.astype(Long) / np.sqrt(Long(width)) for part, w in zip(parts, W, strict=True)]
+    return np.array(rows).astype(float)
+
+
+def run_on_tokens(declared: Architecture | SMI, X: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """What is observed: attention matrices (..., T, T), the expressions (K,), or the tokens of the last layer, one
+    slice beside the other (T, D), in extended precision.
+
+    Raises ValueError for ``limit="ode"``, which is no network of finitely many layers.
+    """
+    if isinstance(declared, SMI):
+        Z = fields_of(declared, X, W)
+        values = {s: Z[p, t] for p, row in enumerate(declared.symbols()) for t, s in enumerate(row)}
+        return np.array([float(evaluate(expression, values)) for expression in declared.parsed()])
+    if declared.limit == "ode":
+        raise ValueError("infinitely many layers")
+    width, slices = W.shape[1], slices_of(declared)
+    runs = [_run(declared, X[:, s * width : (s + 1) * width].astype(Long), W.astype(Long), s) for s in range(slices)]
+    if declared.output == "sequence":
+        return np.hstack([tokens for _, tokens in runs])
+    shown = [A for attentions, _ in runs for A in attentions]
+    if declared.combine == "sum":
+        return np.sum([Long(o) * A for o, A in zip(declared.layers[-1].readouts, shown, strict=True)], axis=0)
+    return shown[0] if len(shown) == 1 else np.stack(shown)
+
+
+def seen_by_link(declared: Architecture | SMI, y: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """The same of an output y of the link at the fields: a sequence output is the mixing B in X_L = B X."""
+    if isinstance(declared, SMI) or declared.output != "sequence":
+        return y
+    slices = slices_of(declared)
+    mixings = y.reshape(slices, declared.tokens, declared.tokens)
+    return np.hstack([B @ part for B, part in zip(mixings, np.split(X, slices, axis=1), strict=True)])
+
+
+def _run(declared: Architecture, X: np.ndarray, W: np.ndarray, which: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """(attention matrices of the last layer, tokens after it) on one slice."""
+    first, row, attentions = X, 0, list[np.ndarray]()
+    for number, layer in enumerate(declared.layers):
+        seen = X if declared.limit is None or number == len(declared.layers) - 1 else first
+        attentions, moved = [], Long(layer.skip) * X
+        for head, readout in enumerate(layer.readouts):
+            queries = W[row : row + layer.rank]
+            keys = queries if layer.tied else W[row + layer.rank : row + 2 * layer.rank]
+            row += layer.rank * (1 if layer.tied else 2)
+            if declared.head_layout == "split" and head != which:
+                continue
+            A = _attention(layer, seen @ (queries.T @ keys / Long(W.shape[1])) @ seen.T)
+            attentions.append(A)
+            moved = moved + Long(readout) * (A @ seen)
+        X = moved
+    return attentions, X
+
+
+def _attention(layer: Attention, scores: np.ndarray) -> np.ndarray:
+    """Attention (T, T) from plain scores X M X^T."""
+    T = len(scores)
+    scores = Long(layer.beta) * Long(layer.scale) * scores
+    if layer.position is not None:
+        scores = scores + np.array(layer.position, dtype=Long)
+    seen = np.array(layer.attended(T))
+    if layer.activation == "softmax":
+        weights = np.where(seen, np.exp(scores - np.where(seen, scores, -np.inf).max(axis=1, keepdims=True)), 0)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+    if layer.activation == "hardmax":
+        return np.eye(T, dtype=Long)[np.where(seen, scores, -np.inf).argmax(axis=1)]
+    if layer.activation == "linear":
+        return np.where(seen, scores, Long(0))
+    own = parse(layer.activation, {"s": symbols.SCORE}, what="activation")
+    return np.where(seen, evaluate(own, {symbols.SCORE: scores.astype(float)}), Long(0))

@@ -1,0 +1,171 @@
+"""Faults, handed in: models with another chart, channel, symmetry or declaration, and maps that are wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+import smisym
+from smisym import SMI, Architecture, Attention, OverlapMap
+from smisym.charts import LevelSet
+from smisym.charts.base import Coordinates, Sheets
+from smisym.model.channel import Channel
+from smisym.posterior.level_set import OnLevelSet
+
+DECLARED = {
+    "two layers": Architecture(2, (Attention(), Attention())),
+    "one layer": Architecture(2, (Attention(),)),
+    "untied": Architecture(2, (Attention(tied=False),)),
+    "activation": SMI("tanh(z1) + z2", 2),
+}
+
+
+@cache
+def compiled(name: str) -> smisym.Model:
+    return smisym.compile(DECLARED[name])
+
+
+def with_chart(name: str, change: Callable[[LevelSet], LevelSet]) -> smisym.Model:
+    """The model with another chart, past every check that ``compile`` makes."""
+    model = compiled(name)
+    assert model.level_set is not None
+    chart = change(model.level_set)
+    return dataclasses.replace(model, level_set=chart, channel=Channel(model.link, OnLevelSet(chart, model.tokens)))
+
+
+def solved(change: Callable[[Sheets, list[np.ndarray]], Sheets]) -> Callable[[LevelSet], LevelSet]:
+    """A change of the chart that acts on its sheets and coordinates."""
+
+    def of(chart: LevelSet) -> LevelSet:
+        def solve(free: Any, latent: Any, u: Any) -> Sheets:
+            return change(chart.solve(free, latent, u), [*free, *latent])
+
+        return dataclasses.replace(chart, solve=solve, program=None)
+
+    return of
+
+
+def first_alone(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
+    weights = [*sheets.log_weight] * (len(sheets.solved) // len(sheets.log_weight))
+    return dataclasses.replace(sheets, log_weight=[w if k == 0 else w - np.inf for k, w in enumerate(weights)])
+
+
+def shifted(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
+    return dataclasses.replace(sheets, solved=[[*s[:-1], s[-1] + 1e-3] for s in sheets.solved])
+
+
+def heavy(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
+    """The Jacobian to the power of three halves."""
+    return dataclasses.replace(sheets, log_weight=[1.5 * w for w in sheets.log_weight])
+
+
+def of_an_activation(slope: Callable[[Any], Any]) -> Callable[[LevelSet], LevelSet]:
+    """The chart of y = tanh(z1) + z2 that solves for z1, with the derivative of tanh as a function of its value."""
+
+    def solve(free: Any, latent: Any, u: Any) -> Sheets:
+        v = u[0] - free[0]
+        inside = np.abs(v) < 1
+        z = np.arctanh(np.where(inside, v, 0.0))
+        with np.errstate(all="ignore"):
+            return Sheets([[z]], [np.where(inside, -np.log(slope(np.where(inside, v, 0.0))), -np.inf)])
+
+    def coordinates(observation: Any) -> Coordinates:
+        return Coordinates(observation.y.reshape(-1, 1), np.zeros(len(observation)))
+
+    return lambda _: LevelSet("my own", (1,), (0,), 1, 1, coordinates, solve, (), density=True)
+
+
+class Off:
+    """A channel whose answers are changed; what it says of itself is that of the right one."""
+
+    def __init__(self, channel: Any, change: Callable[[Any, Any], Any], wider: float = 0.0) -> None:
+        self._channel, self._change, self._wider = channel, change, wider
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def moments(self, y: Any, omega: Any, V: Any, **settings: Any) -> Any:
+        found = self._channel.moments(y, omega, V + self._wider * np.eye(V.shape[-1]), **settings)
+        return self._change(found, omega)
+
+
+def with_channel(name: str, change: Callable[[Any, Any], Any], wider: float = 0.0) -> smisym.Model:
+    model = compiled(name)
+    off: Any = Off(model.channel, change, wider)
+    return dataclasses.replace(model, channel=off)
+
+
+def with_symmetry(name: str, signs: list[list[float]], elements: bool = False) -> smisym.Model:
+    """The model with other flips; elements: its signed exchanges as well."""
+    model, flips = compiled(name), np.array(signs)
+    more = {"elements": np.array([np.diag(flip) for flip in signs])} if elements else {}
+    return dataclasses.replace(model, symmetry=dataclasses.replace(model.symmetry, signs=flips, **more))
+
+
+class Scaled(OverlapMap):
+    """Some arrays of every estimate times a factor."""
+
+    factors: ClassVar[dict[str, float]] = {}
+
+    def at(self, scramble: int, Q: np.ndarray) -> Any:
+        made = super().at(scramble, Q)
+        changes: dict[str, Any] = {name: factor * getattr(made, name) for name, factor in self.factors.items()}
+        return dataclasses.replace(made, **changes)
+
+
+def scaled(**factors: float) -> type[OverlapMap]:
+    """Maps of which these arrays are so many times what they are."""
+    return type("Planted", (Scaled,), {"factors": factors})
+
+
+class SeedIgnored(OverlapMap):
+    def __init__(self, model: Any, *, seed: int = 0, **settings: Any) -> None:
+        super().__init__(model, seed=0, **settings)
+
+
+class Restless(OverlapMap):
+    """Numbers that are never the same."""
+
+    def at(self, scramble: int, Q: np.ndarray) -> Any:
+        made = super().at(scramble, Q)
+        noise = 1 + 1e-12 * np.random.default_rng().standard_normal()
+        return dataclasses.replace(made, white=noise * made.white)
+
+
+class Shrinking(OverlapMap):
+    """E falls as more is known."""
+
+    def at(self, scramble: int, Q: np.ndarray) -> Any:
+        made = super().at(scramble, Q)
+        return dataclasses.replace(made, white=made.white * float(np.exp(-6 * np.trace(Q))))
+
+
+class Confident(OverlapMap):
+    """All points of a seed are off by one factor, which the spread of the scrambles does not show."""
+
+    def at(self, scramble: int, Q: np.ndarray) -> Any:
+        made = super().at(scramble, Q)
+        return dataclasses.replace(made, white=made.white * (1.3 if self.seed % 2 else 0.8))
+
+
+class Forgetful(OverlapMap):
+    """Files in single precision."""
+
+    @classmethod
+    def load(cls, *arguments: Any, **settings: Any) -> Any:
+        loaded = OverlapMap.load(*arguments, **settings)
+
+        class Rounded:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(loaded, name)
+
+            def evaluate(self, Q: np.ndarray) -> Any:
+                return [
+                    dataclasses.replace(e, white=e.white.astype(np.float32).astype(float)) for e in loaded.evaluate(Q)
+                ]
+
+        return Rounded()

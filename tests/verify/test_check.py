@@ -1,0 +1,177 @@
+"""What a report says, what passes, and that it is the same for the same seed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import CASES, FAMILIES
+from oracles import tokens as oracle
+from oracles.declared import described
+
+import smisym
+from smisym import SMI, Architecture, Attention, InputError
+from smisym.verify import PROPERTIES, assert_holds, check
+from smisym.verify.chance import SUITE, from_means, groups, in_two_stages, means_vanish
+from smisym.verify.extra import needed
+from smisym.verify.searching import search
+from smisym.verify.suite import LEVEL
+from smisym.verify.tokens import draw_tokens, fields_of, run_on_tokens, seen_by_link
+
+ONE_LAYER = Architecture(2, (Attention(),))
+
+
+@pytest.mark.parametrize("declared", [ONE_LAYER, SMI("abs(z1)", 1)], ids=["one layer", "expression"])
+def test_what_is_right_passes(declared: Any) -> None:
+    assert_holds(declared)
+
+
+def test_noise_and_what_has_no_tokens() -> None:
+    """What does not apply is left out, with the reason; nothing of it fails."""
+    report = check(Architecture(2, (Attention(),), noise=0.5), only=["mapping", "level-set", "truth", "bits"])
+    assert [row.verdict for row in report.rows] == ["holds", "left out", "holds", "holds"]
+    assert "noise" in report.rows[1].tried.said
+    deep = Architecture(2, (Attention(readout=0.1),) * 3, limit="ode")
+    assert "infinitely many" in check(deep, only="mapping").rows[0].tried.said
+
+
+def test_the_same_seed_is_the_same_report() -> None:
+    asked = ["mapping", "sheets", "score", "truth", "nishimori"]
+    first, again, other = (check(ONE_LAYER, only=asked, seed=seed).record() for seed in (3, 3, 4))
+    for found in (first, again, other):
+        for row in found["properties"]:
+            row.pop("seconds")
+    assert first == again
+    assert first != other
+    assert json.loads(json.dumps(first, allow_nan=False)) == first
+
+
+def test_the_chance_of_a_false_alarm_is_stated() -> None:
+    several = sum(one.statistical for one in PROPERTIES)
+    assert several >= 8 and math.isclose(LEVEL * several, SUITE) and SUITE <= 1e-3
+    report = check(ONE_LAYER, only=["mapping", "truth"])
+    assert math.isclose(report.false_alarm, LEVEL)
+    assert report.rows[0].tried.p is None and report.rows[1].tried.p is not None
+
+
+def test_what_is_asked_for_is_checked() -> None:
+    with pytest.raises(InputError, match="names of properties: mapping"):
+        check(ONE_LAYER, only="nothing of the sort")
+    with pytest.raises(InputError, match="at least one name"):
+        check(ONE_LAYER, only=[])
+    with pytest.raises(InputError, match="an Architecture, an SMI or a Model"):
+        check("two_layers.toml")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"smisym\[verify\]"):
+        needed("a_package_that_is_not_there")
+    needed()
+
+
+def test_names_are_single_words_and_told_apart() -> None:
+    names = [one.name for one in PROPERTIES]
+    assert len(set(names)) == len(names) == 20
+    assert all(one.sentence.endswith(".") and one.source for one in PROPERTIES)
+    assert smisym.verify.check is check
+
+
+def test_an_assertion_has_the_program_that_shows_it() -> None:
+    class Wrong(smisym.OverlapMap):
+        def __init__(self, model: Any, *, seed: int = 0, **settings: Any) -> None:
+            super().__init__(model, seed=0, **settings)
+
+    with pytest.raises(AssertionError, match="another seed gives the same numbers") as caught:
+        assert_holds(ONE_LAYER, only="bits", maps=Wrong)
+    assert "model = smisym.compile(Architecture(" in str(caught.value)
+
+
+# ----------------------------------------------------------------------------------------------------- its own parts
+
+
+@pytest.mark.parametrize("name", [*CASES, *(n for n, f in FAMILIES.items() if isinstance(f.declared, Architecture))])
+def test_the_network_on_tokens_is_the_oracle(name: str) -> None:
+    """Two programs that share nothing, on the same tokens and weights."""
+    declared = CASES[name].architecture if name in CASES else FAMILIES[name].declared
+    if declared.limit == "ode":
+        return
+    X, W = draw_tokens(declared, 11, seed=3)
+    network = described(declared)
+    np.testing.assert_allclose(fields_of(declared, X, W), oracle.exact_fields(network, X, W).astype(float), rtol=1e-12)
+    expected = oracle.on_tokens(network, X, W, np.longdouble).astype(float)
+    # Of a sequence the oracle tells the mixing.
+    expected = seen_by_link(declared, expected, X)
+    found = run_on_tokens(declared, X, W).astype(float)
+    assert np.abs(found - expected).max() <= 1e-9 * (1 + np.abs(expected).max())
+
+
+def test_a_search_ends_at_the_smallest_failure_and_repeats() -> None:
+    from hypothesis import strategies as st
+
+    found = search(st.integers(0, 10_000), lambda k: 2.0 if k >= 137 else 0.5, 200, seed=1)
+    assert found.failing == 137 and found.holds is False
+    assert search(st.integers(0, 10_000), lambda k: k / 1e4, 50, seed=1) == search(
+        st.integers(0, 10_000), lambda k: k / 1e4, 50, seed=1
+    )
+    assert search(st.integers(0, 9), lambda k: None, 20, seed=1).holds is None
+    assert search(st.integers(0, 9), lambda k: math.nan, 20, seed=1).holds is False
+
+
+def test_tests_alarm_as_often_as_they_say() -> None:
+    """Of 4000 tests of means that vanish, at a level of one in twenty; and one that does not is seen."""
+    rng = np.random.default_rng(0)
+    p = np.array([means_vanish(rng.standard_normal((16, 3))).p for _ in range(4000)])
+    assert abs((p < 0.05).mean() - 0.05) < 0.015
+    assert means_vanish(rng.standard_normal((16, 3)) + np.array([0, 0, 3.0])).p < 1e-5
+    assert means_vanish(np.full((16, 2), np.nan)).p == 0.0
+    heavy = rng.standard_normal((4000, 32 * 64, 1)) ** 5
+    p = np.array([means_vanish(groups(values)).p for values in heavy[:1000]])
+    assert (p < 0.01).mean() < 0.02
+    assert from_means(np.array([-1.0]), np.array([0.1]), 20, sides=1).p < 1e-6
+    assert from_means(np.array([1.0]), np.array([0.1]), 20, sides=1).p == 1.0
+
+
+def test_a_suspicion_is_no_verdict() -> None:
+    """The second sample alone counts, and is asked for only where the first one is suspicious."""
+    asked: list[tuple[int, int]] = []
+
+    def test(stage: int, times: int) -> Any:
+        asked.append((stage, times))
+        shift = 3.0 if stage == 0 else 0.0
+        return means_vanish(np.random.default_rng(stage).standard_normal((32, 1)) + shift)
+
+    assert in_two_stages(test).stage == 2 and in_two_stages(test).p > LEVEL
+    assert asked[:2] == [(0, 1), (1, 4)]
+
+
+# ------------------------------------------------------------------------------------------------------------ its page
+
+PAGE = (Path(__file__).parents[2] / "docs" / "verification.md").read_text()
+
+
+def test_the_page_says_what_each_property_is() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| (case|chance) \|", PAGE, re.MULTILINE)
+    assert rows == [(one.name, "chance" if one.statistical else "case") for one in PROPERTIES]
+
+
+def test_the_walk_through_prints_what_it_says() -> None:
+    blocks = re.findall(r"```(python|text)\n(.*?)```", PAGE[PAGE.index("## One fault") :], re.DOTALL)
+    names: dict[str, Any] = {}
+    printed: list[str] = []
+    for language, text in blocks:
+        if language == "text":
+            assert printed.pop() == text
+            continue
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(text, "verification.md", "exec"), names)
+        printed.append(out.getvalue())
+    # And what is said of the counterexample.
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        exec(names["report"].failures[0].tried.counterexample, {"model": names["wrong"]})
+    values = [float(line.strip("[]")) for line in shown.getvalue().split()]
+    assert abs(values[0]) < 1e-12 and abs(values[1] - 0.002) < 1e-4

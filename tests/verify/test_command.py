@@ -1,0 +1,75 @@
+"""``smisym check``: a table, counterexamples, one JSON document, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer import Exit
+from typer.testing import CliRunner, Result
+
+from smisym import Architecture, Attention, save
+from smisym.cli import app
+from smisym.run import task, terminal
+from smisym.verify import PROPERTIES, check
+from smisym.verify.properties import Tried
+from smisym.verify.reports import Report, Row
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> str:
+    path = tmp_path / "one_layer.toml"
+    save(Architecture(2, (Attention(),)), path)
+    return str(path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_a_table_that_a_person_reads(network: str) -> None:
+    shown = run("check", network, "--only", "mapping, bits", "--only", "truth")
+    assert shown.exit_code == 0, shown.output
+    lines = shown.stdout.splitlines()
+    assert lines[0].split() == ["property", "tried", "worst", "verdict"]
+    assert [line.split()[0] for line in lines[2:5]] == ["mapping", "truth", "bits"]
+    assert all(line.rstrip().endswith("holds") for line in lines[2:5])
+    assert max(map(len, lines)) <= 80
+    assert "fails with a chance of at most 0.00013 in all (seed 0)" in " ".join(shown.stdout.split())
+
+
+def test_one_document(network: str) -> None:
+    shown = run("check", network, "--only", "symmetry", "--seed", "5", "--json")
+    found = json.loads(shown.stdout)
+    assert shown.exit_code == 0 and found["ok"] and found["command"] == "check" and found["seed"] == 5
+    assert found["settings"] == {"only": ["symmetry"], "thorough": False}
+    assert [row["property"] for row in found["properties"]] == ["symmetry"]
+    assert {"schema", "architecture", "package_version"} <= set(found)
+
+
+def test_bad_input(network: str) -> None:
+    assert "no_such.toml" in (lost := run("check", "no_such.toml")).stderr and lost.exit_code == 2
+    wrong = run("check", network, "--only", "magic")
+    assert wrong.exit_code == 2 and "--only: given 'magic'; allowed: names of properties: mapping" in wrong.stderr
+    assert run("check", network, "--seed", "-1").exit_code == 2
+
+
+def test_a_failure_is_shown_with_its_program(capsys: pytest.CaptureFixture[str]) -> None:
+    one = PROPERTIES[0]
+    failed = Tried(7, "networks", 31.0, None, False, "found so", "print('the lines')")
+    report = Report((Row(one.name, one.sentence, one.source, failed, 0.1),), 0, False, 1e-4, 0.0)
+    terminal.print_check(report.record())
+    shown = capsys.readouterr().out
+    assert "31" in shown and "fails" in shown and one.sentence[:40] in shown and "print('the lines')" in shown
+    terminal.saying_checked(lambda record: None)(report.rows[0])
+    assert "mapping fails" in capsys.readouterr().err
+    with pytest.raises(Exit) as ended:
+        task.finish_check(report.record(), False)
+    assert ended.value.exit_code == 3 and "1 of 1 properties fail: mapping" in capsys.readouterr().err
+
+
+def test_progress_is_told_of_each_property() -> None:
+    told: list[str] = []
+    check(Architecture(2, (Attention(),)), only=["symmetry", "bits"], progress=lambda row: told.append(row.name))
+    assert told == ["symmetry", "bits"]
