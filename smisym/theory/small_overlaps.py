@@ -49,7 +49,7 @@ def from_slopes(
     found = at(scramble, Q)
     for small in _small(symmetry, Q):
         along = [*(at(scramble, Q - (1 - t) * small.Q) for t in _INSIDE), found]
-        E = sum(weight * small.fed(there) for weight, there in zip(_WEIGHTS, along, strict=True))
+        E = np.tensordot(_WEIGHTS, [small.fed(there) for there in along], axes=1)
         white = found.white + small.share * (small.whitened(E, found) - small.span @ found.white @ small.span)
         found = replace(found, white=white, accurate=all(there.accurate for there in along))
         found.white.flags.writeable = False
