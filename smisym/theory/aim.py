@@ -139,6 +139,15 @@ class Tries:
         self.made.append((samples, spread))
         return own
 
+    def _likely(self, error: float) -> float:
+        """The error of the last try as the one before it tells it too: a spread of eight is a fourth too large or small
+        once in three times, and the next try would take twice too many samples, or half of them."""
+        if len(self.made) < 2:
+            return error
+        (n0, first), (n1, last) = self.made[-2:]
+        own, expected = float(np.max(last)), float(np.max(first)) * (n0 / n1) ** _RATE
+        return error * math.sqrt(expected / own) if 0 < own < math.inf and 0 < expected < math.inf else error
+
     def reached(self, error: float) -> bool:
         """Whether a try with this error, all in all, is the answer."""
         enough = self.aim.accuracy if len(self.made) > 1 else _AT_ONCE * self.aim.accuracy
@@ -149,7 +158,7 @@ class Tries:
         samples, _ = self.made[-1]
         factor: float = _UNKNOWN
         if math.isfinite(error):
-            factor = (error / (_MARGIN * self.aim.accuracy)) ** (1 / self.rate)
+            factor = (self._likely(error) / (_MARGIN * self.aim.accuracy)) ** (2 / (self.rate + _RATE))
         factor = min(max(factor, _LEAST), _LARGEST)
         wanted = samples << math.ceil(math.log2(factor) - _ROUNDED)
         while wanted > max(self.aim.most_samples, samples):
@@ -170,7 +179,7 @@ def search(aim: Aim, first: Solution, again: Callable[[int, bool], Solution], se
     while not (done := _good(tries, found)):
         left = found.checks.get("integrals", 0.0)
         finer = bool(np.max(left) > INNER * aim.accuracy)
-        wanted = tries.more(_whole(found) if found.result.ok else math.inf)
+        wanted = tries.more(_lasting(found) if found.result.ok else math.inf)
         if second is not None and len(history) == 1 and second > found.settings["samples"]:
             wanted = second
         if wanted is None:
@@ -198,6 +207,13 @@ def _stated(tries: Tries, found: Solution) -> Solution:
 def _whole(found: Solution) -> float:
     """The largest error of any entry, statistical and deterministic together."""
     return float(np.max(found.statistical_error + found.deterministic_error))
+
+
+def _lasting(found: Solution) -> float:
+    """The same without what a next try, which begins closer by, does not leave of the equation."""
+    residual = np.minimum(found.checks.get("residual", 0.0), found.deterministic_error)
+    left = found.deterministic_error - np.where(np.isfinite(residual), residual, 0.0)
+    return float(np.max(found.statistical_error + left))
 
 
 def _record(found: Solution) -> dict[str, Any]:

@@ -9,6 +9,7 @@ fewer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,20 +25,26 @@ from smisym.theory.sentinel import agreement, judged, outlying, sound
 _FAR, _UNSURE = 0.3, 0.1
 # Overlap below which what lines miss is told from the law of small ones as well.
 _LITTLE = 0.2
+# What the root of that law leaves of a step s to an overlap q: 2 s^3 / q^2 where the step is long, 8 s^2 where the
+# overlap is not so small (of |z|, from alpha = 0.52 to 0.7 and steps of 10 to 40 %: from 0.2 of it to all of it).
+_LONG, _BEYOND = 2.0, 8.0
+# Part of an overlap that Newton's step must leave for the root of that law to be told from it.
+_BENDABLE = 0.6
 # Part of the statistical error that what the step misses may be, and evaluations of one map that this may take.
 _BENT, _MOST = 0.3, 3
 # Factor by which the maps have fewer points that lead to one of many.
 _FEWER = 8
 
 
+# Many parameters: a start, and when to be content.
 def fixed_point_near(
-    omap: OverlapMap, Q: np.ndarray, alpha: float, known: int, tol: float, enough: float = 0.0
+    omap: OverlapMap, Q: np.ndarray, alpha: float, known: int, tol: float, enough: float = 0.0, most: int = _MOST
 ) -> tuple[list[Point], Solution] | None:
     """(the scrambles' points, the solution) at alpha, from the fixed point Q (P, P) of a map of ``known`` samples.
 
     None where that is not confirmed: where the step is long, where something idle may grow, and where something is
     learned perfectly.  tol: what fixed points are solved to elsewhere, as results tell it.  enough: the error of
-    overlaps that is small enough, all in all.
+    overlaps that is small enough, all in all.  most: evaluations of the map; the error holds what is missed then.
     """
     found = None
     levels = [omap.samples]
@@ -45,13 +52,13 @@ def fixed_point_near(
         levels.insert(0, levels[0] // _FEWER)
     for samples in levels:
         here = omap if samples == omap.samples else omap.sibling(samples)
-        for _ in range(_MOST):
+        for _ in range(most if here is omap else 1):
             found = _stepped(here, Q, alpha)
             if found is None:
                 break  # a map that is too rough to tell leaves it to the next
             Q = found.Q
-            if found.missed <= _BENT * found.error or found.whole <= enough:
-                break
+            if found.missed <= _BENT * found.error or found.whole <= enough or found.size <= _BENT * found.error:
+                break  # or what is missed is that of noise, which stays
     return None if found is None else found.solution(tol)
 
 
@@ -76,21 +83,45 @@ class _Stepped:
         self.size, self.error = float(np.abs(mean).max()), float(spread.max())
         self.overlaps = np.array([found[0].moved(step) for step in self.steps])
         self.Q = omap.model.symmetry.project(found[0].moved(mean))
-        # What lines miss of the equation, as its derivative takes it back: much where that is small, near thresholds.
-        gain = max(float(np.abs(np.linalg.inv(slopes)).sum(axis=1).max()), 1.0)
-        self.missed = gain * (self.size**2 + self.error**2) + self._bent()
+        bent, more = self._bent()
+        self.missed = self._curved(np.hypot(np.abs(mean), spread)[on], bent[on]) + more
 
-    def _bent(self) -> float:
-        """What the step misses where little is learned of some rows, the largest of all parts.
+    def _curved(self, sizes: np.ndarray, bent: np.ndarray) -> float:
+        """What lines miss of the equation, as its derivative takes it back: much where that is small, near thresholds.
 
-        The equation is q (a - c q) there: a step s to q leaves s^2 / q, whatever a and c, and noise is as bent.
+        sizes (a,): of the steps and their noise.  bent (a,): the overlap of coordinates in which the square of a step
+        is accounted for, but for that of what is learned; infinite for all others.
         """
-        symmetry, spread, missed = self.omap.model.symmetry, np.asarray(mean_and_error(self.overlaps)[1]), 0.0
-        for D in symmetry.directions:
-            before, after = (float(np.linalg.eigvalsh(D @ Q @ D.T)[-1]) for Q in (self.found[0].Q, self.Q))
-            if 0 < after < _LITTLE:
-                missed = max(missed, ((after - before) ** 2 + np.abs(D @ spread @ D.T).max() ** 2) / after)
-        return missed
+        others = float(sizes[~np.isfinite(bent)].max(initial=0.0))
+        own = np.where(
+            np.isfinite(bent), np.minimum(_BEYOND * bent, 1.0) * sizes**2 + 2 * others * sizes, sizes.max() ** 2
+        )
+        back = np.abs(np.linalg.inv(self.slopes))
+        # In units of what is left no equation is steeper than one.
+        return max(float((back @ np.maximum(own, others**2)).max()), float(own.max()))
+
+    def _bent(self) -> tuple[np.ndarray, float]:
+        """Makes the step better where little is learned of some rows: (overlaps (k,), there, what is still missed).
+
+        The equation is q (a - c q) there, which is no line: Newton's step from q to q' leaves (q' - q)^2 / q' whatever
+        a and c, and its root is q (2 - q / q').  What that leaves is one order higher; noise is as bent.
+        """
+        symmetry, missed = self.omap.model.symmetry, 0.0
+        bent = np.full(len(symmetry.basis), math.inf)
+        for part, D in enumerate(symmetry.directions):
+            before, after = (_most(D, Q) for Q in (self.found[0].Q, self.Q))
+            if not 0 < after < _LITTLE:
+                continue
+            each = np.array([_most(D, Q) for Q in self.overlaps])
+            left = (after - before) ** 2 / after
+            if len(D) == 1 and min(after, each.min()) > _BENDABLE * before:
+                bent[symmetry.parts == part] = max(before, after)
+                self.Q = _scaled(self.Q, D, before, after)
+                self.overlaps = np.array([_scaled(Q, D, before, q) for Q, q in zip(self.overlaps, each, strict=True)])
+                left = _LONG * abs(after - before) ** 3 / after**2
+            spread = np.asarray(mean_and_error(self.overlaps)[1])
+            missed = max(missed, left + float(np.abs(D @ spread @ D.T).max()) ** 2 / after)
+        return bent, missed
 
     @property
     def left(self) -> np.ndarray:
@@ -144,6 +175,18 @@ class _Stepped:
             settings={**omap.settings(), "start": value.start, "side_information": 0.0, "tol": tol},
             checks=checks,
         )
+
+
+def _most(D: np.ndarray, Q: np.ndarray) -> float:
+    """The largest overlap in the rows D (d, P)."""
+    return float(np.linalg.eigvalsh(D @ Q @ D.T)[-1])
+
+
+def _scaled(Q: np.ndarray, D: np.ndarray, before: float, after: float) -> np.ndarray:
+    """Q (P, P) at the root of the law, where Newton's step led from ``before`` to ``after`` in one row D (1, P)."""
+    factor = before / after * (2 - before / after)
+    scale = np.eye(len(Q)) + (math.sqrt(factor) - 1) * (D.T @ D)
+    return np.asarray(scale @ Q @ scale)
 
 
 def _stepped(omap: OverlapMap, Q: np.ndarray, alpha: float) -> _Stepped | None:

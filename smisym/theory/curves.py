@@ -51,6 +51,10 @@ _COARSER = 2.0
 # Overlaps that are rounding.
 _ROUNDING = 1e-15
 
+# How many times more samples those maps have that are asked where one of few is too rough.
+_MORE = 8
+
+Traced = tuple[OverlapMap, list[Point], Solution]
 Predictor = Callable[[Sequence[Point], float], np.ndarray | None]
 
 
@@ -88,12 +92,13 @@ def curve(
     traced, onward = _traced(omap, wanted_at, tol, told, aim.accuracy if aim else 0.0), Onward()
     if aim is not None:
         wanted = tolerance(aim)
-        # All of it with few samples first: what an alpha takes, others may share.
-        traced = iter([(points, replace(found, settings=found.settings | {"tol": wanted})) for points, found in traced])
-    for points, found in traced:
+        # All of it with few samples first: where time runs out, every alpha has an answer.
+        traced = iter(list(traced))
+    for first, points, found in traced:
         if aim is not None:
-            omap.what = f"curve at alpha = {found.value.alpha:g}"
-            found = refined_at_once(omap, aim, points, found, onward)
+            omap.what = first.what = f"curve at alpha = {found.value.alpha:g}"
+            found = replace(found, settings=found.settings | {"tol": wanted})
+            found = refined_at_once(first, aim, points, found, onward)
         done.append(found)
         if on_point is not None:
             on_point(found)
@@ -104,27 +109,38 @@ class _Told:
     """Fixed points by one evaluation near where a map of few points has them."""
 
     def __init__(self, omap: OverlapMap, tol: float, last: float) -> None:
-        self.omap, self.tol, self.shifts = omap, tol, Shifts()
+        # A map that is too rough for a straight line is so at the next alpha as well.
+        self.maps, self.tol, self.shifts = [omap, omap.sibling(_MORE * omap.samples)], tol, Shifts()
         omap.what = "the way along the curve"
         self.guesses = Guesses.of(omap, last)
+        self.rough, self.stage = 0, np.zeros(omap.model.fields, dtype=bool)
 
-    def __call__(self, alpha: float) -> tuple[list[Point], Solution] | None:
+    def __call__(self, alpha: float) -> Traced | None:
         guess = self.guesses.at(alpha)
         if guess is None:
             return None
-        samples = self.guesses.samples
-        closer_by = self.shifts.moved(guess, alpha) if self.shifts.at(guess) else None
-        told = None if closer_by is None else fixed_point_near(self.omap, closer_by, alpha, samples, self.tol)
-        told = told or fixed_point_near(self.omap, guess, alpha, samples, self.tol)
-        if told is not None:
-            self.shifts.learn(alpha, guess, told[1].value.Q)
-        return told
+        if not self.shifts.at(guess) and not np.array_equal(learned := np.diag(guess) > 0, self.stage):
+            self.rough, self.stage = 0, learned
+        for number in range(self.rough, len(self.maps)):
+            closer_by, omap = self.shifts.moved(guess, alpha), self.maps[number]
+            told = None if closer_by is None else self._near(omap, closer_by, alpha, omap.samples)
+            told = told or self._near(omap, guess, alpha, self.guesses.samples)
+            if told is not None:
+                self.rough = number
+                self.shifts.learn(alpha, guess, told[1].value.Q)
+                return omap, *told
+        # Nor does any other of this stage: the guesses are too far off.
+        self.rough = len(self.maps)
+        return None
+
+    def _near(self, omap: OverlapMap, Q: np.ndarray, alpha: float, known: int) -> tuple[list[Point], Solution] | None:
+        return fixed_point_near(omap, Q, alpha, known, self.tol, most=1)
 
 
 def _traced(
     omap: OverlapMap, alphas: Sequence[float], tol: float | None, told: _Told | None = None, enough: float = 0.0
-) -> Iterator[tuple[list[Point], Solution]]:
-    """The points of all scrambles at each alpha, increasing, and the solution that they make.
+) -> Iterator[Traced]:
+    """At each alpha, increasing, a map, the points of all its scrambles, and the solution that they make.
 
     told: what is asked first, of which those are solved for that it does not tell.  enough: the error of overlaps that
     is small enough.
@@ -135,8 +151,9 @@ def _traced(
         omap.what = f"curve at alpha = {alpha:g}"
         known = None if told is None else told(alpha)
         if known is not None:
-            for path, point in zip(paths, known[0], strict=True):
-                path.found.append(point)
+            if known[0] is omap:
+                for path, point in zip(paths, known[1], strict=True):
+                    path.found.append(point)
             yield known
             continue
         points = omap.each(lambda r, alpha=alpha, near=near: paths[r].at(alpha, near))
@@ -144,7 +161,7 @@ def _traced(
         if near > _COARSER * wanted:
             points = omap.each(lambda r, wanted=wanted: paths[r].again(wanted))
             near = wanted
-        yield points, collect(omap, points, "symmetry-broken", near, enough)
+        yield omap, points, collect(omap, points, "symmetry-broken", near, enough)
         near = wanted
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.linalg import helmert
 
 from smisym.base.matrices import units
 from smisym.base.remembered import Remembered
@@ -47,8 +48,9 @@ class Estimator:
         seed = np.random.SeedSequence(self.seed, spawn_key=(scramble,))
         drawn = Normals(2 * P * T + K, seed, fine=True).draw(self.points)
         normals, noise = np.split(drawn, [2 * P * T], axis=1)
-        # The first Sobol coordinates are the best: they go to the last rows, which the output shows most directly.
-        return normals.reshape(-1, 2, P, T)[:, :, ::-1], noise
+        # The first Sobol coordinates are the best: they go to the last rows, which the output shows most directly, and
+        # to how tokens differ, of which attention is made.
+        return normals.reshape(-1, 2, P, T)[:, :, ::-1] @ helmert(T, full=True)[::-1], noise
 
     def __call__(self, scramble: int, Q: np.ndarray) -> Estimate:
         """The estimates of one scramble at Q (P, P), of which only what the symmetries allow is given."""

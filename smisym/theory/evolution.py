@@ -136,7 +136,7 @@ def refined_at_once(
 
     if onward is None:
         return refined(omap, aim, points, found, again)
-    wanted = onward.samples(aim, omap.samples) if onward.at(points) else None
+    wanted = onward.samples(aim, omap.samples) if onward.at(points, omap.samples) else None
     whole = refined(omap, aim, points, found, again, wanted)
     onward.learn(points, whole)
     return whole

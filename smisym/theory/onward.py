@@ -71,9 +71,13 @@ class Onward:
     def __init__(self) -> None:
         self._shifts = Shifts()
         self._noise: float | None = None  # error times samples to a power
+        self._few = 0  # samples of the map of few
 
-    def at(self, points: Sequence[Point]) -> bool:
-        """Whether something is told at the fixed points (of a map of few samples) that come next."""
+    def at(self, points: Sequence[Point], samples: int) -> bool:
+        """Whether something is told at the fixed points that come next, of a map of few samples."""
+        if samples != self._few:
+            # Of a map of its own.
+            self._few, self._shifts = samples, Shifts()
         known = any(point.known.any() for point in points)
         told = self._shifts.at(np.array([point.Q for point in points])) and not known
         self._noise = self._noise if told else None

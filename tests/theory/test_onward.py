@@ -51,9 +51,9 @@ def test_samples_follow_from_the_noise() -> None:
     found = smisym.state_evolution(omap, 0.3)
     made = [solve(omap, r, 0.3) for r in range(omap.scrambles)]
     onward = Onward()
-    assert not onward.at(made) and onward.samples(Aim(1e-3, 2**20), 4096) is None
+    assert not onward.at(made, 4096) and onward.samples(Aim(1e-3, 2**20), 4096) is None
     onward.learn(made, found)
-    assert onward.at(made)
+    assert onward.at(made, 4096)
     error = float((found.statistical_error + found.deterministic_error).max())
     assert onward.samples(Aim(error / 0.75 / 2**0.6, 2**20), 4096) == 8192
     assert onward.samples(Aim(error / 0.75 / 8**0.6, 2**14), 4096) == 2**14
@@ -69,3 +69,13 @@ def test_a_curve_is_what_its_points_are_by_themselves() -> None:
         alone = smisym.state_evolution(model, alpha, accuracy=1e-3, seed=8)
         assert found.result.ok and found.value.Q_error.max() <= 2e-3
         assert abs(found.value.Q - alone.value.Q).max() < 3 * np.hypot(found.value.Q_error, alone.value.Q_error).max()
+
+
+def test_what_moved_the_points_of_one_map_does_not_move_those_of_another() -> None:
+    model = smisym.compile(Architecture(2, (Attention(),)))
+    omap = smisym.overlap_map(model, samples=1024, seed=1)
+    made = [solve(omap, r, 0.3) for r in range(omap.scrambles)]
+    onward = Onward()
+    onward.at(made, 1024)
+    onward.learn(made, smisym.state_evolution(omap, 0.3))
+    assert onward.at(made, 1024) and not onward.at(made, 8192)
