@@ -92,6 +92,8 @@ ROWS: list[tuple[str, Architecture | SMI]] = [
 SAMPLES, FEW = {0: 65536, 1: 65536, 2: 8192, 3: 256}, 1024
 # Where single posteriors cost more: points found numerically, sampled posteriors.
 DEARER = {"OnPoints": 64, "OnSlices": 1024, "sampled": 4096}
+# Where rare outputs make so much of it that the spread of few points says too little: three times, of 512 a scramble.
+RARE = {"sequence output, two layers, untied then tied, T = 2": 16384}
 # Relative error from which on a row is measured again, with as many times more samples as that takes, and how many.
 WITHIN, MOST = 0.005, 65536
 
@@ -245,6 +247,7 @@ def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
     samples = DEARER.get("sampled" if sampled else kind, SAMPLES.get(free, FEW))
     if model.channel.shared is not None:
         samples = FEW
+    samples = RARE.get(name, samples)
     solution = smisym.weak_recovery(model, samples=samples, stages=1)
     while (first := solution.value[0]).error > WITHIN * first.alpha and samples < MOST and np.isfinite(first.alpha):
         missing = (first.error / (WITHIN * first.alpha)) ** 2

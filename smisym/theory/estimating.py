@@ -13,8 +13,9 @@ from smisym.base.sobol import Normals
 from smisym.base.solution import Result
 from smisym.link.linking import Observation
 from smisym.model.compiled import Model
+from smisym.prior import Law
 from smisym.theory.at_points import squares
-from smisym.theory.controls import NUMBERS, beside
+from smisym.theory.controls import NUMBERS, beside, rates_of
 from smisym.theory.estimate import Estimate
 from smisym.theory.folded import Slope, folds, slope
 from smisym.theory.surrogate import Surrogate, worth
@@ -26,6 +27,8 @@ _BEYOND = 10.0
 _ROUNDING = 1e-10
 # Numbers that an estimate keeps of what its slope shares with each control, at most.
 _SHARES = 4096
+# Samples whose estimates are made at a time.
+_BLOCK = 4096
 # Key of the draws that tell means of a stand-in, beside those of the points.
 _KNOWN = 1
 
@@ -65,28 +68,18 @@ class Estimator:
         )
         if moments.dg is None:
             raise TypeError("the channel returned no covariance")
-        g, dg = moments.g, moments.dg
         # A posterior that was not found tells nothing; its infinite error makes that of the estimate infinite.
-        absent = ~np.isfinite(g).all(axis=(1, 2)) | ~np.isfinite(dg).all(axis=(1, 2, 3, 4))
-        g, dg = np.where(absent[:, None, None], 0.0, g), np.where(absent[:, None, None, None, None], 0.0, dg)
+        absent = ~np.isfinite(moments.g).all(axis=(1, 2)) | ~np.isfinite(moments.dg).all(axis=(1, 2, 3, 4))
         still = self._still(Q)
         # What flips that leave omega alone change the sign of is zero; integrated numerically it is only small.
         unknown = np.asarray((still < 0).any(axis=0))
-        g = np.where(unknown[:, None], 0.0, g)
         alike = np.asarray(np.logical_and.reduce(still[:, :, None] == still[:, None, :], axis=0))
-        dg = np.where(alike[:, None, :, None], dg, 0.0)
-        # In units of what is left to learn: of order one however small V is, and rounding stays where it is made.
-        star = law.units @ np.linalg.solve(law.V, Z - omega)
-        g, dg = law.units @ g, np.einsum("pi,nitjs,jq->nptqs", law.units, dg, law.back, optimize=True)
-        products = np.stack(
-            [
-                np.einsum("npt,nqt->npq", g, g),
-                -_symmetric(np.einsum("nptqt->npq", dg)),
-                _symmetric(np.einsum("npt,nqt->npq", g, star)),
-            ]
+        there = ~absent[:, None, None]
+        g, dg, star, products = _whitened(
+            law, moments.g, moments.dg, Z - omega, there & ~unknown[:, None], there & alike
         )
         multiplicity = self.model.prior.multiplicity
-        products = multiplicity * weights[:, None, None] * products
+        products *= multiplicity * weights[:, None, None]
         size, error = np.einsum("npt,npt->n", g, g), np.where(absent, np.inf, moments.error)
         gaps = self.model.symmetry.coordinates(products[:1] - products[1:])
         weighted = np.sqrt(weights)[:, None, None, None, None] * dg
@@ -130,10 +123,12 @@ class Estimator:
         """:attr:`Estimate.unclear` from dg (n, P, T, P, T) and errors (n,) of posteriors; one without a bound is told
         by the infinite error of the estimate instead."""
         unit = units(self.model.symmetry.basis)
-        fed = np.einsum("nptas,kab,nqtbs->nkpq", dg, unit, dg, optimize=True)
-        rates = np.einsum("jpq,nkpq->njk", unit, fed, optimize=True)
         most = np.where(np.isfinite(error), _BEYOND * error**2, 0.0)[:, None, None]
-        unclear = self.model.prior.multiplicity * np.minimum(np.abs(rates), most).mean(axis=0)
+        unclear = np.zeros((len(unit), len(unit)))
+        for begin in range(0, len(dg), _BLOCK):
+            part = slice(begin, begin + _BLOCK)
+            unclear += np.minimum(np.abs(rates_of(unit, dg[part])), most[part]).sum(axis=0)
+        unclear *= self.model.prior.multiplicity / len(dg)
         return np.asarray(0.5 * (unclear + unclear.T))
 
     def _still(self, Q: np.ndarray) -> np.ndarray:
@@ -193,6 +188,36 @@ def _average(values: np.ndarray, weights: np.ndarray) -> float:
     """Of values that have a weight; NaN where none has."""
     there = weights > 0
     return float(np.average(values[there], weights=weights[there])) if there.any() else math.nan
+
+
+# Many parameters: what is turned, and which of it is there.
+def _whitened(
+    law: Law, g: np.ndarray, dg: np.ndarray, off: np.ndarray, shown: np.ndarray, heard: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """g (n, P, T), dg (n, P, T, P, T) and V^{-1} off in units of what is left to learn, of order one however small V
+    is, and their products (3, n, P, P).  shown (n, P, 1), heard (n, P, P): what is not zero."""
+    found = np.empty_like(g), np.empty_like(dg), np.empty_like(g), np.empty((3, len(g), g.shape[1], g.shape[1]))
+    # Block by block: what a whole scramble's temporaries take from memory takes longer than to compute with them.
+    for begin in range(0, len(g), _BLOCK):
+        part = slice(begin, begin + _BLOCK)
+        turned = law.units @ np.where(shown[part], g[part], 0.0)
+        among = np.where(heard[part][:, :, None, :, None], dg[part], 0.0)
+        both = np.einsum("pi,nitjs,jq->nptqs", law.units, among, law.back, optimize=True)
+        star = law.units @ np.linalg.solve(law.V, off[part])
+        found[0][part], found[1][part], found[2][part] = turned, both, star
+        found[3][:, part] = _products(turned, both, star)
+    return found
+
+
+def _products(g: np.ndarray, dg: np.ndarray, star: np.ndarray) -> np.ndarray:
+    """(3, n, P, P): g g^T, -dg and g star^T, summed over tokens."""
+    return np.stack(
+        [
+            np.einsum("npt,nqt->npq", g, g),
+            -_symmetric(np.einsum("nptqt->npq", dg)),
+            _symmetric(np.einsum("npt,nqt->npq", g, star)),
+        ]
+    )
 
 
 def _symmetric(products: np.ndarray) -> np.ndarray:

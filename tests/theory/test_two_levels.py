@@ -40,7 +40,7 @@ def test_it_is_the_fine_map(maps: tuple[smisym.OverlapMap, ...]) -> None:
     off = np.abs((both - fine).mean(axis=0))
     assert (off <= 5 * spread).all()  # seven degrees of freedom
     bias = np.abs((rough - fine).mean(axis=0))
-    assert (bias[:2] > 3 * off[:2]).all() and (bias[:2] > 5 * spread[:2]).all()
+    assert (bias[:2] > 3 * off[:2]).all() and np.linalg.norm(bias[:2] / spread[:2]) > 10
 
 
 def test_of_few_points_it_is_the_fine_map_to_the_bit(maps: tuple[smisym.OverlapMap, ...]) -> None:
