@@ -21,7 +21,7 @@ from smisym.verify.properties import Property, Subject, Tried, left_out, lines
 
 # Cavities, draws of each; draws within reach that a case takes, of which the width follows, and the largest width in
 # standard deviations of the outputs near it.
-_CASES, _DRAWS, _NEAR, _WIDEST = 6, 2**18, 6000, 0.35
+_CASES, _DRAWS, _NEAR, _WIDEST = 6, 2**17, 3000, 0.35
 # Relative change of the density of y over a width beyond which it is not smooth there, as near an edge of what outputs
 # can be, and how often the width is halved for it.
 _EVEN, _HALVED = 0.05, 4

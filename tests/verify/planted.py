@@ -20,7 +20,6 @@ DECLARED = {
     "two layers": Architecture(2, (Attention(), Attention())),
     "one layer": Architecture(2, (Attention(),)),
     "untied": Architecture(2, (Attention(tied=False),)),
-    "linear scores": Architecture(2, (Attention(rank=2, activation="linear"),)),
     "noise": Architecture(2, (Attention(),), noise=0.05),
     "many layers": Architecture(2, (*[Attention(readout=0.1)] * 5, Attention()), limit="ode"),
     "activation": SMI("tanh(z1) + z2", 2),
@@ -135,7 +134,8 @@ class Scaled(OverlapMap):
 
     def at(self, scramble: int, Q: np.ndarray) -> Any:
         made = super().at(scramble, Q)
-        changes: dict[str, Any] = {name: factor * getattr(made, name) for name, factor in self.factors.items()}
+        arrays = {name: getattr(made, name) for name in self.factors}
+        changes: dict[str, Any] = {n: self.factors[n] * a for n, a in arrays.items() if a is not None}
         return dataclasses.replace(made, **changes)
 
 
@@ -201,7 +201,7 @@ class Remembering:
 
     def __init__(self, channel: Any, given_back: float, kept: bool) -> None:
         self._channel, self._back, self._kept = channel, given_back, kept
-        self._g: Any = 0.0
+        self._g: Any = None
         self._V: Any = None
 
     def __getattr__(self, name: str) -> Any:
@@ -209,8 +209,9 @@ class Remembering:
 
     def moments(self, y: Any, omega: Any, V: Any, **settings: Any) -> Any:
         self._V = V if self._V is None or not self._kept else self._V
-        found = self._channel.moments(y, omega + self._back * (V @ self._g), self._V, **settings)
-        self._g = found.g if self._back else 0.0
+        given = omega if self._g is None else omega + self._back * (V @ self._g)
+        found = self._channel.moments(y, given, self._V, **settings)
+        self._g = found.g
         return found
 
 

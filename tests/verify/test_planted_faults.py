@@ -118,17 +118,17 @@ FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
     "another alpha": ("onset", lambda: compiled("one layer"), scaled(white=1.4, slope=1.4, raw=1.4)),
     "E log Zout with another sign": ("convex", lambda: compiled("one layer"), scaled(log_partition=-1.0)),
     "a first threshold a fifth too low": (
-        "closed-forms", lambda: compiled("linear scores"), scaled(white=1.2, slope=1.2, raw=1.2),
+        "closed-forms", lambda: compiled("one layer"), scaled(beside=1.2),
     ),
     "a posterior up to a sign with wrong odds": (
         "closed-forms", lambda: with_channel("one layer", as_it_is, wider=0.01), OverlapMap,
     ),
     "a threshold below its floor": (
-        "thresholds", lambda: compiled("two layers"), scaled(white=1.3, slope=1.3, raw=1.3),
+        "thresholds", lambda: compiled("two layers"), scaled(beside=1.3),
     ),
-    "a sheet is lost, to weak noise": ("small-noise", lambda: with_chart("untied", solved(heavy)), OverlapMap),
+    "a wrong Jacobian, to weak noise": ("small-noise", lambda: with_chart("two layers", solved(heavy)), OverlapMap),
     "single precision in the chart": ("digits", lambda: with_chart("two layers", in_floats), OverlapMap),
-    "covariances of layers lost": ("moments", lambda: with_channel("noise", uncoupled), OverlapMap),
+    "covariances of tokens lost": ("moments", lambda: with_channel("one layer", uncoupled), OverlapMap),
     "another noise": ("moments", lambda: with_noise(0.06), OverlapMap),
     "fewer layers than infinitely many": (
         "many-layers", lambda: dataclasses.replace(compiled("many layers"), architecture=FEWER), OverlapMap,
@@ -145,7 +145,7 @@ ALGORITHMS = {
     "an Onsager term of the wrong sign": gamp_with(given_back=2.0),
     "V that is not updated": gamp_with(kept=True),
 }
-FAULTS |= {name: ("gamp", lambda: compiled("two layers"), OverlapMap) for name in ALGORITHMS}
+FAULTS |= {name: ("gamp", lambda: compiled("one layer"), OverlapMap) for name in ALGORITHMS}
 
 
 def found_of(name: str, seed: int = 0) -> Report:
