@@ -13,6 +13,7 @@ import numpy as np
 
 from smisym.base.errors import SmisymError
 from smisym.model.compiled import Model, compile
+from smisym.verify.exact import outputs_per_sample
 from smisym.verify.posteriors import _COVARIANCES, _MEANS
 from smisym.verify.properties import Property, Subject, Tried, left_out, lines
 from smisym.verify.searching import search
@@ -20,6 +21,9 @@ from smisym.verify.strategies import Cavity, cavities
 
 # Variances, share of their difference that second order may be, and moments that differ by more tell nothing.
 _DELTAS, _SHARE, _TELLING = (1e-4, 1e-5), 0.3, 0.1
+# The noise must be small beside what the output tells: least variance of the cavity, least singular value of df/dZ at
+# the true fields among those of a typical output, and the step of its differences.
+_VARIANCE, _SLOPE, _STEP = 0.1, 0.3, 1e-5
 # Stated errors beyond which nothing is told; rounding of an output, of which a float has lost the log-ratios.
 _KNOWN, _ROUNDING = 0.02, 1e-6
 
@@ -42,7 +46,19 @@ def whitened(model: Model, y: np.ndarray, cavity: Cavity) -> tuple[np.ndarray, n
     return inverse @ (m.mean[0] - cavity.omega), cov, float(m.bound[0])
 
 
-def _misfit(model: Model, noisy: list[Model], cavity: Cavity) -> float | None:
+def steep(model: Model, Z: np.ndarray, outputs: int) -> bool:
+    """Whether all numbers that an output has move with the fields at Z (P, T), which is then no singular point."""
+    steps = _STEP * np.eye(Z.size).reshape(Z.size, *Z.shape)
+    with np.errstate(all="ignore"):
+        columns = (model.link(Z + steps) - model.link(Z - steps)).reshape(Z.size, -1) / (2 * _STEP)
+    if not np.isfinite(columns).all():
+        return False
+    return bool(np.linalg.svd(columns, compute_uv=False)[outputs - 1] >= _SLOPE)
+
+
+def _misfit(model: Model, noisy: list[Model], outputs: int, cavity: Cavity) -> float | None:
+    if np.linalg.eigvalsh(cavity.V)[0] < _VARIANCE or not steep(model, cavity.Z, outputs):
+        return None
     with np.errstate(all="ignore"):
         y = model.link(cavity.Z[None])
     if not np.isfinite(y).all():
@@ -75,10 +91,11 @@ def _noise_vanishes(subject: Subject, level: float) -> Tried:
     noisy: list[Model] = [compile(dataclasses.replace(declared, noise=delta)) for delta in _DELTAS]
     if noisy[-1].channel.plan.dearer > 16:
         return left_out("posteriors under noise are too dear")
+    outputs = int(outputs_per_sample(model, 0).max())
     count = subject.many(max(3, 12 // noisy[-1].channel.plan.dearer))
 
     def misfit(cavity: Any) -> float | None:
-        return _misfit(model, noisy, cavity)
+        return _misfit(model, noisy, outputs, cavity)
 
     found = search(cavities(model), misfit, count, subject.number("weak noise"))
     if found.holds is None:
