@@ -105,11 +105,12 @@ class TiedHead:
             centre = np.eye(T) - 1 / T
             values, vectors = _largest(centre @ gram @ centre, m)
             root = np.sqrt(values)
-            mean = np.einsum("sti,st->si", vectors, (centre @ gram).mean(axis=2)) / root
+            # Tokens that are all alike, as where all fields are zero, leave their mean open: not a number, error inf.
+            with np.errstate(divide="ignore", invalid="ignore"):
+                mean = np.einsum("sti,st->si", vectors, (centre @ gram).mean(axis=2)) / root
             known = vectors * root[:, None, :] + mean[:, None, :]
         smallest = values.min(axis=1) if m else np.ones(len(scores))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            error = np.where(smallest > 0, rounding / smallest, np.inf)
+        error = _relative(rounding, smallest)
         seen, factor = (gram, known)
         if self.softmax:
             seen, factor = centre @ gram @ centre, known - known.mean(axis=1, keepdims=True)
@@ -176,12 +177,11 @@ class UntiedHead:
     def coordinates(self, scores: np.ndarray, rounding: np.ndarray) -> Coordinates:
         E = scores[:, :, 1:] - scores[:, :, :1] if self.softmax else scores
         if not self.orbit:
-            return Coordinates(E.reshape(len(E), -1), rounding / np.abs(E).max(axis=(1, 2)))
+            return Coordinates(E.reshape(len(E), -1), _relative(rounding, np.abs(E).max(axis=(1, 2))))
         left, values, right = np.linalg.svd(E, full_matrices=False)
         values, sign = values[:, : self.rank], signed(left)[:, None, : self.rank]
         A, C = sign * left[:, :, : self.rank], np.swapaxes(right, 1, 2)[:, :, : self.rank] * sign * values[:, None, :]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            error = np.where(values[:, -1] > 0, rounding / values[:, -1], np.inf)
+        error = _relative(rounding, values[:, -1])
         outside = _rank_faults(E, A @ np.swapaxes(C, 1, 2), rounding, error)
         return Coordinates(np.concatenate([A.reshape(len(E), -1), C.reshape(len(E), -1)], axis=1), error, outside)
 
@@ -369,6 +369,12 @@ def _largest(gram: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     values, vectors = np.linalg.eigh(gram)
     first = values.shape[1] - count
     return np.maximum(values[:, first:], 0.0), canonical(vectors[:, :, first:])
+
+
+def _relative(rounding: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """(S,) rounding over the size of what it rounds; infinite where nothing is left of that."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(size > 0, rounding / size, np.inf)
 
 
 def _symmetry_faults(gram: np.ndarray, rounding: np.ndarray) -> tuple[Fault, ...]:

@@ -95,7 +95,8 @@ def discrete(integrand: Integrand, *, cov: bool = False) -> Average:
         spread += np.einsum("bs,bims,biks->smk", w, along[..., 0, :], along[..., 0, :])
     with np.errstate(divide="ignore"):
         log_norm = top + np.log(total)
-    return Average(log_norm, mean, spread, np.zeros(S), np.ones(S), np.isfinite(log_norm))
+    there = np.isfinite(log_norm)
+    return Average(log_norm, mean, spread, np.where(there, 0.0, np.inf), np.ones(S), there)
 
 
 def _as_summed(values: Values, summed: Summed, *, cov: bool) -> Average:
@@ -106,4 +107,5 @@ def _as_summed(values: Values, summed: Summed, *, cov: bool) -> Average:
         spread = np.moveaxis(summed.second[:, :, 0], -1, 0) - mean[:, :, None] * mean[:, None, :]
     S = len(mean)
     nodes = np.ones(S) if summed.nodes is None else summed.nodes[0].copy()
-    return Average(log_norm, mean, spread, np.zeros(S), nodes, np.isfinite(log_norm))
+    there = np.isfinite(log_norm)
+    return Average(log_norm, mean, spread, np.where(there, 0.0, np.inf), nodes, there)

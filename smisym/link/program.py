@@ -224,6 +224,31 @@ def generic_determinant(program: Program, expression: MatrixExpr, *, digits: int
         return abs(mpmath.det(_evaluate(expression, known)))
 
 
+def output_in_digits(program: Program, Z: Any, digits: int) -> list[mpmath.matrix]:
+    """The outputs at the fields Z (P, T), matrix expression by matrix expression, with so many digits."""
+    with mpmath.workdps(digits):
+        known: dict[MatrixExpr, mpmath.matrix] = {}
+        rows = iter([float(x) for x in row] for row in Z)
+        for symbol in program.inputs:
+            known[symbol] = mpmath.matrix([next(rows) for _ in range(int(symbol.shape[0]))])
+        for assign in program.assigns:
+            known[assign.target] = _evaluate(assign.value, known)
+        return [known[output] for output in program.outputs]
+
+
+def _explicit(expression: sp.MatrixBase, known: dict[MatrixExpr, mpmath.matrix]) -> mpmath.matrix:
+    """A matrix that is written out, of numbers or of functions of entries of what is known."""
+    found = mpmath.matrix(expression.rows, expression.cols)
+    elements = sorted(expression.atoms(sp.matrices.expressions.matexpr.MatrixElement), key=str)
+    values = [known[e.parent][int(e.i), int(e.j)] for e in elements]
+    names = [sp.Symbol(f"x{k}", real=True) for k in range(len(elements))]
+    for i in range(expression.rows):
+        for j in range(expression.cols):
+            entry = expression[i, j].xreplace(dict(zip(elements, names, strict=True)))
+            found[i, j] = sp.lambdify(names, entry, "mpmath")(*values)
+    return found
+
+
 def _evaluate(expression: MatrixExpr, known: dict[MatrixExpr, mpmath.matrix]) -> mpmath.matrix:
     if expression in known:
         return known[expression]
@@ -242,7 +267,7 @@ def _evaluate(expression: MatrixExpr, known: dict[MatrixExpr, mpmath.matrix]) ->
                 product = product * _evaluate(factor, known)
             return mpmath.mpf(coefficient) * product
         case sp.MatrixBase():
-            return mpmath.matrix(expression.rows, expression.cols) + mpmath.matrix(expression.tolist())
+            return _explicit(expression, known)
         case RowSoftmax() | RowHardmax():
             return _evaluate_rows(expression, _evaluate(expression.arg, known))
         case Elementwise():

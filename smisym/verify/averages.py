@@ -220,6 +220,38 @@ def _slope_is_its_own(subject: Subject, level: float) -> Tried:
     return Tried(found.number, "samples", found.t, found.p, found.p >= level, counterexample=shown)
 
 
+def bends(omap: OverlapMap, Q: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """(R,) of every scramble: E log Zout at Q + step and Q - step less twice that at Q."""
+    low, middle, high = ([float(e.log_partition) for e in omap.evaluate(Q + s * step)] for s in (-1, 0, 1))
+    return np.array(low) + np.array(high) - 2 * np.array(middle)
+
+
+def _information_is_convex(subject: Subject, level: float) -> Tried:
+    model, segments = subject.model, []
+    for k in range(_SEGMENTS):
+        # A step that gains of some directions and loses of others, as far as both ends are overlaps.
+        Q, rng = overlaps_of(subject, "convex", k), subject.rng("bend", k)
+        raw = rng.standard_normal(Q.shape)
+        step = np.asarray(model.symmetry.project(model.prior.together() * (raw + raw.T)))
+        room = min(np.linalg.eigvalsh(Q)[0], 1 - np.linalg.eigvalsh(Q)[-1])
+        segments.append((Q, 0.9 * room * step / np.abs(np.linalg.eigvalsh(step)).max()))
+    made: list[OverlapMap] = []
+
+    def test(stage: int, times: int) -> Verdict:
+        omap = subject.overlap_map(_SAMPLES * times, "convex", stage)
+        made.append(omap)
+        values = np.array([bends(omap, Q, step) for Q, step in segments]).T
+        stated = [4 * max(e.inner_error for e in omap.evaluate(Q)) + _ROUNDING for Q, _ in segments]
+        found = means_vanish(values, np.array(stated), sides=1)
+        return Verdict(found.t, found.p, found.which, omap.samples * 3 * _SEGMENTS, found.error, stage + 1)
+
+    found = in_two_stages(test)
+    Q, step = segments[found.which]
+    body = "from smisym.verify.averages import bends\n\nprint(bends(omap, Q, step))  # on average not below zero"
+    shown = "" if found.p >= level else _lines(subject, made[-1], body, Q=Q, step=step)
+    return Tried(found.number, "samples", found.t, found.p, found.p >= level, counterexample=shown)
+
+
 # ------------------------------------------------------------------------------------------------------ free entropy
 
 
@@ -307,5 +339,13 @@ PROPERTIES = (
         "seconds",
         True,
         _entropy_moves_as_it_should,
+    ),
+    Property(
+        "convex",
+        "E log Zout is convex in the overlap, also where some directions gain and others lose.",
+        "theory 6",
+        "seconds",
+        True,
+        _information_is_convex,
     ),
 )

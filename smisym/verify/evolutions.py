@@ -17,6 +17,8 @@ from smisym.verify.chance import Verdict, in_two_stages
 from smisym.verify.properties import Property, Subject, Tried, left_out, lines
 
 _SAMPLES = 4096
+# Samples of the map on which learning is looked for, and of one more where these are too noisy to tell.
+_ONSET = (2048, 16384)
 # alpha over that of the first threshold: where fixed points are put back, and below and above which learning is looked
 # for.  An overlap that is none, and standard errors from which on one is some.
 _PUT_BACK, _BELOW, _ABOVE = 1.6, 0.9, 1.15
@@ -27,7 +29,12 @@ _TOL = 1e-4
 
 def first_threshold(subject: Subject) -> Threshold | Tried:
     """The first weak threshold, or what there is to say where learning has no such beginning."""
-    omap = subject.overlap_map(4 * _SAMPLES, "threshold")
+    found: Threshold | Tried = subject.once("first threshold", lambda: _first_threshold(subject))
+    return found
+
+
+def _first_threshold(subject: Subject) -> Threshold | Tried:
+    omap = subject.overlap_map(_SAMPLES, "threshold")
     found = weak_recovery(omap, stages=1).value
     if not found:
         return left_out("nothing is ever learned")
@@ -103,7 +110,15 @@ def _learning_sets_in(subject: Subject, level: float) -> Tried:
     first = first_threshold(subject)
     if isinstance(first, Tried):
         return first
-    omap = subject.overlap_map(4 * _SAMPLES, "onset", scrambles=8)
+    for samples in _ONSET:
+        tried = _told(subject, first, subject.overlap_map(samples, "onset", samples, scrambles=8))
+        if tried.holds:
+            break
+    return tried
+
+
+def _told(subject: Subject, first: Threshold, omap: OverlapMap) -> Tried:
+    """What state evolution on a map says of both sides of the threshold; left out where it is too noisy to tell."""
     alphas = _BELOW * first.alpha, _ABOVE * first.alpha
     below, above = (state_evolution(omap, alpha).value for alpha in alphas)
     (low, low_error), (high, high_error) = ((float(np.trace(p.Q)), float(np.trace(p.Q_error))) for p in (below, above))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from smisym.finite.message_passing import gamp
 from smisym.integrate.accuracy import SAMPLING
 from smisym.model.compiled import Model
 from smisym.theory.effort import affordable
@@ -26,7 +27,8 @@ class Subject:
 
     model: compiled.  seed: of everything that is drawn.  thorough: about eight times as many cases and samples.
     maps: what makes an overlap map of it, called as :class:`~smisym.theory.maps.OverlapMap` is, with ``load`` as it
-    has: the class itself, or one of a user's own.  declared: whether a declaration was given, which a reproduction can
+    has: the class itself, or one of a user's own.  algorithm: what runs GAMP, called as
+    :func:`~smisym.finite.message_passing.gamp` is.  declared: whether a declaration was given, which a reproduction can
     compile anew.
     """
 
@@ -34,7 +36,15 @@ class Subject:
     seed: int = 0
     thorough: bool = False
     maps: Any = OverlapMap
+    algorithm: Any = gamp
     declared: bool = True
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What several properties need, made by the first of them."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
 
     def many(self, quick: int) -> int:
         """A number of cases or samples: ``quick``, or eight times as many."""

@@ -11,18 +11,32 @@ from smisym.base.errors import InputError, SmisymError
 from smisym.declare.architecture import Architecture
 from smisym.declare.io import header, load
 from smisym.declare.smi import SMI
+from smisym.finite.message_passing import gamp
 from smisym.model.compiled import Model, compile
 from smisym.theory.maps import OverlapMap
-from smisym.verify import averages, charted, evolutions, mapping, posteriors, repeating, symmetries
+from smisym.verify import (
+    averages,
+    charted,
+    digits,
+    evolutions,
+    exact,
+    mapping,
+    messages,
+    posteriors,
+    repeating,
+    symmetries,
+    weak_noise,
+    weighing,
+)
 from smisym.verify.chance import SUITE
 from smisym.verify.properties import Property, Subject, Tried
 from smisym.verify.reports import Report, Row
 
-PROPERTIES: tuple[Property, ...] = tuple(
-    one
-    for module in (mapping, symmetries, charted, posteriors, averages, evolutions, repeating)
-    for one in module.PROPERTIES
-)
+_MODULES: tuple[Any, ...] = (
+    mapping, symmetries, charted, digits, posteriors, weighing, weak_noise, averages, evolutions, exact, messages,
+    repeating,
+)  # fmt: skip
+PROPERTIES: tuple[Property, ...] = tuple(one for module in _MODULES for one in module.PROPERTIES)
 # Of the whole suite, shared out over what is left to chance.
 LEVEL = SUITE / sum(one.statistical for one in PROPERTIES)
 
@@ -89,6 +103,7 @@ def check(
     thorough: bool = False,
     seed: int = 0,
     maps: Any = OverlapMap,
+    algorithm: Any = gamp,
     progress: Callable[[Row], object] | None = None,
 ) -> Report:
     """Put a declaration, or a compiled model, through everything that must hold; a :class:`Report`, whose ``ok`` says
@@ -96,7 +111,8 @@ def check(
 
     only: names of properties (:data:`PROPERTIES`), or one; None for all.  thorough: eight times as many cases and
     samples.  seed: of all that is drawn: the same seed, the same report.  maps: what makes overlap maps, a class with
-    the constructor and ``load`` of :class:`~smisym.OverlapMap`.  progress: called with each :class:`Row`.
+    the constructor and ``load`` of :class:`~smisym.OverlapMap`.  algorithm: what runs GAMP on data, called as
+    :func:`smisym.gamp` is.  progress: called with each :class:`Row`.
 
     A statistical property fails falsely with a chance of at most 1e-3 over their number, all together at most 1e-3.
     Raises InputError for another target, names that no property has, a bad seed, and where hypothesis is not installed.
@@ -105,7 +121,7 @@ def check(
     if not isinstance(given, Architecture | SMI | Model):
         fix = "write smisym.verify.check(smisym.load('network.toml'))"
         raise InputError("what is checked", given, "an Architecture, an SMI or a Model", fix)
-    subject = {"seed": check_seed(seed), "thorough": bool(thorough), "maps": maps}
+    subject = {"seed": check_seed(seed), "thorough": bool(thorough), "maps": maps, "algorithm": algorithm}
     return verified(target, chosen_of(only), subject, progress or (lambda row: None))
 
 

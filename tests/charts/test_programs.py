@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import CASES, FAMILIES
-from oracles.straight_lines import carry_out
 
 from smisym import SMI
 from smisym.base.derivation import Derivation
@@ -20,6 +19,7 @@ from smisym.charts.programs import Counts, programmed, sheets_program
 from smisym.kernels.straight_line import INFIX, PREFIX, StraightLine
 from smisym.kernels.tracing import Untraceable, call, trace
 from smisym.link.linking import LinkFunction, link_function
+from smisym.verify.straight_lines import carry_out
 
 # One that no row of the table of cases has: two outputs that see a row through linear forms.
 FORMS = SMI(("b[1]*a[1] + b[2]*a[2]", "tanh(b[2]*a[1] - b[1]*a[2])"), ("a", "b"), tokens=2)

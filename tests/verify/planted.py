@@ -20,6 +20,8 @@ DECLARED = {
     "two layers": Architecture(2, (Attention(), Attention())),
     "one layer": Architecture(2, (Attention(),)),
     "untied": Architecture(2, (Attention(tied=False),)),
+    "noise": Architecture(2, (Attention(),), noise=0.05),
+    "many layers": Architecture(2, (*[Attention(readout=0.1)] * 5, Attention()), limit="ode"),
     "activation": SMI("tanh(z1) + z2", 2),
 }
 
@@ -61,6 +63,25 @@ def shifted(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
 def heavy(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
     """The Jacobian to the power of three halves."""
     return dataclasses.replace(sheets, log_weight=[1.5 * w for w in sheets.log_weight])
+
+
+def in_floats(chart: LevelSet) -> LevelSet:
+    """The chart in single precision, with the program that it says to be."""
+
+    def solve(free: Any, latent: Any, u: Any) -> Sheets:
+        sheets = chart.solve(free, latent, u)
+        rough = [[np.asarray(v, dtype=np.float32).astype(float) for v in row] for row in sheets.solved]
+        return dataclasses.replace(sheets, solved=rough)
+
+    return dataclasses.replace(chart, solve=solve)
+
+
+def with_noise(noise: float) -> smisym.Model:
+    """One layer under noise, with the posteriors of another noise."""
+    model, other = compiled("noise"), smisym.compile(dataclasses.replace(DECLARED["noise"], noise=noise))
+    off: Any = Off(other.channel, lambda found, omega: found)
+    off.sample, off.noise = model.channel.sample, model.noise
+    return dataclasses.replace(model, channel=off)
 
 
 def of_an_activation(slope: Callable[[Any], Any]) -> Callable[[LevelSet], LevelSet]:
@@ -113,7 +134,8 @@ class Scaled(OverlapMap):
 
     def at(self, scramble: int, Q: np.ndarray) -> Any:
         made = super().at(scramble, Q)
-        changes: dict[str, Any] = {name: factor * getattr(made, name) for name, factor in self.factors.items()}
+        arrays = {name: getattr(made, name) for name in self.factors}
+        changes: dict[str, Any] = {n: self.factors[n] * a for n, a in arrays.items() if a is not None}
         return dataclasses.replace(made, **changes)
 
 
@@ -169,3 +191,35 @@ class Forgetful(OverlapMap):
                 ]
 
         return Rounded()
+
+
+# ------------------------------------------------------------------------------------------------------------- GAMP
+
+
+class Remembering:
+    """A channel for one run of GAMP that gives back part of the Onsager term V g of the step before, or keeps V."""
+
+    def __init__(self, channel: Any, given_back: float, kept: bool) -> None:
+        self._channel, self._back, self._kept = channel, given_back, kept
+        self._g: Any = None
+        self._V: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def moments(self, y: Any, omega: Any, V: Any, **settings: Any) -> Any:
+        self._V = V if self._V is None or not self._kept else self._V
+        given = omega if self._g is None else omega + self._back * (V @ self._g)
+        found = self._channel.moments(y, given, self._V, **settings)
+        self._g = found.g
+        return found
+
+
+def gamp_with(given_back: float = 0.0, kept: bool = False) -> Callable[..., Any]:
+    """GAMP with 1 - given_back times the Onsager term; kept: with the V of the first step in all."""
+
+    def algorithm(model: Any, *data: Any, **settings: Any) -> Any:
+        off: Any = Remembering(model.channel, given_back, kept)
+        return smisym.gamp(dataclasses.replace(model, channel=off), *data, **settings)
+
+    return algorithm

@@ -17,16 +17,20 @@ from planted import (
     Shrinking,
     compiled,
     first_alone,
+    gamp_with,
     heavy,
+    in_floats,
     of_an_activation,
     scaled,
     shifted,
     solved,
     with_channel,
     with_chart,
+    with_noise,
     with_symmetry,
 )
 
+import smisym
 from smisym import Architecture, Attention, OverlapMap
 from smisym.verify import PROPERTIES, check
 from smisym.verify.reports import Report
@@ -53,6 +57,17 @@ def bold(found: Any, omega: Any) -> Any:
 def as_it_is(found: Any, omega: Any) -> Any:
     return found
 
+
+def uncoupled(found: Any, omega: Any) -> Any:
+    """Covariances of different tokens left out."""
+    if found.cov is None:
+        return found
+    apart = np.eye(omega.shape[2])[None, None, :, None, :]
+    return dataclasses.replace(found, cov=found.cov * apart)
+
+
+# Of every layer but the last a little more is done.
+FEWER = Architecture(2, (*[Attention(readout=0.13)] * 5, Attention()), limit="ode")
 
 # Name of the fault: the property that names it, what makes the model, and what makes its maps.
 FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
@@ -101,15 +116,41 @@ FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
     "a factor in E log Zout": ("free-entropy", lambda: compiled("one layer"), scaled(log_partition=2.0)),
     "error bars too small": ("fixed-point", lambda: compiled("one layer"), Confident),
     "another alpha": ("onset", lambda: compiled("one layer"), scaled(white=1.4, slope=1.4, raw=1.4)),
+    "E log Zout with another sign": ("convex", lambda: compiled("one layer"), scaled(log_partition=-1.0)),
+    "a first threshold a fifth too low": (
+        "closed-forms", lambda: compiled("one layer"), scaled(beside=1.2),
+    ),
+    "a posterior up to a sign with wrong odds": (
+        "closed-forms", lambda: with_channel("one layer", as_it_is, wider=0.01), OverlapMap,
+    ),
+    "a threshold below its floor": (
+        "thresholds", lambda: compiled("two layers"), scaled(beside=1.3),
+    ),
+    "a wrong Jacobian, to weak noise": ("small-noise", lambda: with_chart("two layers", solved(heavy)), OverlapMap),
+    "single precision in the chart": ("digits", lambda: with_chart("two layers", in_floats), OverlapMap),
+    "covariances of tokens lost": ("moments", lambda: with_channel("one layer", uncoupled), OverlapMap),
+    "another noise": ("moments", lambda: with_noise(0.06), OverlapMap),
+    "fewer layers than infinitely many": (
+        "many-layers", lambda: dataclasses.replace(compiled("many layers"), architecture=FEWER), OverlapMap,
+    ),
     "a seed ignored": ("bits", lambda: compiled("one layer"), SeedIgnored),
     "numbers that are never the same": ("bits", lambda: compiled("one layer"), Restless),
     "digits lost in a file": ("kept", lambda: compiled("one layer"), Forgetful),
 }  # fmt: skip
 
 
+# Of GAMP the algorithm is handed in.
+ALGORITHMS = {
+    "no Onsager term": gamp_with(given_back=1.0),
+    "an Onsager term of the wrong sign": gamp_with(given_back=2.0),
+    "V that is not updated": gamp_with(kept=True),
+}
+FAULTS |= {name: ("gamp", lambda: compiled("one layer"), OverlapMap) for name in ALGORITHMS}
+
+
 def found_of(name: str, seed: int = 0) -> Report:
     named, model, maps = FAULTS[name]
-    return check(model(), only=named, maps=maps, seed=seed)
+    return check(model(), only=named, maps=maps, algorithm=ALGORITHMS.get(name, smisym.gamp), seed=seed)
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -1,4 +1,4 @@
-"""A straight-line program carried out line by line with thirty digits: no numpy, and no code of the package."""
+"""A straight-line program carried out line by line with thirty digits: no numpy, and none of what compiles it."""
 
 from __future__ import annotations
 
