@@ -13,14 +13,14 @@ from smisym.declare.io import header, load
 from smisym.declare.smi import SMI
 from smisym.model.compiled import Model, compile
 from smisym.theory.maps import OverlapMap
-from smisym.verify import averages, charted, evolutions, mapping, posteriors, repeating, symmetries
+from smisym.verify import averages, charted, error_bars, evolutions, mapping, posteriors, repeating, symmetries
 from smisym.verify.chance import SUITE
 from smisym.verify.properties import Property, Subject, Tried
 from smisym.verify.reports import Report, Row
 
 PROPERTIES: tuple[Property, ...] = tuple(
     one
-    for module in (mapping, symmetries, charted, posteriors, averages, evolutions, repeating)
+    for module in (mapping, symmetries, charted, posteriors, averages, error_bars, evolutions, repeating)
     for one in module.PROPERTIES
 )
 # Of the whole suite, shared out over what is left to chance.
