@@ -18,6 +18,7 @@ from smisym.verify import (
     averages,
     charted,
     digits,
+    error_bars,
     evolutions,
     exact,
     mapping,
@@ -33,8 +34,8 @@ from smisym.verify.properties import Property, Subject, Tried
 from smisym.verify.reports import Report, Row
 
 _MODULES: tuple[Any, ...] = (
-    mapping, symmetries, charted, digits, posteriors, weighing, weak_noise, averages, evolutions, exact, messages,
-    repeating,
+    mapping, symmetries, charted, digits, posteriors, weighing, weak_noise, averages, error_bars, evolutions, exact,
+    messages, repeating,
 )  # fmt: skip
 PROPERTIES: tuple[Property, ...] = tuple(one for module in _MODULES for one in module.PROPERTIES)
 # Of the whole suite, shared out over what is left to chance.

@@ -84,6 +84,25 @@ def with_noise(noise: float) -> smisym.Model:
     return dataclasses.replace(model, channel=off)
 
 
+def boxed(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
+    """Nothing beyond 1.8 in the first field."""
+    return _weighed(sheets, np.where(np.abs(x[0]) > 1.8, -np.inf, 0.0))
+
+
+def tailed(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
+    """A tail that is a little too heavy, from 2 on."""
+    return _weighed(sheets, 0.1 * np.maximum(np.abs(x[0]) - 2, 0.0))
+
+
+def halved(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
+    """Half of the level set: one sign of the last coordinate."""
+    return _weighed(sheets, np.where(x[-1] < 0, -np.inf, 0.0))
+
+
+def _weighed(sheets: Sheets, more: np.ndarray) -> Sheets:
+    return dataclasses.replace(sheets, log_weight=[w + more for w in sheets.log_weight])
+
+
 def of_an_activation(slope: Callable[[Any], Any]) -> Callable[[LevelSet], LevelSet]:
     """The chart of y = tanh(z1) + z2 that solves for z1, with the derivative of tanh as a function of its value."""
 
@@ -125,6 +144,24 @@ def with_symmetry(name: str, signs: list[list[float]], elements: bool = False) -
     model, flips = compiled(name), np.array(signs)
     more = {"elements": np.array([np.diag(flip) for flip in signs])} if elements else {}
     return dataclasses.replace(model, symmetry=dataclasses.replace(model.symmetry, signs=flips, **more))
+
+
+class Transposed:
+    """A link whose attention matrices are transposed."""
+
+    def __init__(self, link: Any) -> None:
+        self._link = link
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+    def __call__(self, Z: np.ndarray) -> np.ndarray:
+        return np.asarray(np.swapaxes(self._link(Z), -1, -2))
+
+
+def with_transposes(name: str) -> smisym.Model:
+    link: Any = Transposed(compiled(name).link)
+    return dataclasses.replace(compiled(name), link=link)
 
 
 class Scaled(OverlapMap):
@@ -172,6 +209,43 @@ class Confident(OverlapMap):
     def at(self, scramble: int, Q: np.ndarray) -> Any:
         made = super().at(scramble, Q)
         return dataclasses.replace(made, white=made.white * (1.3 if self.seed % 2 else 0.8))
+
+
+class Stale(OverlapMap):
+    """A cache that knows an overlap by its scramble alone."""
+
+    def at(self, scramble: int, Q: np.ndarray) -> Any:
+        kept: dict[int, Any] = self.__dict__.setdefault("kept", {})
+        if scramble not in kept:
+            kept[scramble] = super().at(scramble, Q)
+        return kept[scramble]
+
+
+class StaleFile(OverlapMap):
+    """A file that holds what was asked first alone."""
+
+    @classmethod
+    def load(cls, path: Any, *arguments: Any, **settings: Any) -> Any:
+        with np.load(path) as data:
+            arrays = dict(data)
+        for name, values in arrays.items():
+            if name not in ("header", "Q", "scramble"):
+                values[:] = values[:1]
+        np.savez(path, **arrays)
+        return OverlapMap.load(path, *arguments, **settings)
+
+
+class Alike(OverlapMap):
+    """Scrambles that hold most of their points in common: their spread is a third of what it should be."""
+
+    def evaluate(self, Q: np.ndarray) -> Any:
+        made = super().evaluate(Q)
+        changes = {n: np.array([getattr(e, n) for e in made]) for n in ("white", "log_partition")}
+        pressed = {n: values.mean(axis=0) + (values - values.mean(axis=0)) / 3 for n, values in changes.items()}
+        return [
+            dataclasses.replace(e, white=pressed["white"][r], log_partition=float(pressed["log_partition"][r]))
+            for r, e in enumerate(made)
+        ]
 
 
 class Forgetful(OverlapMap):

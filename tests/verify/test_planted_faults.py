@@ -10,24 +10,31 @@ from typing import Any
 import numpy as np
 import pytest
 from planted import (
+    Alike,
     Confident,
     Forgetful,
     Restless,
     SeedIgnored,
     Shrinking,
+    Stale,
+    StaleFile,
+    boxed,
     compiled,
     first_alone,
     gamp_with,
+    halved,
     heavy,
     in_floats,
     of_an_activation,
     scaled,
     shifted,
     solved,
+    tailed,
     with_channel,
     with_chart,
     with_noise,
     with_symmetry,
+    with_transposes,
 )
 
 import smisym
@@ -47,6 +54,11 @@ def another(**changes: Any) -> Any:
 def tilted(found: Any, omega: Any) -> Any:
     """log Zout with a term of omega that is not there."""
     return dataclasses.replace(found, log_partition=found.log_partition + 0.2 * (omega**2).sum(axis=(1, 2)))
+
+
+def turned(found: Any, omega: Any) -> Any:
+    """Covariances of which the second token is transposed."""
+    return found if found.cov is None else dataclasses.replace(found, cov=found.cov.swapaxes(2, 4))
 
 
 def bold(found: Any, omega: Any) -> Any:
@@ -78,6 +90,14 @@ FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
         ),
         OverlapMap,
     ),
+    "a sign: attention is subtracted": (
+        "mapping",
+        lambda: dataclasses.replace(
+            compiled("two layers"), architecture=Architecture(2, (Attention(readout=-1.0), Attention()))
+        ),
+        OverlapMap,
+    ),
+    "a transpose: keys attend to queries": ("mapping", lambda: with_transposes("untied"), OverlapMap),
     "a flip that is no symmetry": (
         "symmetry", lambda: with_symmetry("untied", [[1, 1], [-1, 1]]), OverlapMap,
     ),
@@ -88,6 +108,9 @@ FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
     "a sheet is lost": ("sheets", lambda: with_chart("two layers", solved(first_alone)), OverlapMap),
     "a sheet is lost, of one layer": ("sheets", lambda: with_chart("one layer", solved(first_alone)), OverlapMap),
     "a sheet is lost, to posteriors": ("truth", lambda: with_chart("one layer", solved(first_alone)), OverlapMap),
+    "half of a level set": ("sheets", lambda: with_chart("untied", solved(halved)), OverlapMap),
+    "a truncated box": ("sheets", lambda: with_chart("two layers", solved(boxed)), OverlapMap),
+    "a wrong tail": ("measure", lambda: with_chart("two layers", solved(tailed)), OverlapMap),
     "a wrong Jacobian": ("measure", lambda: with_chart("two layers", solved(heavy)), OverlapMap),
     "a wrong derivative of the activation": (
         "measure", lambda: with_chart("activation", of_an_activation(lambda v: 1 - np.abs(v))), OverlapMap,
@@ -99,6 +122,9 @@ FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
         "probability", lambda: with_channel("one layer", tilted), OverlapMap,
     ),
     "a factor in g_out": ("score", lambda: with_channel("one layer", another(g=1.001)), OverlapMap),
+    "a sign of g_out": ("gradient", lambda: with_channel("one layer", another(g=-1.0)), OverlapMap),
+    "a sign of g_out, in the map": ("nishimori", lambda: with_channel("one layer", another(g=-1.0)), OverlapMap),
+    "a transpose of a covariance": ("score", lambda: with_channel("two layers", turned), OverlapMap),
     "a factor in g_out, to its potential": (
         "gradient", lambda: with_channel("two layers", another(g=1.01)), OverlapMap,
     ),
@@ -114,6 +140,9 @@ FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
     "a map that shrinks": ("monotone", lambda: compiled("one layer"), Shrinking),
     "a factor in the slope": ("slope", lambda: compiled("one layer"), scaled(slope=1.3)),
     "a factor in E log Zout": ("free-entropy", lambda: compiled("one layer"), scaled(log_partition=2.0)),
+    "an error bar too small by 3": ("error-bars", lambda: compiled("one layer"), Alike),
+    "a stale cache": ("slope", lambda: compiled("one layer"), Stale),
+    "a stale file": ("kept", lambda: compiled("one layer"), StaleFile),
     "error bars too small": ("fixed-point", lambda: compiled("one layer"), Confident),
     "another alpha": ("onset", lambda: compiled("one layer"), scaled(white=1.4, slope=1.4, raw=1.4)),
     "E log Zout with another sign": ("convex", lambda: compiled("one layer"), scaled(log_partition=-1.0)),
