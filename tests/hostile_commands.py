@@ -52,7 +52,7 @@ def files(folder: Path) -> None:
         for name in ("X.npy", "y.npy"):
             archive.writestr(name, header.ljust(127) + b"\n" + b"\0" * 1000)
     with zipfile.ZipFile(folder / "zeros.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("X.npy", b"\0" * (1 << 28))
+        archive.writestr("X.npy", b"\0" * (1 << 24))
         archive.writestr("y.npy", b"\0")
 
 

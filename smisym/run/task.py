@@ -135,8 +135,8 @@ class _Task:
         from smisym.run import analysis, terminal
         from smisym.run.progress import progress_bar
 
-        place = make_folder(folder, "folder for the files")
         omap = self.overlap_map(workers)
+        place = make_folder(folder, "folder for the files")
         few, many = EVALUATIONS
         points = analysis.CURVE_POINTS if plan.alphas is None else len(plan.alphas)
         each = few / points + POINT_EVALUATIONS[0], many / points + POINT_EVALUATIONS[1]
