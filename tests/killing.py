@@ -100,17 +100,13 @@ def killed(command: list[str], folder: Path, seconds: float) -> bool:
     return process.returncode == -signal.SIGKILL
 
 
-def entries(folder: Path) -> list[Path]:
-    """All files of the state folder below ``folder``."""
-    return sorted(path for path in folder.glob("state/*/*") if path.is_file())
-
-
-def damage(rng: random.Random, folder: Path, kind: str) -> str:
-    """Spoil one file of the state; its name, or nothing where there is none."""
-    found = entries(folder)
+def damage(rng: random.Random, folder: Path, kind: str, pattern: str = "*") -> Path | None:
+    """Spoil one file of the state whose name is like that; which one, or None where there is none."""
+    kept = sorted(path for path in folder.glob("state/*/*") if path.is_file())
+    found = [path for path in kept if path.match(pattern)]
     if not found:
-        return ""
-    path, other = rng.choice(found), rng.choice(found)
+        return None
+    path, other = rng.choice(found), rng.choice(kept)
     content = path.read_bytes()
     place = rng.randrange(max(len(content), 1))
     bit = 1 << rng.randrange(8)
@@ -129,4 +125,4 @@ def damage(rng: random.Random, folder: Path, kind: str) -> str:
         path.mkdir()
     else:
         path.write_bytes(changed[kind])
-    return path.name
+    return path
