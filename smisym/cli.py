@@ -34,6 +34,7 @@ from smisym.run.task import (
     fail,
     finish_check,
     options_of,
+    out_of_memory,
     output_lost,
     source_of,
 )
@@ -124,16 +125,13 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
         except InputError as error:
             unasked.forget()
             fail(f"smisym: {wording.of_input_error(error, options_of(command.__name__))}", BAD_INPUT)
+        except MemoryError:
+            fail(f"smisym: {out_of_memory(options_of(command.__name__))}", BAD_INPUT)
         except SmisymError as error:
             fail(f"smisym: {error}", BAD_INPUT)
         except KeyboardInterrupt:
             interrupting.caught()
-            hint = (
-                f"what was finished is in {options['state']}; the same command resumes from there"
-                if options.get("state")
-                else unasked.told()
-            )
-            fail(f"smisym: interrupted; {hint}", INTERRUPTED)
+            fail(f"smisym: interrupted; {unasked.told(options.get('state'))}", INTERRUPTED)
 
     return guarded
 

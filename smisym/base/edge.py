@@ -16,6 +16,8 @@ from smisym.base.errors import InputError, Words
 _MEMORY_UNKNOWN = 8 << 30
 # Samples per dimension: by so many all that can be learned is, to the last digit of Q.
 MOST_ALPHA = 1e6
+# Dimension of data, and runs on them: beyond, there is no machine.
+MOST_DIM, MOST_RUNS = 10**15, 10**6
 _ROUNDING = 1e-10  # an overlap may leave symmetry and 0 <= Q <= I by so much
 
 
@@ -39,11 +41,16 @@ def check_number(
     return float(value)
 
 
-def check_count(what: str, value: Any, least: int, fix: str = "leave it out for the default") -> int:
-    """A whole number >= least, or an InputError."""
+def check_count(
+    what: str, value: Any, least: int, fix: str = "leave it out for the default", most: int | None = None
+) -> int:
+    """A whole number >= least, and at most ``most``, or an InputError."""
+    allowed = f"a whole number >= {least}" + ("" if most is None else f", at most {most}")
     # bool is an int in Python; as a count it is a slip.
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(what, value, f"a whole number >= {least}", fix)
+        raise InputError(what, value, allowed, fix)
+    if most is not None and value > most:
+        raise InputError(what, value, allowed, fix)
     return int(value)
 
 
@@ -140,19 +147,32 @@ def check_settings(settings: Mapping[str, Any], allowed: Collection[str], given_
 
 def available_memory() -> int:
     """Bytes of memory that are free now, as the system says; 8 GiB where it does not say."""
+    return _memory("SC_AVPHYS_PAGES")
+
+
+def whole_memory() -> int:
+    """Bytes of memory that the machine has, as the system says; 8 GiB where it does not say."""
+    return _memory("SC_PHYS_PAGES")
+
+
+def _memory(pages: str) -> int:
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # not on every system
         return _MEMORY_UNKNOWN
 
 
-def check_memory(what: str, given: object, needed: float, fix: str) -> None:
-    """InputError, before anything is allocated, for what takes more bytes than are available; fix says what fits."""
-    available = available_memory()
+def check_memory(what: str, given: object, needed: float, fix: str, whole: bool = False) -> None:
+    """InputError, before anything is allocated, for what takes more bytes than are available; fix says what fits.
+
+    whole: of what the machine has, for what is used for long, while what is free comes and goes.
+    """
+    available = whole_memory() if whole else available_memory()
     if needed > available:
         takes = f"{given}, which takes {_gigabytes(needed)} of memory"
-        raise InputError(what, Words(takes), f"what fits in {_gigabytes(available)}, free now", fix)
+        which = "all that this machine has" if whole else "free now"
+        raise InputError(what, Words(takes), f"what fits in {_gigabytes(available)}, {which}", fix)
 
 
 def _gigabytes(count: float) -> str:
-    return f"{count / 2**30:.3g} GiB"
+    return f"{min(count, 10**300) / 2**30:.3g} GiB"

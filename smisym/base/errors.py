@@ -49,5 +49,8 @@ class Words(str):
 def _short(value: object) -> str:
     if isinstance(value, Words):
         return str(value)
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python writes out no integer of thousands of digits, and no deep nesting
+        return f"{'an integer' if isinstance(value, int) else 'a ' + type(value).__name__} too large to write out"
     return text if len(text) <= 120 else text[:117] + "..."

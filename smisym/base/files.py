@@ -1,11 +1,17 @@
-"""Atomic writes: a reader sees the old file or the new one, never a torn one, also after a kill -9 or a power cut."""
+"""Reads that end, and atomic writes: a reader sees the old file or the new one, never a torn one.
+
+Also after a kill -9 or a power cut.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import secrets
+import select
+import stat
 from pathlib import Path
 
 from smisym.base.errors import InputError, Words
@@ -48,6 +54,60 @@ def write_bytes(path: str | os.PathLike[str], content: bytes, synced: bool = Tru
             f"file to write {path}", Words(reason(error)), "a name in a folder that exists and can be written",
             remedy(error),
         ) from None  # fmt: skip
+
+
+# Seconds that a pipe may be silent: a shell's <(command) begins at once, and a pipe that nobody writes to never does.
+SILENT = 3.0
+
+
+def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """A file to read from, as ``open``; what cannot be read from twice, a pipe or a device, is an OSError."""
+    handle = open(path, "rb", opener=_without_waiting)
+    if stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+        return handle
+    handle.close()
+    raise OSError(errno.ESPIPE, "a pipe or a device")
+
+
+def read_bytes(path: str | os.PathLike[str], where: str, limit: int) -> bytes:
+    """All of a file, or of what comes out of a pipe, at most ``limit`` bytes; ``where`` names it in errors.
+
+    Raises :class:`~smisym.base.errors.InputError` where it cannot be read, is longer, or is a pipe that stays silent.
+    """
+    content = bytearray()
+    try:
+        with open(path, "rb", buffering=0, opener=_without_waiting) as handle:
+            number = handle.fileno()
+            waits = not stat.S_ISREG(os.fstat(number).st_mode) and not handle.isatty()
+            while len(content) <= limit:
+                if waits and not select.select([number], [], [], SILENT)[0]:
+                    raise OSError(errno.ETIMEDOUT, f"a pipe in which nothing came for {SILENT:g} seconds")
+                piece = handle.read(limit + 1 - len(content))
+                if piece == b"":
+                    return bytes(content)
+                content += piece or b""
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise unreadable(where, error) from None
+    given = Words(f"more than {limit} bytes")
+    raise InputError(where, given, f"a file of at most {limit} bytes", "check the name, or delete it")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a pipe that nobody writes to, where ``open`` would wait for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def unreadable(where: str, error: Exception) -> InputError:
+    """What is told of a file that the system does not let be read."""
+    fixes = {
+        errno.ENOENT: "check the name",
+        errno.EACCES: "ask for permission to read it",
+        errno.EISDIR: "give the name of a file: this is a folder",
+        errno.ETIMEDOUT: "write it to a file first, and give the name of that",
+        errno.ESPIPE: "write it to a file first, and give the name of that",
+    }
+    fix = fixes.get(getattr(error, "errno", None) or 0, "check the name and the permissions")
+    return InputError(where, Words(reason(error)), "a file that exists and can be read", fix)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -179,12 +179,12 @@ class Architecture:
         if self.limit is not None:
             _put(self, "limit", one_of("limit", self.limit, LIMITS))
         _put(self, "statistic", one_of("statistic", self.statistic, STATISTICS))
-        for number, layer in enumerate(self.layers, start=1):
-            _check_tables(layer, number, self.tokens)
         _check_heads(self)
         _check_combine(self)
         _check_limit(self)
         _check_size(self)
+        for number, layer in enumerate(self.layers, start=1):
+            _check_tables(layer, number, self.tokens)
 
     def __repr__(self) -> str:
         rest = "".join(f"    {text},\n" for text in _changed(self, skip=("tokens", "layers")))
@@ -261,7 +261,7 @@ def _check_tables(layer: Attention, number: int, tokens: int) -> None:
                 f"{tokens} rows of {tokens} entries",
                 "match the tokens",
             )
-    for row, attended in enumerate(layer.attended(tokens), start=1):
+    for row, attended in enumerate(layer.mask if isinstance(layer.mask, tuple) else (), start=1):
         if not any(attended):
             raise InputError(
                 f"mask of layer {number}",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from smisym.base.errors import InputError
+from smisym.base.errors import InputError, Words
 from smisym.base.symbols import SCORE
 from smisym.declare.evaluating import evaluate, varies
 from smisym.declare.expression_text import text_of
@@ -158,9 +158,14 @@ def checked_readout(value: object, heads: int) -> float | tuple[float, ...]:
         if number == 0.0:
             raise InputError("readout", value, allowed, "leave out a head that does nothing")
         return number
+    items = tuple(itertools.islice(value, heads + 1))
     numbers_given = tuple(
-        real_number("readout", item, allowed, lower=-MOST_MIXING, upper=MOST_MIXING) for item in value
+        real_number("readout", item, allowed, lower=-MOST_MIXING, upper=MOST_MIXING) for item in items
     )
+    if len(items) > heads:
+        raise InputError(
+            "readout", Words(f"more than {heads} numbers"), allowed, "give one number a head, none of them 0"
+        )
     if len(numbers_given) != heads or 0.0 in numbers_given:
         raise InputError("readout", numbers_given, allowed, "give one number a head, none of them 0")
     return numbers_given[0] if len(set(numbers_given)) == 1 else numbers_given

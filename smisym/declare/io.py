@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
-import errno
 import functools
 import hashlib
 import io
@@ -19,7 +18,6 @@ import math
 import os
 import platform
 import re
-import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +31,10 @@ import tomli_w
 from smisym.base.backends import backend
 from smisym.base.edge import available_memory, check_memory
 from smisym.base.errors import InputError, Words
-from smisym.base.files import check_path, make_folder, reason, write_bytes, write_text
-from smisym.declare.architecture import Architecture, Attention
+from smisym.base.files import check_path, make_folder, open_file, read_bytes, unreadable, write_bytes, write_text
+from smisym.declare.architecture import MAX_LAYERS, Architecture, Attention
 from smisym.declare.smi import SMI
+from smisym.declare.toml_text import EXAMPLE, read_toml
 
 SCHEMA = 1
 MAX_DECLARATION_BYTES = 1 << 20
@@ -45,8 +44,6 @@ _ARCHITECTURE_KEYS = tuple(f.name for f in dataclasses.fields(Architecture))
 _LAYER_KEYS = tuple(f.name for f in dataclasses.fields(Attention))
 _SMI_KEYS = tuple(f.name for f in dataclasses.fields(SMI))
 _KINDS = ("attention", "smi")
-_IS_FOLDER = "give the name of a file: this is a folder"
-_EXAMPLE = 'begin with "tokens = 2", then write one [[layers]] line for every layer'
 
 
 # --- declarations --------------------------------------------------------------------------------
@@ -61,7 +58,7 @@ def load(path: str | os.PathLike[str]) -> Architecture | SMI:
     :class:`~smisym.base.errors.InputError`.
     """
     where = f"architecture file {check_path(path, 'architecture file')}"
-    table = _parse(_read(path, where, MAX_DECLARATION_BYTES), where)
+    table = read_toml(read_bytes(path, where, MAX_DECLARATION_BYTES), where)
     kind = table.pop("kind", "attention")
     if kind not in _KINDS:
         allowed = " or ".join(f'"{name}"' for name in _KINDS)
@@ -86,17 +83,28 @@ def _load_architecture(table: dict[str, Any], where: str) -> Architecture:
     _check_keys(table, _ARCHITECTURE_KEYS, where)
     for key in ("tokens", "layers"):
         if key not in table:
-            raise InputError(where, sorted(table), f'a file with the key "{key}"', _EXAMPLE)
+            raise InputError(where, sorted(table), f'a file with the key "{key}"', EXAMPLE)
     layers = table.pop("layers")
     if not isinstance(layers, list) or not all(isinstance(layer, dict) for layer in layers):
         raise InputError(
             f"layers in {where}", layers, "one [[layers]] table per layer", "write [[layers]], with double brackets"
         )
+    # Layers that are written alike are read once: a file may hold thousands of them.
+    known: dict[str, Attention] = {}
     made = []
     for number, layer in enumerate(layers, start=1):
         place = f"layer {number} in {where}"
-        _check_keys(layer, _LAYER_KEYS, place)
-        made.append(_make(Attention, layer, place))
+        try:
+            written = repr(layer)
+        except ValueError:  # an integer of thousands of digits, which is refused below
+            written = place
+        if written not in known:
+            if len(known) > MAX_LAYERS:
+                given = Words(f"more than {MAX_LAYERS} layers that are written differently")
+                raise InputError(f"layers in {where}", given, f"at most {MAX_LAYERS}", "declare fewer layers")
+            _check_keys(layer, _LAYER_KEYS, place)
+            known[written] = _make(Attention, layer, place)
+        made.append(known[written])
     architecture: Architecture = _make(Architecture, table | {"layers": tuple(made)}, where)
     return architecture
 
@@ -107,7 +115,11 @@ def save(architecture: Architecture | SMI, path: str | os.PathLike[str]) -> None
         raise InputError(
             "declaration to save", architecture, "an Architecture or an SMI", "pass Architecture(...) or SMI(...)"
         )
-    write_text(path, tomli_w.dumps(_without_none(architecture.canonical())))
+    text = tomli_w.dumps(_without_none(architecture.canonical()))
+    if len(text.encode()) > MAX_DECLARATION_BYTES:
+        given, allowed = Words(f"{len(text.encode())} bytes of text"), f"at most {MAX_DECLARATION_BYTES} bytes"
+        raise InputError("declaration to save", given, allowed, 'keep it as Python, or write mask="causal" for a table')
+    write_text(path, text)
 
 
 def _without_none(value: Any) -> Any:
@@ -117,72 +129,14 @@ def _without_none(value: Any) -> Any:
     return [_without_none(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _read(path: str | os.PathLike[str], where: str, limit: int) -> bytes:
-    """At most ``limit`` bytes of a file; ``where`` names it in errors."""
-    try:
-        with open(path, "rb") as handle:
-            content = handle.read(limit + 1)
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise _unreadable(where, error) from None
-    if len(content) > limit:
-        given = Words(f"more than {limit} bytes")
-        raise InputError(where, given, f"a file of at most {limit} bytes", "check the name, or delete it")
-    return content
-
-
-def _unreadable(where: str, error: Exception) -> InputError:
-    fixes = {errno.ENOENT: "check the name", errno.EACCES: "ask for permission to read it", errno.EISDIR: _IS_FOLDER}
-    fix = fixes.get(getattr(error, "errno", None) or 0, "check the name and the permissions")
-    return InputError(where, Words(reason(error)), "a file that exists and can be read", fix)
-
-
-def _parse(content: bytes, where: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise InputError(where, str(error), "TOML text in UTF-8", "save the file as UTF-8") from None
-    except RecursionError:
-        raise InputError(where, Words("brackets nested too deep"), "TOML text", _EXAMPLE) from None
-    except ValueError as error:  # TOMLDecodeError, and integers too long to read
-        given, fix = _syntax(content.decode("utf-8-sig"), str(error))
-        raise InputError(where, given, "TOML text", fix) from None
-
-
-_SYNTAX = (
-    (r"=\s*(True|False)\b", "TOML writes true and false, in small letters"),
-    (r"=\s*(None|null|nil)\b", "TOML has no None: leave the key out for its default"),
-    (r"=\s*\(", "TOML writes lists in square brackets"),
-    (r"=\s*-?\.\d|=\s*-?\d+\.(\D|$)", "TOML wants a digit on both sides of the decimal point: 0.5, 1.0"),
-    (r"^\s*[\w.-]+\s*:", "TOML writes name = value, with an equals sign"),
-    (r"^\s*[\w.-]+\s*=\s*(#.*)?$", "give the value after the equals sign, or leave the line out"),
-    (r"^\s*\[\[?[\w.-]+\]?\s*$", "write [[layers]], with two brackets on each side"),
-    (r"=\s*[A-Za-z_]+\s*(#.*)?$", 'put text in quotes: activation = "softmax"'),
-)
-
-
-def _syntax(text: str, message: str) -> tuple[Words, str]:
-    """Where TOML text is wrong and what stands there; then what to do about it."""
-    found = re.search(r"^(.*?) \(at line (\d+), column (\d+)\)$", message, flags=re.DOTALL)
-    lines = text.splitlines() or [""]
-    if found is None:  # at the end of the document, or of no place
-        given = Words(f"{message}; it ends with {lines[-1][:80]!r}")
-        return given, "complete what was begun: a bracket or a quote is open"
-    what, line, column = found[1], int(found[2]), int(found[3])
-    here = lines[line - 1] if line <= len(lines) else ""
-    given = Words(f"line {line}, column {column}, {here.strip()[:80]!r}: {what[:1].lower()}{what[1:]}")
-    if what.startswith("Cannot overwrite"):
-        return given, "remove one of the two lines that give this key"
-    if what.startswith("Cannot declare") or what.startswith("Cannot mutate"):
-        return given, "write [[layers]], with two brackets on each side, for every layer"
-    return given, next((fix for pattern, fix in _SYNTAX if re.search(pattern, here)), "write name = value on that line")
-
-
 def _check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
     for key in table:
         if key not in allowed:
             near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.5)
             fix = f'write "{near[0]}" if that was meant, or remove it' if near else "remove it"
-            raise InputError(f"key in {where}", key, ", ".join(allowed), fix)
+            # Letters of other alphabets that look like ours are told apart.
+            given: object = key if key.isascii() else Words(f"{key[:80]!r}, which is {key[:80]!a}")
+            raise InputError(f"key in {where}", given, ", ".join(allowed), fix)
 
 
 def _make(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
@@ -286,7 +240,7 @@ def read_data(path: str | os.PathLike[str]) -> DataFile:
     allowed = "an .npz file with the arrays X (N, T, D) and y (N, ...), and W (P, D) if the truth is known"
     fix = "write it with numpy.savez(file, X=X, y=y)"
     try:
-        with open(path, "rb") as handle:
+        with open_file(path) as handle:
             if handle.read(6) == b"\x93NUMPY":
                 raise InputError(where, Words("a single array (.npy)"), allowed, fix)
             handle.seek(0)
@@ -307,7 +261,7 @@ def read_data(path: str | os.PathLike[str]) -> DataFile:
     ) as error:  # fmt: skip
         raise InputError(where, Words(str(error) or type(error).__name__), allowed, fix) from None
     except OSError as error:
-        raise _unreadable(where, error) from None
+        raise unreadable(where, error) from None
     others = tuple(name for name in names if name not in wanted)
     return DataFile(read["X"], read["y"], read.get("W"), others)
 
@@ -357,7 +311,10 @@ class Store:
         directory = check_path(directory, "folder to keep results in")
         self.folder = make_folder(directory / _digest(canonical), "folder to keep results in")
         # Always written: it tells now, before any computing, whether results can be kept.
-        write_text(self.folder / "key.json", text + "\n")
+        own = self.folder / "key.json"
+        if own.is_dir():
+            raise InputError(f"stored result {own}", Words("a folder"), "a file", "remove it: it is written again")
+        write_text(own, text + "\n")
 
     def get(self, name: str, valid: Callable[[Any], object] | None = None) -> dict[str, Any] | None:
         """The entry as :meth:`put` returned it, or None where there is no intact entry of that name.
@@ -368,7 +325,11 @@ class Store:
         path = self._path(name)
         if not path.exists():
             return None
-        content = _read(path, f"stored result {path}", MAX_ENTRY_BYTES)
+        try:
+            content = read_bytes(path, f"stored result {path}", MAX_ENTRY_BYTES)
+        except InputError as error:
+            fix = "remove it: what it held is computed again"
+            raise InputError(error.what, error.given, error.allowed, fix) from None
         try:
             entry = json.loads(content)
             value = entry["value"]

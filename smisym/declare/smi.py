@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +11,15 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from smisym.base.errors import InputError
+from smisym.base.errors import InputError, Words
 from smisym.declare.architecture import _changed, _put, digest_of
 from smisym.declare.checking import checked_noise, unpacked, whole_number
 from smisym.declare.evaluating import evaluate, varies
 from smisym.declare.expression_text import text_of
-from smisym.declare.expressions import is_name, listing, parse
+from smisym.declare.expressions import MAX_LENGTH, is_name, listing, parse
 
 MAX_ENTRIES = 4096  # of Z: beyond, a slip of the keyboard fills the memory with symbols
+MAX_OUTPUTS, MAX_CHARACTERS = 1024, 4 * MAX_LENGTH  # of all expressions together: each is read in seconds at most
 _POINTS = 256
 _SEED = 20260101
 _SIZES = (0.1, 1.0, 10.0)  # of the fields at which a link must change: some change only far out
@@ -56,6 +59,7 @@ class SMI:
             raise InputError("fields", given, f"at most {MAX_ENTRIES} entries of Z", "declare fewer fields or tokens")
         _put(self, "noise", checked_noise(self.noise))
         listed = _listed(self.expressions)
+        _check_length(listed)
         _put(self, "expressions", tuple(self._canonical_text(k, given) for k, given in enumerate(listed, start=1)))
         self._try_out()
         self._check_used()
@@ -82,18 +86,14 @@ class SMI:
 
     def symbols(self) -> tuple[tuple[sp.Symbol, ...], ...]:
         """The real symbols that stand for the entries of Z, shape (P, T); their names are Python identifiers."""
-        return tuple(
-            tuple(sp.Symbol(f"{name}__0_{token}", real=True) for token in range(self.tokens)) for name in self.fields
-        )
+        return _symbols(self.fields, self.tokens)
 
     def parsed(self) -> tuple[sp.Expr, ...]:
         """The link, (K,), in the symbols of :meth:`symbols`."""
         return tuple(self._parse(number, text) for number, text in enumerate(self.expressions, start=1))
 
     def _parse(self, number: int, text: str) -> sp.Expr:
-        rows = zip(self.fields, self.symbols(), strict=True)
-        variables = {name: row[0] if self.tokens == 1 else row for name, row in rows}
-        return parse(text, variables, what=f"expression {number}")
+        return _parsed(text, number, self.fields, self.tokens)
 
     def _canonical_text(self, number: int, given: object) -> str:
         if not isinstance(given, str | sp.Expr):
@@ -153,6 +153,19 @@ class SMI:
                 )
 
 
+@functools.lru_cache(maxsize=8)
+def _symbols(fields: tuple[str, ...], tokens: int) -> tuple[tuple[sp.Symbol, ...], ...]:
+    return tuple(tuple(sp.Symbol(f"{name}__0_{token}", real=True) for token in range(tokens)) for name in fields)
+
+
+# One declaration reads its own texts several times.
+@functools.lru_cache(maxsize=2 * MAX_OUTPUTS)
+def _parsed(text: str, number: int, fields: tuple[str, ...], tokens: int) -> sp.Expr:
+    rows = zip(fields, _symbols(fields, tokens), strict=True)
+    variables = {name: row[0] if tokens == 1 else row for name, row in rows}
+    return parse(text, variables, what=f"expression {number}")
+
+
 def _written(number: int, expr: sp.Expr, names: dict[str, str]) -> str:
     try:
         return text_of(expr, names)
@@ -166,10 +179,21 @@ def _listed(value: object) -> tuple[object, ...]:
         return (value,)
     if not isinstance(value, Iterable) or isinstance(value, Mapping | Set):
         raise InputError("expressions", value, "a text, or a sequence of texts", 'write expressions=("z1 * z2",)')
-    listed = tuple(value)
+    listed = tuple(itertools.islice(value, MAX_OUTPUTS + 1))
     if not listed:
         raise InputError("expressions", value, "at least one expression", 'write expressions=("z1 * z2",)')
     return listed
+
+
+def _check_length(expressions: tuple[object, ...]) -> None:
+    """Refuse at once what would take minutes to read."""
+    fix = "declare fewer outputs, or shorter ones"
+    if len(expressions) > MAX_OUTPUTS:
+        raise InputError("expressions", Words(f"more than {MAX_OUTPUTS} of them"), f"at most {MAX_OUTPUTS}", fix)
+    length = sum(len(text) for text in expressions if isinstance(text, str))
+    if length > MAX_CHARACTERS:
+        allowed = f"at most {MAX_CHARACTERS} in all expressions together"
+        raise InputError("expressions", Words(f"{length} characters"), allowed, fix)
 
 
 def _fields(value: object) -> tuple[str, ...]:
@@ -181,12 +205,17 @@ def _fields(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         count = _count(value, f"an integer >= 1, or {allowed}", fix)
         return tuple(f"z{p}" for p in range(1, count + 1))
-    names = tuple(value)
+    names = tuple(itertools.islice(value, MAX_ENTRIES + 1))
     if not names:
         raise InputError("fields", value, "at least one field", fix)
+    if len(names) > MAX_ENTRIES:
+        given = Words(f"more than {MAX_ENTRIES} fields")
+        raise InputError("fields", given, f"at most {MAX_ENTRIES}", "declare fewer fields")
+    seen: set[str] = set()
     for name in names:
-        if not isinstance(name, str) or not is_name(name) or names.count(name) > 1:
+        if not isinstance(name, str) or not is_name(name) or name in seen:
             raise InputError("fields", name, allowed, fix)
+        seen.add(name)
     return tuple(map(str, names))
 
 

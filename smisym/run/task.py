@@ -17,6 +17,7 @@ import typer
 from typer.models import OptionInfo
 
 if TYPE_CHECKING:
+    from smisym.base.errors import SmisymError
     from smisym.declare.io import Store
     from smisym.model.compiled import Model
     from smisym.run.analysis import Plan
@@ -130,17 +131,18 @@ class _Task:
         self, folder: str, plan: Plan, workers: int | None, published: dict[str, Any] | None, **aim: Any
     ) -> None:
         """aim: accuracy, most_samples of thresholds and curve."""
-        from smisym.base.files import check_path
+        from smisym.base.files import make_folder
         from smisym.run import analysis, terminal
         from smisym.run.progress import progress_bar
 
         omap = self.overlap_map(workers)
+        place = make_folder(folder, "folder for the files")
         few, many = EVALUATIONS
         points = analysis.CURVE_POINTS if plan.alphas is None else len(plan.alphas)
         each = few / points + POINT_EVALUATIONS[0], many / points + POINT_EVALUATIONS[1]
         announce(omap, "thresholds and curve take", each, aim, points)
         done = analysis.write_all(
-            omap, check_path(folder, "folder for the files"), plan, self.header, store=self.store, bar=progress_bar,
+            omap, place, plan, self.header, store=self.store, bar=progress_bar,
             published=published, **aim,
         )  # fmt: skip
         self.finish(
@@ -225,10 +227,13 @@ def begin(
     asked: Asked | None = None,
 ) -> _Task:
     """``asked``: of what solves on an overlap map."""
+    from smisym.base.edge import check_number
     from smisym.declare.io import Store, header, load
     from smisym.model.compiled import compile
     from smisym.run import unasked
 
+    if "rtol" in settings:  # NaN would be null in the header, and that the default
+        check_number("rtol", settings["rtol"], "a positive number", "leave it out for the default")
     architecture = load(file)
     model = compile(architecture)
     if asked is not None:
@@ -243,13 +248,14 @@ def source_of(
     alpha: float | None, dim: int | None, data: str | None
 ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any], float, int]:
     """What runs GAMP on the data that were asked for, the settings that name them, their number and dimension."""
-    from smisym.base.edge import check_count
+    from smisym.base.edge import MOST_DIM, check_count
     from smisym.base.errors import InputError, Words
     from smisym.declare.io import read_data
     from smisym.run import gamp_runs
 
     if data is None and alpha is not None and dim is not None:
-        run = functools.partial(gamp_runs.gamp_run, alpha=alpha, dim=check_count("dim", dim, 2, "give the dimension D"))
+        dim = check_count("dim", dim, 2, "give the dimension D", MOST_DIM)
+        run = functools.partial(gamp_runs.gamp_run, alpha=alpha, dim=dim)
         return run, {"alpha": alpha, "dim": dim}, alpha * dim, dim
     if data is not None and alpha is None and dim is None:
         read = read_data(data)
@@ -273,12 +279,19 @@ def each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]
 
 def check_npz(output: str) -> None:
     """Before a long run: that its estimate can be written at the end."""
-    from smisym.base.errors import InputError
-    from smisym.base.files import check_path
+    from smisym.base.errors import InputError, Words
+    from smisym.base.files import check_path, reason, remedy
 
     path = check_path(output, "file for the estimate")
-    if path.suffix != ".npz" or path.is_dir():
+    if path.suffix != ".npz" or os.path.isdir(path):
         raise InputError("output", output, "the name of a file that ends in .npz", "write -o estimate.npz")
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        allowed = "a name in a folder that exists and can be written"
+        raise InputError(f"output {output}", Words(reason(error)), allowed, remedy(error)) from None
     if not os.access(path.parent, os.W_OK):
         raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
 
@@ -298,6 +311,15 @@ def finish_check(document: Document, as_json: bool) -> None:
             f"smisym: {len(failed)} of {len(document['properties'])} properties fail: {', '.join(failed)}",
             NOT_CONVERGED,
         )
+
+
+def out_of_memory(options: Mapping[str, str]) -> SmisymError:
+    """What is told where the system gives no more memory; ``options``: of the command, by the names of parameters."""
+    from smisym.base.errors import InputError, Words
+
+    lower = [options[name] for name in ("samples", "dim", "runs", "alpha", "workers") if name in options]
+    fix = f"lower {' or '.join(lower)}" if lower else "end other programs"
+    return InputError("memory", Words("more than the system gives"), "what fits in the memory that is free", fix)
 
 
 def output_lost(error: OSError) -> NoReturn:

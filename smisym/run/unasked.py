@@ -46,8 +46,10 @@ def forget() -> None:
         shutil.rmtree(_kept.pop().folder, ignore_errors=True)
 
 
-def told() -> str:
-    """What a command that is interrupted says of it."""
+def told(state: str | None) -> str:
+    """What a command that is interrupted says of it; state: the folder that was asked for."""
+    if state:
+        return f"what was finished is in {state}; the same command resumes from there"
     for store in _kept:
         if any(store.folder.glob("entry_*.json")):
             return f"the same command resumes, for {DAYS} days, from what is kept in {store.folder}"

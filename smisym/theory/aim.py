@@ -29,6 +29,8 @@ from smisym.model.compiled import Model
 from smisym.theory.effort import affordable
 from smisym.theory.maps import OverlapMap, as_map
 
+# The least accuracy that floats leave room for.
+_FINEST_ASKED = 1e-12
 # Samples of one evaluation in the first try, and at most: a hundred times those of a threshold.
 PILOT, MOST = 4096, 2**22
 # Bytes of the derivatives of one scramble's posteriors in one array, of which a few exist at a time.
@@ -76,8 +78,9 @@ def aimed(
             raise InputError("most_samples", most_samples, "the bound of a search for an accuracy", fix)
         return as_map(model, **settings), None
     fix = "give the largest error, for example accuracy=0.002, or leave it out for a fixed number of samples"
-    if not check_number("accuracy", accuracy, "a positive number", fix) > 0:
-        raise InputError("accuracy", accuracy, "a positive number", fix)
+    allowed = f"a positive number, at least {_FINEST_ASKED:g}"
+    if not check_number("accuracy", accuracy, allowed, fix) >= _FINEST_ASKED:
+        raise InputError("accuracy", accuracy, allowed, fix)
     if settings.get("samples") is not None:
         given, allowed = (settings["samples"], accuracy), "one of the two: the number of samples follows from accuracy"
         raise InputError("samples, accuracy", given, allowed, "leave out one of them")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from smisym.base.edge import check_count
+from smisym.base.edge import check_count, check_memory
 from smisym.base.errors import InputError
 from smisym.integrate.accuracy import SCOUT_POINTS
 from smisym.model.compiled import Model
@@ -21,8 +21,11 @@ def scout_points(model: Model) -> int:
     return SCOUT_POINTS // min(model.channel.plan.dearer, 4)
 
 
-def check_points(samples: Any, scrambles: Any) -> tuple[int, int]:
-    """(samples, scrambles), or InputError unless each of at least two scrambles has a power of two of them."""
+def check_points(samples: Any, scrambles: Any, model: Model) -> tuple[int, int]:
+    """(samples, scrambles), or InputError unless each of at least two scrambles has a power of two of them.
+
+    And unless the points of all, with the posterior covariances of one, fit in the memory of the machine.
+    """
     samples, scrambles = check_count("samples", samples, 1), check_count("scrambles", scrambles, 2)
     points, left = divmod(samples, scrambles)
     if left or points < 2 or points & (points - 1):
@@ -33,4 +36,7 @@ def check_points(samples: Any, scrambles: Any) -> tuple[int, int]:
             "samples / scrambles a power of two, at least two",
             f"use samples={below * scrambles} or samples={2 * below * scrambles} with scrambles={scrambles}",
         )
+    size = model.fields * model.tokens
+    needed = 8 * (2 * size * samples + size**2 * points)
+    check_memory("samples", f"{samples} of {size} fields", needed, "lower it, for example to samples=65536", whole=True)
     return samples, scrambles

@@ -95,7 +95,7 @@ class OverlapMap:
         time_limit: float | None = None,
     ) -> None:
         check_model(model, "an OverlapMap")
-        points = check_points(affordable(model, SAMPLES) if samples is None else samples, scrambles)
+        points = check_points(affordable(model, SAMPLES) if samples is None else samples, scrambles, model)
         check_symmetry(model.link, model.symmetry, exact=not model.noise)
         self.samples, self.scrambles = points
         self.model, self.seed = model, check_seed(seed)
@@ -139,7 +139,7 @@ class OverlapMap:
         key = int(samples), int(scrambles or self.scrambles), rtol, fine
         if key not in self._family:
             made = copy.copy(self)
-            made.samples, made.scrambles = check_points(*key[:2])
+            made.samples, made.scrambles = check_points(*key[:2], self.model)
             made.rtol, made.fine = key[2:]
             made._fresh()
             self._family[key] = made

@@ -37,6 +37,8 @@ from smisym.theory.unshown import finer, of_first
 _SAMPLES = 4096
 # Up to so many rows, or blocks, all spans of them are counted.
 _ROWS = 12
+# More stages than any network has, and than a slice may count.
+_ALL_STAGES = 10**6
 # Relative statistical errors below this are none at all.
 _TOO_GOOD = 1e-9
 
@@ -82,7 +84,8 @@ def weak_recovery(
     Source: arXiv 2502.00901, theorem 2.3.
     """
     if stages is not None:
-        check_count("stages", stages, 1, "use stages=1 for the first one, or leave it out for all")
+        stages = check_count("stages", stages, 1, "use stages=1 for the first one, or leave it out for all")
+        stages = min(stages, _ALL_STAGES)
     target = model.model if isinstance(model, OverlapMap) else model
     check_model(target, "an OverlapMap")
     if quadrature and not can_be_integrated(target):
