@@ -143,11 +143,16 @@ def print_check(document: Record) -> None:
     for row in rows:
         if row["verdict"] == "left out":
             _say(f"{row['property']} is left out: {row['said']}")
-    _say(
-        "worst: of what is allowed, 1 being the limit; of what is left to chance the largest t and the chance of as "
-        f"much. A right model fails with a chance of at most {document['false_alarm']:.2g} in all (seed "
-        f"{document['seed']})."
-    )
+    if all(row["verdict"] == "left out" for row in rows):
+        _say("Nothing was tried.")
+    told = "worst: the most of what is allowed, from 0 to 1, the limit"
+    if document["false_alarm"]:
+        told += (
+            "; of what is left to chance the largest t, beyond what is allowed, and the chance p that any of its "
+            "comparisons has as much. A right model fails with a chance of at most "
+            f"{document['false_alarm']:.2g} in all"
+        )
+    _say(f"{told} (seed {document['seed']}).")
     for row in rows:
         if row["verdict"] == "fails":
             _say(f"\n{row['property']}: {row['sentence']}")

@@ -303,7 +303,7 @@ PROPERTIES = (
     Property(
         "overlap-map",
         "E(Q) is the mean of g_out g_out^T over plain draws, and overlaps that symmetries rule out vanish.",
-        "theory 5; arXiv 2502.00901, eq. 14",
+        "arXiv 2502.00901, eq. 14",
         "seconds",
         True,
         _is_the_mean,
@@ -311,7 +311,7 @@ PROPERTIES = (
     Property(
         "nishimori",
         "Three estimators of E agree: E[g g^T] = -E[dg] = E[g g*^T], at a random overlap, near I and at 0.",
-        "theory 5, Nishimori",
+        "Nishimori: truth and posterior sample are exchangeable",
         "seconds",
         True,
         _estimators_agree,
@@ -319,7 +319,7 @@ PROPERTIES = (
     Property(
         "monotone",
         "E grows with the overlap in the Loewner order: g_out is a martingale in what is known.",
-        "theory 6: E log Zout is convex",
+        "E log Zout is convex",
         "seconds",
         True,
         _grows,
@@ -327,7 +327,7 @@ PROPERTIES = (
     Property(
         "slope",
         "Differences of E are integrals of its derivative E[dg M dg^T].",
-        "smisym/theory/estimate.py; theory 5",
+        "Ito derivative of E: smisym/theory/estimate.py",
         "seconds",
         True,
         _slope_is_its_own,
@@ -335,7 +335,7 @@ PROPERTIES = (
     Property(
         "free-entropy",
         "dPhi = tr[(alpha E(Q) - Q_hat(Q)) dQ] / 2, which state evolution says, at fixed points and away from them.",
-        "theory 6",
+        "free entropy: its stationary points are fixed points of state evolution",
         "seconds",
         True,
         _entropy_moves_as_it_should,
@@ -343,7 +343,7 @@ PROPERTIES = (
     Property(
         "convex",
         "E log Zout is convex in the overlap, also where some directions gain and others lose.",
-        "theory 6",
+        "free entropy: its stationary points are fixed points of state evolution",
         "seconds",
         True,
         _information_is_convex,

@@ -248,7 +248,7 @@ PROPERTIES = (
     Property(
         "level-set",
         "Points of the chart, at random free coordinates, give the output back on every sheet.",
-        "theory 4",
+        "definition of a chart: smisym/charts/base.py",
         "seconds",
         False,
         _output_comes_back,
@@ -256,7 +256,7 @@ PROPERTIES = (
     Property(
         "sheets",
         "The fields that an output was made from lie on one of the sheets: none is missing.",
-        "theory 4",
+        "definition of a chart: smisym/charts/base.py",
         "seconds",
         False,
         _no_sheet_is_missing,
@@ -264,7 +264,7 @@ PROPERTIES = (
     Property(
         "measure",
         "The weight of the chart is that of the co-area formula, by finite differences, on every sheet alike.",
-        "theory 4; co-area formula",
+        "co-area formula",
         "seconds",
         False,
         _measure_is_even,

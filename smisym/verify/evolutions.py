@@ -141,7 +141,7 @@ PROPERTIES = (
     Property(
         "fixed-point",
         "A fixed point of state evolution solves Q = Q_hat (I + Q_hat)^{-1} on a map of another seed, to its error.",
-        "theory 5; arXiv 2502.00901, eq. 14",
+        "arXiv 2502.00901, eq. 14",
         "seconds",
         True,
         _fixed_points_are_fixed,
@@ -149,7 +149,7 @@ PROPERTIES = (
     Property(
         "onset",
         "State evolution learns nothing at 0.9 of the first threshold, and something at 1.15 of it.",
-        "theory 7; arXiv 2502.00901, theorem 2.3",
+        "arXiv 2502.00901, theorem 2.3",
         "seconds",
         False,
         _learning_sets_in,

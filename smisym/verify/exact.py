@@ -213,7 +213,7 @@ PROPERTIES = (
     Property(
         "closed-forms",
         "First thresholds, and posteriors of outputs that hide one sign, are those of their closed forms.",
-        "theory 4a and 10; docs/architectures.md",
+        "docs/architectures.md",
         "seconds",
         True,
         _numbers_are_the_formulas,
@@ -221,7 +221,7 @@ PROPERTIES = (
     Property(
         "thresholds",
         "The first threshold is at least 1/(T(PT+1)), perfect recovery at least P over the outputs of a sample.",
-        "theory 7, floors; by Jensen and by counting",
+        "by Jensen and by counting",
         "seconds",
         False,
         _thresholds_respect_floors,

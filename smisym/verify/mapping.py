@@ -143,7 +143,7 @@ PROPERTIES = (
     Property(
         "mapping",
         "The network run on tokens at D = 1 to 128 shows what the link function gives at Z = W X^T / sqrt(D).",
-        "theory 2; arXiv 2502.00901, eqs 2-7",
+        "arXiv 2502.00901, eqs 2-7",
         "seconds",
         False,
         _network_is_link,

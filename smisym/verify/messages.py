@@ -104,7 +104,7 @@ PROPERTIES = (
     Property(
         "gamp",
         "Overlaps of GAMP on data follow state evolution step by step, extrapolated in 1/D from two D.",
-        "theory 5; arXiv 2502.00901, appendix B",
+        "arXiv 2502.00901, appendix B",
         "seconds",
         True,
         _follows,

@@ -283,7 +283,7 @@ PROPERTIES = (
     Property(
         "probability",
         "Posteriors conserve probability: E[Zout(y; omega, V) / Zout(y; omega', V')] = 1, and two identities more.",
-        "smisym/model/calibrating.py; theory 3",
+        "smisym/model/calibrating.py",
         "seconds",
         True,
         _probability_is_kept,
@@ -291,7 +291,7 @@ PROPERTIES = (
     Property(
         "score",
         "g_out = V^{-1}(E[Z | y] - omega), its derivative V^{-1} Cov V^{-1} - V^{-1}, with the V that was given.",
-        "theory 3",
+        "definition of g_out: smisym/model/channel.py",
         "seconds",
         False,
         _fits,
@@ -299,7 +299,7 @@ PROPERTIES = (
     Property(
         "gradient",
         "g_out is the derivative of log Zout in omega.",
-        "theory 3",
+        "definition of g_out: smisym/model/channel.py",
         "seconds",
         False,
         _gradient,
@@ -307,7 +307,7 @@ PROPERTIES = (
     Property(
         "curvature",
         "dg_out is the derivative of g_out in omega.",
-        "theory 3",
+        "definition of g_out: smisym/model/channel.py",
         "seconds",
         False,
         _curvature,
@@ -315,7 +315,7 @@ PROPERTIES = (
     Property(
         "truth",
         "The true fields are a sample of the posterior: mean, covariance and omega fit them, also near Q = I.",
-        "theory 5, Nishimori",
+        "Nishimori: truth and posterior sample are exchangeable",
         "seconds",
         True,
         _truth_is_a_sample,

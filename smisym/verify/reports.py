@@ -58,21 +58,22 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether no property fails; one that is left out is no failure, and says why."""
-        return not self.failures
+        """Whether no property fails; one that is left out is no failure, and says why, but something must be tried."""
+        return not self.failures and any(row.verdict == HOLDS for row in self.rows)
 
     @property
     def failures(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.verdict == FAILS)
 
     def summary(self) -> str:
-        """In words: each property that fails with what was found and its counterexample; else one line."""
-        if self.ok:
-            return repr(self)
+        """In words: what holds, what was left out and why, and each property that fails with its counterexample."""
+        out = [f"{row.name} is left out: {row.tried.said}" for row in self.rows if row.verdict == LEFT_OUT]
+        if len(out) == len(self.rows):
+            out.append("Nothing was tried.")
         parts = [
             f"{row.name}: {row.sentence}\n{_found(row)}\n\n{row.tried.counterexample}".rstrip() for row in self.failures
         ]
-        return "\n\n".join([repr(self), *parts])
+        return "\n\n".join(["\n".join([repr(self), *out]), *parts])
 
     def record(self) -> dict[str, Any]:
         """As plain types, for files."""

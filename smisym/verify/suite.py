@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -62,7 +63,7 @@ def verified(
             tried = Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
         rows.append(Row(one.name, one.sentence, one.source, tried, time.perf_counter() - begun))
         progress(rows[-1])
-    alarm = LEVEL * sum(one.statistical for one in chosen)
+    alarm = LEVEL * sum(one.statistical for one, row in zip(chosen, rows, strict=True) if row.tried.holds is not None)
     return Report(tuple(rows), of.seed, of.thorough, LEVEL, alarm)
 
 
@@ -70,19 +71,24 @@ def chosen_of(only: Sequence[str] | str | None) -> tuple[Property, ...]:
     """Properties by name, all for None, in their own order; InputError for a name that none has."""
     if only is None:
         return PROPERTIES
-    names = [only] if isinstance(only, str) else list(only)
+    names = names_of([only] if isinstance(only, str) else list(only)) or []
     known = [one.name for one in PROPERTIES]
     for name in names:
         if name not in known:
-            raise InputError("only", name, f"names of properties: {', '.join(known)}", "choose among these")
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            fix = f'write "{near[0]}" if that was meant' if near else "choose among these"
+            raise InputError("only", name, f"names of properties: {', '.join(known)}", fix)
     if not names:
         raise InputError("only", names, "at least one name of a property", "leave it out for all")
     return tuple(one for one in PROPERTIES if one.name in names)
 
 
-def names_of(texts: Sequence[str] | None) -> list[str] | None:
-    """Names from texts that each have one, or several with commas between."""
-    return None if texts is None else [name.strip() for text in texts for name in text.split(",")]
+def names_of(texts: Sequence[object] | None) -> list[str] | None:
+    """Names, in small letters, from texts that each have one, or several with commas between."""
+    if texts is None:
+        return None
+    names = [name.strip().lower() for text in texts for name in str(text).split(",")]
+    return [name for name in names if name]
 
 
 def check_file(
@@ -110,10 +116,10 @@ def check(
     """Put a declaration, or a compiled model, through everything that must hold; a :class:`Report`, whose ``ok`` says
     whether no property fails.
 
-    only: names of properties (:data:`PROPERTIES`), or one; None for all.  thorough: eight times as many cases and
-    samples.  seed: of all that is drawn: the same seed, the same report.  maps: what makes overlap maps, a class with
-    the constructor and ``load`` of :class:`~smisym.OverlapMap`.  algorithm: what runs GAMP on data, called as
-    :func:`smisym.gamp` is.  progress: called with each :class:`Row`.
+    only: names of properties (:data:`PROPERTIES`), or a text with commas between them; None for all.  thorough: eight
+    times as many cases and samples.  seed: of all that is drawn: the same seed, the same report.  maps: what makes
+    overlap maps, a class with the constructor and ``load`` of :class:`~smisym.OverlapMap`.  algorithm: what runs GAMP
+    on data, called as :func:`smisym.gamp` is.  progress: called with each :class:`Row`.
 
     A statistical property fails falsely with a chance of at most 1e-3 over their number, all together at most 1e-3.
     Raises InputError for another target, names that no property has, a bad seed, and where hypothesis is not installed.
@@ -127,7 +133,8 @@ def check(
 
 
 def assert_holds(target: Architecture | SMI | Model, **settings: Any) -> None:
-    """For tests: AssertionError, with each property that fails and a program that shows it, unless all hold.
+    """For tests: AssertionError, with each property that fails and a program that shows it, unless all hold; also where
+    everything that was asked for is left out.
 
     settings: those of :func:`check`.
     """

@@ -144,7 +144,7 @@ PROPERTIES = (
     Property(
         "symmetry",
         "Flips, exchanges, rotations and gauges that model.symmetry claims leave the output unchanged.",
-        "theory 3 and 5: overlaps are averaged over this group",
+        "overlaps are averaged over this group",
         "seconds",
         False,
         _nothing_changes,
@@ -152,7 +152,7 @@ PROPERTIES = (
     Property(
         "no-symmetry-missed",
         "Flips and exchanges of rows that it does not claim change the output at some field.",
-        "theory 5: an even model stays at Q = 0, and by which group is to be known",
+        "an even model stays at Q = 0, and by which group is to be known",
         "seconds",
         False,
         _none_is_missed,

@@ -110,7 +110,7 @@ PROPERTIES = (
     Property(
         "small-noise",
         "Posteriors under noise that vanishes tend to the noiseless ones, to first order in its variance.",
-        "theory 4f",
+        "noiseless limit of the channel under noise",
         "seconds",
         False,
         _noise_vanishes,

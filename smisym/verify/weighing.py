@@ -167,7 +167,7 @@ PROPERTIES = (
     Property(
         "moments",
         "Means, covariances of all fields and ratios of Zout are those of cavity draws, weighed by their outputs.",
-        "theory 3; no chart, no weight, no integrator",
+        "no chart, no weight, no integrator",
         "seconds",
         True,
         _posteriors_are_weighed_draws,

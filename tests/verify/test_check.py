@@ -61,9 +61,20 @@ def test_the_chance_of_a_false_alarm_is_stated() -> None:
     assert report.rows[0].tried.p is None and report.rows[1].tried.p is not None
 
 
+def test_nothing_tried_is_no_success() -> None:
+    """What is left out by itself has no chance of a false alarm, and asked for alone it does not hold."""
+    report = check(ONE_LAYER, only="many-layers")
+    assert not report.ok and not report.failures and report.false_alarm == 0
+    with pytest.raises(AssertionError, match=r"(?s)many-layers is left out: .*Nothing was tried"):
+        smisym.verify.assert_holds(ONE_LAYER, only="many-layers")
+
+
 def test_what_is_asked_for_is_checked() -> None:
     with pytest.raises(InputError, match="names of properties: mapping"):
         check(ONE_LAYER, only="nothing of the sort")
+    with pytest.raises(InputError, match='write "mapping" if that was meant'):
+        check(ONE_LAYER, only="mappng")
+    assert [row.name for row in check(ONE_LAYER, only="Bits,, mapping ").rows] == ["mapping", "bits"]
     with pytest.raises(InputError, match="at least one name"):
         check(ONE_LAYER, only=[])
     with pytest.raises(InputError, match="an Architecture, an SMI or a Model"):
