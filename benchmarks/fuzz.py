@@ -4,7 +4,7 @@
     python benchmarks/fuzz.py commands [every]     the same of hostile command lines, or of every so many of them
 
 Files are those of ``tests/hostile.py``: shipped ones and those of the documents, changed at random, others drawn by a
-grammar, and twenty of up to two megabytes.  Command lines are those of ``tests/hostile_commands.py``, each of which
+grammar, and nineteen of up to two megabytes.  Command lines are those of ``tests/hostile_commands.py``, each of which
 must end with exit code 2.  Limits: 5 seconds of processor time, 1 GiB of memory (set on the process).
 """
 

@@ -37,7 +37,7 @@ def resumed(command: list[str], folder: Path, whole: Ended) -> str:
     found = ended(begin(command, folder), folder)
     if found.same(whole):
         return "same"
-    named = re.search(r"stored result (\S+): .*remove it", found.err)
+    named = re.search(r"stored result (\S+): .*delete it", found.err)
     if found.code == 2 and named is not None:
         shutil.rmtree(folder / named[1])
         return "said what to remove" if ended(begin(command, folder), folder).same(whole) else "differs"

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# One layer of which the first threshold is sampled, and a curve of it.
-NETWORK = "tokens = 2\n[[layers]]\ntied = false\n"
+NETWORK = "tokens = 2\n[[layers]]\n"
 COMMANDS = {
-    "curve": ["curve", "net.toml", "--alpha", "0.1:0.5:5", "--samples", "2048"],
+    "curve": ["curve", "net.toml", "--alpha", "0.1:0.5:9", "--samples", "2048"],
     "thresholds": ["thresholds", "net.toml", "--samples", "2048", "--no-quadrature"],
-    "gamp": ["gamp", "net.toml", "--alpha", "2", "--dim", "300", "-o", "out.npz"],
+    "gamp": ["gamp", "net.toml", "--alpha", "2", "--dim", "200", "-o", "out.npz"],
     "analyze": [
         "analyze",
         "net.toml",
@@ -30,7 +29,7 @@ COMMANDS = {
         "--alpha",
         "0:0.6:4",
         "--dim",
-        "60",
+        "40",
         "--runs",
         "1",
         "--samples",

@@ -313,7 +313,7 @@ class Store:
         # Always written: it tells now, before any computing, whether results can be kept.
         own = self.folder / "key.json"
         if own.is_dir():
-            raise InputError(f"stored result {own}", Words("a folder"), "a file", "remove it: it is written again")
+            raise InputError(f"stored result {own}", Words("a folder"), "a file", "delete it: it is written again")
         write_text(own, text + "\n")
 
     def get(self, name: str, valid: Callable[[Any], object] | None = None) -> dict[str, Any] | None:
@@ -328,7 +328,7 @@ class Store:
         try:
             content = read_bytes(path, f"stored result {path}", MAX_ENTRY_BYTES)
         except InputError as error:
-            fix = "remove it: what it held is computed again"
+            fix = "delete it: what it held is computed again"
             raise InputError(error.what, error.given, error.allowed, fix) from None
         try:
             entry = json.loads(content)

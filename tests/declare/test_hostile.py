@@ -131,7 +131,7 @@ def test_an_entry_that_is_a_folder_is_to_be_removed(tmp_path: Path) -> None:
     for place in (path, store.folder / "key.json"):
         place.unlink()
         place.mkdir()
-        with pytest.raises(InputError, match=f"stored result {place}.*remove it"):
+        with pytest.raises(InputError, match=f"stored result {place}.*delete it"):
             io.Store(tmp_path, {"seed": 0}).get("entry")
         place.rmdir()
     assert io.Store(tmp_path, {"seed": 0}).get("entry") is None

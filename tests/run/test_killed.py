@@ -44,7 +44,7 @@ def test_a_damaged_state_gives_the_same_bits_or_says_what_to_remove(
         assert path is not None
     again = run()
     if kind == "folder":
-        assert again.exit_code == 2 and "stored result state" in again.stderr and "remove it" in again.stderr
+        assert again.exit_code == 2 and "stored result state" in again.stderr and "delete it" in again.stderr
         for path in tmp_path.glob("state/*/*"):
             if path.is_dir():
                 path.rmdir()
@@ -52,6 +52,7 @@ def test_a_damaged_state_gives_the_same_bits_or_says_what_to_remove(
     assert (again.exit_code, again.stdout) == (right.exit_code, right.stdout)
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_state_of_which_one_is_killed(tmp_path: Path) -> None:
     command = ["curve", "net.toml", "--alpha", "0.1:0.5:3", "--samples", "512"]
     first, second = begin(command, tmp_path / "first"), begin(command, tmp_path / "second", "../first/state")
