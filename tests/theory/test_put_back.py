@@ -56,7 +56,8 @@ def test_what_is_trivial_has_nothing_to_put_back() -> None:
 def test_what_an_arrival_was_held_against_is_told() -> None:
     """Nishimori, and the equation at the highest point of the branch, which is solved to what its noise may leave."""
     solution = smisym.perfect_recovery(smisym.compile(TWO_LAYERS), accuracy=1e-2)
-    assert solution.result.ok and solution.value[1].alpha == 1.0
+    arrival = solution.value[1]
+    assert solution.result.ok and 0 <= arrival.alpha - 1 <= 4 * arrival.error <= 4e-2
     assert solution.checks["nishimori"]["holds"] and 0 < solution.checks["residual"] < 2e-2
     hard = smisym.perfect_recovery(smisym.compile(Architecture(2, (Attention(activation="hardmax"),))))
     assert hard.checks == {} and math.isinf(hard.value[0].alpha)  # by counting alone

@@ -33,6 +33,7 @@ def numbers(omap: smisym.OverlapMap) -> np.ndarray:
     return np.array([(e.slope[0, 0, 0, 0], e.slope[1, 1, 1, 1], e.white[2, 2], e.log_partition) for e in found])
 
 
+@pytest.mark.slow
 def test_it_is_the_fine_map(maps: tuple[smisym.OverlapMap, ...]) -> None:
     """What is left beside the fine map is noise of few points; what the rough one is off by is more than that."""
     rough, both, fine = (numbers(omap) for omap in maps)
