@@ -343,8 +343,8 @@ the causal mask on three tokens follows from its scores, which sympy solves for 
 
 The error of 0 of sequence output, T = 4, says only that at every output of the sample (64) the fields were known up
 to signs, so that their squares are those of all outputs.  For sequence output, untied then tied, both ways differ by
-2.7 of their errors (0.3 %), and by four of them where eight scrambles had 512 points each in place of 2048: rare outputs
-make most of the rate, and an error told by so few points is too small by two or three.
+2.7 of their errors (0.3 %), and by four of them where eight scrambles had 512 points each in place of 2048: rare
+outputs make most of the rate, and an error told by so few points is too small by two or three.
 
 The row of the committee is that of the Gaussian closure of its sum, 2e-4 below the exact value (benchmarks/README.md).
 """

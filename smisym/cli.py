@@ -319,7 +319,8 @@ def derive(
 def check(
     file: File,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="This property alone; several times, or a comma list.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="This property alone; several times, or a comma list; ? lists them."),
     ] = None,
     thorough: Annotated[bool, typer.Option("--thorough", help="Eight times as many cases and samples.")] = False,
     as_json: Json = False,

@@ -48,7 +48,8 @@ def _network_is_link(subject: Subject, level: float) -> Tried:
     cases: Any = st.tuples(st.sampled_from(_DIMENSIONS), st.integers(0, 2**16))
     found = search(cases, misfit, subject.many(60), subject.number("mapping"))
     shown = "" if found.failing is None else _lines(subject, *found.failing)
-    return Tried(found.number, "networks", found.worst, None, found.holds, counterexample=shown)
+    unit = "networks" if isinstance(declared, Architecture) else "draws of tokens and weights"
+    return Tried(found.number, unit, found.worst, None, found.holds, counterexample=shown)
 
 
 def _nudged(W: np.ndarray, seed: int) -> np.ndarray:
