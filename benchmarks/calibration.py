@@ -29,6 +29,7 @@ from smisym import SMI, Architecture, Attention
 from smisym.theory.entropy import free_entropy
 from smisym.verify.averages import plain_means
 
+ROUNDING = 1e-14
 KEPT = Path(__file__).with_suffix(".json")
 SCRAMBLES = 8
 # Chance that an honest row is outside the range of counts that is printed beside it.
@@ -235,7 +236,8 @@ def shown(name: str, rows: list[Answer], kind: str) -> list[str]:
     for k, label in enumerate(["", "(second)"][: len(rows[0])]):
         gaps, errors = np.array([row[k] for row in rows]).T
         with np.errstate(divide="ignore", invalid="ignore"):
-            z = np.where(gaps == 0, 0.0, gaps / errors)
+            # Where control variates leave no error, rounding is none either.
+            z = np.where(np.abs(gaps) <= ROUNDING, 0.0, gaps / errors)
         levels = (0.6827, 0.95) if kind == "t" else (0.99,)
         limits = [float(stats.t.ppf(0.5 + v / 2, SCRAMBLES - 1)) for v in levels] if kind == "t" else [1.0]
         held = [100 * float(np.mean(np.abs(z) <= limit)) for limit in limits]
