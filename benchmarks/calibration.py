@@ -29,6 +29,7 @@ from smisym import SMI, Architecture, Attention
 from smisym.theory.entropy import free_entropy
 from smisym.verify.averages import plain_means
 
+# Distances from the truth that are rounding.
 ROUNDING = 1e-14
 KEPT = Path(__file__).with_suffix(".json")
 SCRAMBLES = 8
