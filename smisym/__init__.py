@@ -23,6 +23,7 @@ from smisym.model.compiled import Model, compile
 from smisym.run.cost import estimate
 from smisym.run.progress import progress_bar
 from smisym.run.sweeping import sweep
+from smisym.theory.closed_forms import ClosedForm, closed_form
 from smisym.theory.collecting import FixedPoint
 from smisym.theory.curves import curve
 from smisym.theory.entropy import free_entropy
@@ -55,6 +56,7 @@ __all__ = [
     "SMI",
     "Architecture",
     "Attention",
+    "ClosedForm",
     "Data",
     "FixedPoint",
     "Gamp",
@@ -75,6 +77,7 @@ __all__ = [
     "Threshold",
     "__version__",
     "analyze",
+    "closed_form",
     "compile",
     "curve",
     "curve_figure",

@@ -16,6 +16,7 @@ import numpy as np
 from smisym.base.errors import InputError
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.declare.io import Store, to_json
+from smisym.theory.closed_forms import closed_form
 from smisym.theory.collecting import FixedPoint, perfect_part
 from smisym.theory.curves import curve as trace_curve
 from smisym.theory.entropy import free_entropy
@@ -91,12 +92,13 @@ def thresholds(
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> Record:
-    """{"thresholds": records in the order in which they are met, "result"}: weak recovery, then perfect recovery.
+    """{"thresholds": records in the order in which they are met, "closed_form", "result"}.
 
-    A record has kind, layers (counted from 1), subspace, alpha (None is infinite), error, Q (just below) and samples
-    (of the map that it was measured on; None where it was not sampled).
+    First weak, then perfect recovery.  A record has kind, layers (counted from 1), subspace, alpha (None is infinite),
+    error, Q (just below) and samples (of the map that it was measured on; None where it was not sampled).
     stages, quadrature, accuracy, most_samples: of :func:`smisym.weak_recovery`, the last two also of
     :func:`smisym.perfect_recovery`.  With ``stages`` its thresholds, which lie beyond all stages, are left out.
+    closed_form: of the first weak one {"alpha", "value", "formula"}, or None (:func:`smisym.closed_form`).
     """
     found: list[Record] = []
     codes: list[Result] = []
@@ -121,7 +123,9 @@ def thresholds(
         if progress is not None:
             progress(part)
     found.sort(key=lambda threshold: math.inf if threshold["alpha"] is None else threshold["alpha"])
-    return {"thresholds": found, "result": worst(codes).value}
+    exact = closed_form(omap.model)
+    told = None if exact is None else {"alpha": float(exact), "value": str(exact.alpha), "formula": exact.formula}
+    return {"thresholds": found, "closed_form": told, "result": worst(codes).value}
 
 
 # --- curves --------------------------------------------------------------------------------------

@@ -38,6 +38,10 @@ def print_thresholds(document: Record) -> None:
     ]
     head = ["threshold", "fields" if shared else "layers", "alpha", "overlaps just below"]
     _print(head, lines, folded=[head[1], head[3]])
+    if (exact := document.get("closed_form")) is not None:
+        # Once where the formula is the value.
+        parts = dict.fromkeys((exact["formula"], exact["value"].replace("**", "^"), f"{exact['alpha']:.6g}"))
+        _say(f"the first weak one in closed form: {' = '.join(parts)}")
 
 
 def saying_found(step: Callable[[Record], object]) -> Callable[[Record], object]:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from smisym.declare.architecture import Architecture
-from smisym.declare.smi import SMI
 from smisym.model.compiled import Model
+from smisym.theory.closed_forms import closed_form, shows_up_to_signs
 from smisym.theory.stability import counting, weak_recovery
 from smisym.verify.averages import _lines
 from smisym.verify.chance import Verdict, in_two_stages
@@ -27,47 +26,9 @@ _SAMPLES, _EXACT = 4096, 1e-6
 _FIELDS, _STEP, _NONE = 32, 1e-5, 1e-6
 
 
-def _plain(declared: object) -> bool:
-    """One layer, noiseless, of which all attention is seen, with nothing added to its scores."""
-    if not isinstance(declared, Architecture) or len(declared.layers) > 1 or declared.noise:
-        return False
-    layer = declared.layers[0]
-    plain = layer.mask is None and layer.position is None and layer.activation in ("softmax", "linear")
-    return plain and declared.combine == "stack" and (layer.heads == 1 or declared.head_layout == "split")
-
-
-def shows_up_to_a_sign(declared: object) -> bool:
-    """Whether the output shows all fields but for one sign: a tied head of rank one, or the size of one field."""
-    if isinstance(declared, SMI):
-        size = len(declared.fields) == declared.tokens == 1 and not declared.noise
-        name = str(declared.symbols()[0][0])
-        return size and len(declared.expressions) == 1 and str(declared.parsed()[0]) in (f"Abs({name})", f"{name}**2")
-    if not _plain(declared):
-        return False
-    assert isinstance(declared, Architecture)
-    layer = declared.layers[0]
-    return bool(layer.tied and layer.rank == layer.heads == 1 and declared.tokens > 1)
-
-
-def first_in_closed_form(declared: object) -> tuple[float, str] | None:
-    """(alpha, its formula) of the first threshold, where one is known: 1 / alpha = E ||E[z z^T | y] - I||^2.
-
-    Tied, rank r: the Gram matrix of r-vectors is seen, or all of it but the chi-square of r - T + 1 degrees along the
-    common row.  Untied, rank one, softmax: queries and keys up to a length (docs/architectures.py derives both).
-    """
-    if isinstance(declared, SMI):
-        return (0.5, "1/2") if shows_up_to_a_sign(declared) else None
-    if not _plain(declared):
-        return None
-    assert isinstance(declared, Architecture)
-    T, layer, slices = declared.tokens, declared.layers[0], declared.layers[0].heads
-    r, softmax = layer.rank, layer.activation == "softmax"
-    if layer.tied:
-        rate = T * (T + 1) / r - (2 * max(r - T + 1, 0) / r**2 if softmax else 0.0)
-        return 1 / rate / slices, "1/(T(T+1)/r - 2 max(r-T+1, 0)/r^2)" if softmax else "r/(T(T+1))"
-    if softmax and r == 1:
-        return 1 / ((T - 1) * (T + math.sqrt(T * T + 1))) / slices, "1/((T-1)(T + sqrt(T^2+1)))"
-    return None
+def known_but_for_one_sign(model: Model) -> bool:
+    """Whether the output shows all fields but for one sign that they have in common."""
+    return shows_up_to_signs(model) and np.array_equal(model.symmetry.signs[1:], -np.ones((1, model.fields)))
 
 
 @dataclass(frozen=True)
@@ -108,10 +69,10 @@ def _known_to_a_sign(channel: Any, y: Any, cavity: Cavity) -> float | None:
 
 
 def _numbers_are_the_formulas(subject: Subject, level: float) -> Tried:
-    model, declared = subject.model, subject.model.architecture
-    exact = first_in_closed_form(declared)
+    model = subject.model
+    exact = closed_form(model)
     worst, number = 0.0, 0
-    if shows_up_to_a_sign(declared):
+    if known_but_for_one_sign(model):
 
         def misfit(cavity: Cavity) -> float | None:
             with np.errstate(all="ignore"):
@@ -129,7 +90,7 @@ def _numbers_are_the_formulas(subject: Subject, level: float) -> Tried:
             return Tried(number, "cavities", worst, 0.0, False, "posterior up to a sign", shown)
     if exact is None:
         return left_out("no closed form is known") if not number else Tried(number, "cavities", worst, 1.0)
-    alpha, formula = exact
+    alpha = float(exact)
 
     def test(stage: int, times: int) -> Verdict:
         one = _measured(subject, stage, times)
@@ -140,11 +101,11 @@ def _numbers_are_the_formulas(subject: Subject, level: float) -> Tried:
 
     verdict = in_two_stages(test)
     holds = verdict.p >= level
-    said = f"first threshold {formula} = {alpha:.6g}"
+    said = f"first threshold {exact.formula} = {alpha:.6g}"
     omap = subject.overlap_map((4 if verdict.stage == 2 else 1) * _SAMPLES, "closed", verdict.stage - 1)
     body = (
         "found = smisym.weak_recovery(omap, stages=1, quadrature=False).value[0]\n"
-        f"print(found.alpha, found.error, {alpha!r})  # the same, to its error"
+        "print(found.alpha, found.error, smisym.closed_form(model))  # the same, to its error"
     )
     shown = "" if holds else _lines(subject, omap, body)
     return Tried(verdict.number, "samples", verdict.t, verdict.p, holds, said, shown)
