@@ -56,6 +56,8 @@ EXAMPLES: dict[str, tuple[str, ...] | None] = {
     "untied": (*QUICK[:9], "truth", "overlap-map", "nishimori", "bits"),
     "noisy": (*QUICK[:9], "truth", "overlap-map", "nishimori", "bits"),
     "sequence": (*QUICK[:7], "score", "truth", "bits"),
+    # Heads that may be exchanged.
+    "two_heads": (*QUICK[:3], "sheets", "truth", "overlap-map"),
 }
 # Processor seconds of one mutant: times what it takes with nothing changed, and at least.  Properties are chosen that
 # take so many seconds in all: few at first, and more for what survives these.
