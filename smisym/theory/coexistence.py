@@ -1,0 +1,158 @@
+"""Where branches of fixed points turn, where two of them coexist, and which of the two the optimum is at.
+
+At a fold alpha has no slope along the branch: a parabola through the points beside it tells where it lies.  Between two
+folds two fixed points are stable at once; the one of larger free entropy is the information-theoretic optimum, the one
+that vanishing side information reaches is what the algorithm finds.  Along fixed points dPhi/dalpha = E log Zout
+(theory: Phi is stationary in Q), so that Newton's method finds the alpha where both have the same Phi.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.base.solution import Result, mean_and_error
+from smisym.theory.branch import Passed, once_more
+from smisym.theory.every_branch import Branch, growth
+from smisym.theory.fixed_point import solve
+from smisym.theory.maps import OverlapMap
+from smisym.theory.point import Point
+
+# Points beside a fold through which its parabola goes, at least, and how far alpha may differ there, in log.
+_BESIDE, _LOW = 2, 0.02
+# Steps of Newton's method to where two free entropies are the same, and how near that is, relative to alpha.
+_STEPS, _CLOSE = 12, 1e-6
+# How much of a direction two fixed points must differ by to be two.
+_APART = 0.02
+# Growth below which a piece of a branch is stable at the point that is looked at.
+_STABLE = 1.0
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Where a branch turns: alpha with its standard error and what the shape of the fit may miss, the overlap there,
+    whether alpha is largest (a maximum) or smallest."""
+
+    alpha: float
+    error: float
+    shape: float
+    Q: np.ndarray
+    largest: bool
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where two stable fixed points have the same free entropy: alpha, its standard error, both overlaps."""
+
+    alpha: float
+    error: float
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def fold(omap: OverlapMap, branch: Branch, at: int) -> Fold | None:
+    """The fold at a point of a branch, as a map has it (which may be larger than that of the branch)."""
+    height = np.log(branch.alphas / branch.alphas[at])
+    first = at
+    while first > 0 and (at - first < _BESIDE or abs(height[first]) < _LOW):
+        first -= 1
+    last = at
+    while last < len(height) - 1 and (last - at < _BESIDE or abs(height[last]) < _LOW):
+        last += 1
+    points = [moved for point in branch.points[first : last + 1] if (moved := once_more(omap, point)) is not None]
+    if len(points) < 4:
+        return None
+    return _vertex(points, branch.alphas[at])
+
+
+def _vertex(points: Sequence[Passed], near: float) -> Fold | None:
+    """Of parabola and cubic through points, by their lengths along the branch."""
+    s = np.concatenate([[0.0], np.cumsum([_apart(a, b) for a, b in zip(points, points[1:], strict=False)])])
+    height = np.log([point.alpha / near for point in points])
+    error = np.array([point.error for point in points])
+    weights = 1 / np.maximum(error, 1e-3 * error.max())
+    found = []
+    for degree in (2, 3) if len(points) > 4 else (2,):
+        fit = np.polynomial.Polynomial.fit(s, height, degree, w=weights)
+        roots = [float(r.real) for r in fit.deriv().roots() if abs(r.imag) < 1e-9 and s[0] <= r.real <= s[-1]]
+        if roots:
+            where = max(roots, key=lambda r, fit=fit: abs(fit.deriv(2)(r)))
+            found.append((where, float(fit(where)), float(fit.deriv(2)(where))))
+    if not found:
+        return None
+    where, value, bent = found[0]
+    shape = abs(found[-1][1] - value) if len(found) > 1 else 0.0
+    nearest = int(np.abs(s - where).argmin())
+    alpha = near * math.exp(value)
+    return Fold(alpha, alpha * float(error[nearest]), alpha * shape, points[nearest].Q, bent < 0)
+
+
+def _apart(a: Passed, b: Passed) -> float:
+    """Length between two points, in log V."""
+    V = [np.linalg.eigvalsh(np.eye(len(p.Q)) - p.Q) for p in (a, b)]
+    return float(np.linalg.norm(np.log(V[0]) - np.log(V[1])))
+
+
+def crossing(omap: OverlapMap, lower: Branch, upper: Branch) -> Crossing | None:
+    """Where the free entropies of two pieces are the same; None where nowhere at an alpha that both have.
+
+    Each scramble is solved on both pieces by itself: what they have in common cancels in the difference.
+    """
+    low = max(lower.alphas.min(), upper.alphas.min())
+    high = min(lower.alphas.max(), upper.alphas.max())
+    if not low < high:
+        return None
+    ends = [_difference(omap, lower, upper, alpha) for alpha in (low, high)]
+    if any(end is None for end in ends) or ends[0][0] > 0 or ends[1][0] < 0:  # type: ignore[index]
+        return None
+    alpha = 0.5 * (low + high)
+    for _ in range(_STEPS):
+        found = _difference(omap, lower, upper, alpha)
+        if found is None:
+            return None
+        gap, slope, error, below, above = found
+        low, high = (alpha, high) if gap < 0 else (low, alpha)
+        step = -gap / slope if slope > 0 else math.inf
+        if abs(step) < _CLOSE * alpha or high - low < _CLOSE * alpha:
+            return Crossing(alpha, error / max(slope, 1e-300), below, above)
+        alpha = alpha + step if low < alpha + step < high else 0.5 * (low + high)
+    return Crossing(alpha, error / max(slope, 1e-300), below, above)
+
+
+def _difference(
+    omap: OverlapMap, lower: Branch, upper: Branch, alpha: float
+) -> tuple[float, float, float, np.ndarray, np.ndarray] | None:
+    """(Phi above - Phi below, its slope in alpha, its standard error, both overlaps) at one alpha."""
+    states = [_rests(omap, piece, alpha) for piece in (lower, upper)]
+    below, above = states
+    if below is None or above is None:
+        return None
+    prior = omap.model.prior
+    gaps, slopes = [], []
+    for a, b in zip(below, above, strict=True):
+        slopes.append(b.potential - a.potential)
+        gaps.append(prior.entropy(b.Q) - prior.entropy(a.Q) + alpha * slopes[-1])
+    gap, error = mean_and_error(np.array(gaps))
+    Q = [np.mean([p.Q for p in state], axis=0) for state in (below, above)]
+    if np.abs(Q[1] - Q[0]).max() < _APART or not np.isfinite(gaps).all():
+        return None
+    return float(gap), float(np.mean(slopes)), float(error), Q[0], Q[1]
+
+
+def _rests(omap: OverlapMap, piece: Branch, alpha: float) -> list[Point] | None:
+    """The fixed points of all scrambles at alpha, from where the piece has it; None where one goes elsewhere."""
+    alphas = piece.alphas
+    order = np.argsort(alphas)
+    at = int(order[min(int(np.searchsorted(alphas[order], alpha)), len(order) - 1)])
+    Q = piece.points[at].Q
+    found = omap.each(lambda r: solve(omap, r, alpha, Q=Q, kicked=False))
+    fine = all(p.result in (Result.SUCCESS, Result.INTEGRATION) and not p.known.any() for p in found)
+    return found if fine else None
+
+
+def is_stable(piece: Branch) -> bool:
+    """Whether the algorithm may rest at a piece: small changes shrink back in its middle."""
+    return growth(piece.points[len(piece.points) // 2]) < _STABLE

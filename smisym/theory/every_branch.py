@@ -1,0 +1,174 @@
+"""Every branch of fixed points, followed along its own length through the folds where it turns back in alpha.
+
+A branch begins where directions begin to be learned (:mod:`smisym.theory.stages`), or, where nothing leads to it from
+below, at the fixed point of an informed start at large alpha.  Pieces of it between two folds on which every small
+change shrinks back are what the algorithm may rest at; the others part what flows to one of them from what flows to the
+other.  (Keller's continuation, :mod:`smisym.theory.branch`.)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from smisym.base.matrices import units
+from smisym.base.solution import Result
+from smisym.prior import remaining
+from smisym.theory.branch import Passed, followed
+from smisym.theory.fixed_point import solve
+from smisym.theory.maps import OverlapMap
+from smisym.theory.stage import BEGUN, Stage
+from smisym.theory.stages import staircase
+
+# Length of a step, in log V; steps of one branch at most; what is left of everything where a branch is at its end.
+LENGTH, _MOST, LEFT = 0.25, 400, 1e-4
+# The least overlap that counts as something learned.
+_SOME = 1e-6
+# What an informed start leaves to learn, and how much more than an uninformed one it must have learned to be another.
+_INFORMED, _APART = 1e-3, 0.02
+# Where something is learned at once: alpha at which its branch begins, beside the one up to which it is followed.
+_EARLY = 0.05
+# Standard errors by which alpha must come back for a branch to have turned.
+_CLEARLY = 4.0
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Fixed points, in the order in which they are met along their branch.
+
+    begins: "weak" where directions begin to be learned, "informed" where it is followed down from an informed start.
+    points: of :class:`smisym.theory.branch.Passed`.  ends: "perfect", "alpha" (the largest that was asked for),
+    "nothing" (all overlaps vanish) or "lost" (no further point was found).
+    """
+
+    begins: str
+    points: tuple[Passed, ...]
+    ends: str
+
+    def __repr__(self) -> str:
+        low, high = min(self.alphas, default=math.nan), max(self.alphas, default=math.nan)
+        turns = len(self.turns)
+        return f"<Branch: {self.begins}, {len(self.points)} points, alpha {low:.4g} to {high:.4g}, {turns} fold(s)>"
+
+    @property
+    def alphas(self) -> np.ndarray:
+        """(n,)"""
+        return np.array([point.alpha for point in self.points])
+
+    @property
+    def overlaps(self) -> np.ndarray:
+        """Q (n, P, P)."""
+        return np.array([point.Q for point in self.points])
+
+    @property
+    def growth(self) -> np.ndarray:
+        """(n,): by how much the fastest small change grows, per iteration; the point is stable where that is below
+        one."""
+        return np.array([growth(point) for point in self.points])
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """Points where alpha turns: its largest and smallest values on the way, where what lies between two of them is
+        more than chance."""
+        found, upward, best = list[int](), self.begins != "informed", 0
+        for n, point in enumerate(self.points):
+            height = math.log(point.alpha / self.points[best].alpha) * (1 if upward else -1)
+            if height > 0:
+                best = n
+            elif -height > _CLEARLY * math.hypot(point.error, self.points[best].error):
+                found.append(best)
+                upward, best = not upward, n
+        return tuple(found)
+
+    def pieces(self) -> tuple[Branch, ...]:
+        """The branch cut where it turns: on each piece there is one point at any alpha."""
+        cuts = [0, *(n + 1 for n in self.turns), len(self.points)]
+        return tuple(Branch(self.begins, self.points[a:b], self.ends) for a, b in itertools.pairwise(cuts) if b > a)
+
+
+def growth(point: Passed) -> float:
+    """The largest eigenvalue of the derivative of the map (mean of all scrambles) at a point of a branch."""
+    mean = np.mean([here.jacobian for here in point.found], axis=0) * point.alpha / point.found[0].alpha
+    return float(np.linalg.eigvalsh(mean)[-1])
+
+
+def every_branch(omap: OverlapMap, most: float) -> tuple[Branch, ...]:
+    """Branches of the mean map up to alpha = most: those that begin at a threshold, and the informed one if it is
+    another."""
+    found = [branch for stage in _stages(omap, most) if (branch := _of_stage(omap, stage, most)) is not None]
+    informed = _informed(omap, most)
+    if informed is not None and not any(_meet(informed, branch) for branch in found):
+        found.append(informed)
+    return tuple(found)
+
+
+def _stages(omap: OverlapMap, most: float) -> Iterator[Stage]:
+    for stage in staircase(omap, roughly=True):
+        if stage.alpha > most:
+            return
+        yield stage
+
+
+def _of_stage(omap: OverlapMap, stage: Stage, most: float) -> Branch | None:
+    symmetry = omap.model.symmetry
+    if stage.trivial:
+        alpha = _EARLY * most
+        points = omap.each(lambda r: solve(omap, r, alpha, kicked=False))
+        Q = np.mean([point.Q for point in points], axis=0)
+        if any(point.known.any() for point in points):
+            return None
+    else:
+        alpha, Q = stage.alpha, stage.beginning(symmetry, BEGUN)
+    return _branch("weak", omap, Q, alpha, stage.upwards(symmetry), most)
+
+
+def _informed(omap: OverlapMap, most: float) -> Branch | None:
+    """Down from the fixed point that an informed start reaches, unless that is perfect or the uninformed one."""
+    P, symmetry = omap.model.fields, omap.model.symmetry
+    known = (1 - _INFORMED) * np.eye(P)
+    ends = omap.each(lambda r: solve(omap, r, most, Q=known))
+    if any(point.known.any() or point.result is not Result.SUCCESS for point in ends):
+        return None
+    Q = np.mean([point.Q for point in ends], axis=0)
+    if np.linalg.eigvalsh(Q)[-1] < _APART:
+        return None
+    down = -np.einsum("kij,ij->k", units(symmetry.basis), np.eye(P))
+    return _branch("informed", omap, Q, most, down, most * (1 + 1e-9))
+
+
+# Many parameters: where a branch begins, and how far it is followed.
+def _branch(begins: str, omap: OverlapMap, Q: np.ndarray, alpha: float, along: np.ndarray, most: float) -> Branch:
+    omap.what = f"branch from alpha = {alpha:.3g}"
+    points, ends = list[Passed](), "lost"
+    for point in followed(omap, Q, alpha, along, LENGTH):
+        values = np.linalg.eigvalsh(point.Q)
+        if point.alpha > most and (len(points) or begins == "weak"):
+            ends = "alpha"
+            break
+        if values[-1] < _SOME:
+            ends = "nothing"
+            break
+        points.append(point)
+        if np.linalg.eigvalsh(remaining(point.Q))[-1] < LEFT:
+            ends = "perfect"
+            break
+        if len(points) >= _MOST or any(here.vanishing for here in point.found):
+            break
+    return Branch(begins, tuple(points), ends)
+
+
+def _meet(one: Branch, other: Branch) -> bool:
+    """Whether one branch runs along the other: its first point lies between two of the other's."""
+    first = one.points[0] if one.points else None
+    if first is None:
+        return True
+    for a, b in itertools.pairwise(other.points):
+        if min(a.alpha, b.alpha) <= first.alpha <= max(a.alpha, b.alpha):
+            share = (first.alpha - a.alpha) / (b.alpha - a.alpha) if b.alpha != a.alpha else 0.0
+            if np.abs(a.Q + share * (b.Q - a.Q) - first.Q).max() < _APART:
+                return True
+    return False

@@ -1,0 +1,153 @@
+"""All transitions in alpha that thresholds do not tell: folds of branches, and where the optimum changes branch.
+
+Two stable fixed points coexist between a *spinodal*, where one of them appears, and where the other one ends: at a fold
+of its branch, or where something begins to grow.  Between both lies the *information*-theoretic transition, where their
+free entropies are the same: above it more is known in principle than vanishing side information leads to, which is the
+hard phase of algorithms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from smisym.base.edge import check_number
+from smisym.base.solution import Result, Solution
+from smisym.base.threshold import Threshold
+from smisym.model.compiled import Model
+from smisym.theory.coexistence import Crossing, Fold, crossing, fold, is_stable
+from smisym.theory.every_branch import Branch, every_branch
+from smisym.theory.maps import OverlapMap, as_map
+from smisym.theory.stability import counting
+from smisym.theory.stages import staircase
+
+# Times the last threshold, or the alpha where Q = I becomes stable, up to which branches are followed by default, and
+# how far informed starts are tried where nothing is learned from below.
+_BEYOND, _FARTHEST = 3.0, 256.0
+# Points of one scramble of the map on which branches are followed; those of the map itself tell where they turn.
+_POINTS = 256
+# Overlap in a direction by which two states differ in it; relative difference below which two folds are the same.
+_APART, _SAME = 0.02, 0.02
+# Relative error of a transition from which on it is noise.
+_NOISY = 0.05
+
+
+def branches(model: Model | OverlapMap, *, most: float | None = None, **settings: Any) -> Solution:
+    """Every branch of fixed points up to alpha = most; ``Solution.value`` is a tuple of Branch.
+
+    most: None for three times the last threshold.  settings: those of the overlap map when ``model`` is a Model.
+    PARTIAL where a branch was lost.  Raises InputError for ``most`` that is no positive number.
+    """
+    omap = as_map(model, **settings)
+    most = _most(omap) if most is None else _positive(most)
+    found = every_branch(omap, most)
+    lost = any(branch.ends == "lost" and branch.begins == "weak" for branch in found)
+    code = Result.PARTIAL if lost else Result.SUCCESS
+    return Solution(found, code, settings={**omap.settings(), "most": most})
+
+
+def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: Any) -> Solution:
+    """Spinodals and information-theoretic transitions up to alpha = most; value: a tuple of Threshold, by alpha.
+
+    kind "spinodal": where a branch of fixed points turns in alpha; below it (of a smallest alpha) or above it (of a
+    largest) it has no point.  ``Q`` is the overlap there.  kind "information": where two stable fixed points have the
+    same free entropy; ``Q`` is the one that is the optimum above.  Where that is Q = I, whose free entropy is infinite
+    as soon as it is stable, the transition is where it becomes stable.
+    ``subspace`` and ``names`` are the directions in which both differ.
+
+    Branches are followed on a map of few points, folds and crossings told by the map itself: ``samples`` steer their
+    errors (standard errors over the scrambles, and what the fit of a fold may miss).  most: None for three times the
+    last threshold.  settings: those of the overlap map when ``model`` is a Model.
+
+    Result: SUCCESS, PARTIAL where a branch was lost, NOISY where an error is above 5 %.  Raises InputError for ``most``
+    that is no positive number, and for settings that the map refuses.
+    """
+    omap = as_map(model, **settings)
+    most = _most(omap) if most is None else _positive(most)
+    points = min(_POINTS, omap.samples // omap.scrambles)
+    followed = every_branch(omap.sibling(points * omap.scrambles), most)
+    found = [*_spinodals(omap, followed), *_information(omap, followed)]
+    lost = any(branch.ends == "lost" and branch.begins == "weak" for branch in followed)
+    noisy = any(t.error > _NOISY * t.alpha for t in found)
+    code = Result.NOISY if noisy else Result.PARTIAL if lost else Result.SUCCESS
+    return Solution(
+        tuple(sorted(found, key=lambda t: t.alpha)),
+        code,
+        statistical_error=tuple(t.error for t in found),
+        degrees_of_freedom=omap.scrambles - 1,
+        settings={**omap.settings(), "most": most},
+    )
+
+
+def _positive(most: float) -> float:
+    fix = "leave it out for three times the last threshold"
+    return check_number("most", most, "a positive number", fix, least=1e-9)
+
+
+def _most(omap: OverlapMap) -> float:
+    """Three times what there is to see from below, and from above where nothing is."""
+    stable = counting(omap.model)[1]
+    below = [stage.alpha for stage in staircase(omap, roughly=True)]
+    known = [alpha for alpha in (*below, stable) if math.isfinite(alpha) and alpha > 0]
+    return _BEYOND * max(known) if known else _FARTHEST
+
+
+def _spinodals(omap: OverlapMap, followed: Sequence[Branch]) -> list[Threshold]:
+    found = list[Fold]()
+    for branch in followed:
+        for at in branch.turns:
+            one = fold(omap, branch, at)
+            if one is not None and not any(_same(one, other) for other in found):
+                found.append(one)
+    return [
+        _threshold(omap.model, "spinodal", one.alpha, math.hypot(one.error, one.shape), one.Q, np.zeros_like(one.Q))
+        for one in found
+    ]
+
+
+def _same(one: Fold, other: Fold) -> bool:
+    near = abs(one.alpha - other.alpha) < _SAME * one.alpha
+    return near and one.largest == other.largest and np.abs(one.Q - other.Q).max() < 0.1
+
+
+def _information(omap: OverlapMap, followed: Sequence[Branch]) -> list[Threshold]:
+    pieces = [piece for branch in followed for piece in branch.pieces() if len(piece.points) > 2 and is_stable(piece)]
+    found = []
+    for k, one in enumerate(pieces):
+        for other in pieces[k + 1 :]:
+            lower, upper = sorted((one, other), key=_learned)
+            cross = crossing(omap, lower, upper)
+            if cross is not None:
+                found.append(cross)
+    optimal = [_threshold(omap.model, "information", c.alpha, c.error, c.upper, c.lower) for c in found]
+    return optimal + _perfect(omap, pieces, found)
+
+
+def _learned(piece: Branch) -> float:
+    return float(np.trace(piece.points[len(piece.points) // 2].Q))
+
+
+def _perfect(omap: OverlapMap, pieces: Sequence[Branch], found: Sequence[Crossing]) -> list[Threshold]:
+    """Where Q = I becomes the optimum, if a stable piece reaches beyond that alpha."""
+    span, alpha, error = counting(omap.model)
+    beyond = [piece for piece in pieces if piece.alphas.max() > alpha * (1 + 2 * _SAME)]
+    if not math.isfinite(alpha) or not beyond:
+        return []
+    eye = np.eye(omap.model.fields)
+    last = max(beyond, key=lambda piece: float(piece.alphas.max()))
+    return [_threshold(omap.model, "information", alpha, error, eye, last.points[int(last.alphas.argmax())].Q)]
+
+
+# Many parameters: a record, and the overlaps between which it lies.
+def _threshold(model: Model, kind: str, alpha: float, error: float, Q: np.ndarray, other: np.ndarray) -> Threshold:
+    values, vectors = np.linalg.eigh(Q - other)
+    subspace = vectors.T[values > min(_APART, 0.5 * float(values[-1]))]
+    subspace = subspace * np.where(subspace.sum(axis=1) < 0, -1.0, 1.0)[:, None]
+    rows = np.flatnonzero(np.abs(subspace).max(axis=0) > 1e-6)
+    layers = tuple(sorted({model.row_layers[r] for r in rows}))
+    names = tuple(model.labels[r] for r in rows)
+    return Threshold(kind, layers, subspace, float(alpha), float(error), Q, names=names)
