@@ -313,7 +313,9 @@ def rotation(latent: Arrays, rows: int, size: int, sign: float) -> tuple[list[Ar
     """An orthonormal basis of R^size whose first ``rows`` vectors are Haar distributed, and the log of its weight.
 
     Vector by vector: a point on the sphere of what is left, by its angles, and the reflection that takes the first axis
-    there.  ``latent`` are of kind FLAT; ``sign`` is that of the last vector where ``rows`` is ``size``.
+    there.  On the circle a rotation: a reflection jumps where the point is the first axis itself, at the angle zero,
+    which of a sphere of more dimensions is at infinity.  ``latent`` are of kind FLAT; ``sign`` is that of the last
+    vector where ``rows`` is ``size``.
     """
     if rows == 0 or size == 0:
         basis = [[np.asarray(float(i == j)) for j in range(size)] for i in range(size)]
@@ -322,6 +324,9 @@ def rotation(latent: Arrays, rows: int, size: int, sign: float) -> tuple[list[Ar
         return [[np.asarray(sign)]], np.zeros(())
     point, weight = _sphere(latent[: size - 1])
     inner, rest = rotation(latent[size - 1 :], rows - 1, size - 1, sign)
+    if size == 2:
+        ((last,),) = inner
+        return [point, [-point[1] * last, point[0] * last]], weight + rest
     return [point, *[_reflect(point, [np.zeros(()), *vector]) for vector in inner]], weight + rest
 
 

@@ -399,6 +399,7 @@ def overlap_trajectory(model: Model, alpha: float, Q: np.ndarray, steps: int) ->
     return np.array(diagonals)
 
 
+@pytest.mark.slow  # the property "gamp" and seven families beside it
 def test_two_layers_follow_state_evolution_step_by_step(two_layers: Model) -> None:
     """The mean over 8 seeds differs from state evolution by C / sqrt(D), one C a step, at two D at once."""
     alpha, Q, steps, seeds, dims = 1.3, np.diag([0.3, 0.95]), 5, 8, (150, 600)

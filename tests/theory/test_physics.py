@@ -393,6 +393,7 @@ def test_gamp_follows_state_evolution(name: str, alpha: float, lam: float) -> No
     assert theory[-1].max() > 2 * theory[0].max()
 
 
+@pytest.mark.slow
 def test_gamp_recovers_perfectly() -> None:
     """alpha = 1.3 lies above P / K = 1: from a small random start GAMP finds both rows, up to sign."""
     model, dim = compiled("L2-T2"), 300
