@@ -29,6 +29,7 @@ from smisym.theory.curves import curve
 from smisym.theory.entropy import free_entropy
 from smisym.theory.evolution import state_evolution
 from smisym.theory.maps import OverlapMap, overlap_map
+from smisym.theory.phases import branches, phases
 from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery
 
@@ -77,6 +78,7 @@ __all__ = [
     "Threshold",
     "__version__",
     "analyze",
+    "branches",
     "closed_form",
     "compile",
     "curve",
@@ -89,6 +91,7 @@ __all__ = [
     "load",
     "overlap_map",
     "perfect_recovery",
+    "phases",
     "prediction_errors",
     "progress_bar",
     "register_chart",

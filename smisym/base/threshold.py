@@ -9,7 +9,7 @@ import numpy as np
 from smisym.base.solution import short
 
 # Kinds of thresholds, in the order in which a table shows them.
-KINDS = ("trivial", "weak", "hard", "perfect_stable", "perfect_amp")
+KINDS = ("trivial", "weak", "hard", "spinodal", "information", "perfect_stable", "perfect_amp")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ that vanishing side information reaches is what the algorithm finds.  Along fixe
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from smisym.theory.point import Point
 
 # Points beside a fold through which its parabola goes, at least, and how far alpha may differ there, in log.
 _BESIDE, _LOW = 2, 0.02
+# Where in the window that two pieces have in common they are compared at first.
+_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 # Steps of Newton's method to where two free entropies are the same, and how near that is, relative to alpha.
-_STEPS, _CLOSE = 12, 1e-6
+_STEPS, _CLOSE = 12, 1e-5
 # How much of a direction two fixed points must differ by to be two.
 _APART = 0.02
 # Growth below which a piece of a branch is stable at the point that is looked at.
@@ -70,7 +73,7 @@ def fold(omap: OverlapMap, branch: Branch, at: int) -> Fold | None:
 
 def _vertex(points: Sequence[Passed], near: float) -> Fold | None:
     """Of parabola and cubic through points, by their lengths along the branch."""
-    s = np.concatenate([[0.0], np.cumsum([_apart(a, b) for a, b in zip(points, points[1:], strict=False)])])
+    s = np.concatenate([[0.0], np.cumsum([_apart(a, b) for a, b in itertools.pairwise(points)])])
     height = np.log([point.alpha / near for point in points])
     error = np.array([point.error for point in points])
     weights = 1 / np.maximum(error, 1e-3 * error.max())
@@ -79,7 +82,7 @@ def _vertex(points: Sequence[Passed], near: float) -> Fold | None:
         fit = np.polynomial.Polynomial.fit(s, height, degree, w=weights)
         roots = [float(r.real) for r in fit.deriv().roots() if abs(r.imag) < 1e-9 and s[0] <= r.real <= s[-1]]
         if roots:
-            where = max(roots, key=lambda r, fit=fit: abs(fit.deriv(2)(r)))
+            where = roots[int(np.argmax(np.abs(fit.deriv(2)(np.array(roots)))))]
             found.append((where, float(fit(where)), float(fit.deriv(2)(where))))
     if not found:
         return None
@@ -105,27 +108,40 @@ def crossing(omap: OverlapMap, lower: Branch, upper: Branch) -> Crossing | None:
     high = min(lower.alphas.max(), upper.alphas.max())
     if not low < high:
         return None
-    ends = [_difference(omap, lower, upper, alpha) for alpha in (low, high)]
-    if any(end is None for end in ends) or ends[0][0] > 0 or ends[1][0] < 0:  # type: ignore[index]
+    # Near folds some scramble has none of the two any more.
+    tried = [low + share * (high - low) for share in _SHARES]
+    found = [(alpha, gap) for alpha in tried if (gap := _difference(omap, lower, upper, alpha)) is not None]
+    below = [alpha for alpha, gap in found if gap.value < 0]
+    above = [alpha for alpha, gap in found if gap.value >= 0]
+    if not below or not above or max(below) > min(above):
         return None
-    alpha = 0.5 * (low + high)
+    low, high = max(below), min(above)
+    at = 0.5 * (low + high)
     for _ in range(_STEPS):
-        found = _difference(omap, lower, upper, alpha)
-        if found is None:
+        gap = _difference(omap, lower, upper, at)
+        if gap is None or gap.slope <= 0:
             return None
-        gap, slope, error, below, above = found
-        low, high = (alpha, high) if gap < 0 else (low, alpha)
-        step = -gap / slope if slope > 0 else math.inf
-        if abs(step) < _CLOSE * alpha or high - low < _CLOSE * alpha:
-            return Crossing(alpha, error / max(slope, 1e-300), below, above)
-        alpha = alpha + step if low < alpha + step < high else 0.5 * (low + high)
-    return Crossing(alpha, error / max(slope, 1e-300), below, above)
+        low, high = (at, high) if gap.value < 0 else (low, at)
+        step = -gap.value / gap.slope
+        if abs(step) < _CLOSE * at or high - low < _CLOSE * at:
+            return Crossing(at, gap.error / gap.slope, gap.below, gap.above)
+        at = at + step if low < at + step < high else 0.5 * (low + high)
+    return None
 
 
-def _difference(
-    omap: OverlapMap, lower: Branch, upper: Branch, alpha: float
-) -> tuple[float, float, float, np.ndarray, np.ndarray] | None:
-    """(Phi above - Phi below, its slope in alpha, its standard error, both overlaps) at one alpha."""
+@dataclass(frozen=True)
+class _Gap:
+    """Phi above less Phi below at one alpha, its slope in alpha and its standard error; both overlaps."""
+
+    value: float
+    slope: float
+    error: float
+    below: np.ndarray
+    above: np.ndarray
+
+
+def _difference(omap: OverlapMap, lower: Branch, upper: Branch, alpha: float) -> _Gap | None:
+    """The gap at one alpha; None where some scramble does not rest on both pieces."""
     states = [_rests(omap, piece, alpha) for piece in (lower, upper)]
     below, above = states
     if below is None or above is None:
@@ -139,7 +155,7 @@ def _difference(
     Q = [np.mean([p.Q for p in state], axis=0) for state in (below, above)]
     if np.abs(Q[1] - Q[0]).max() < _APART or not np.isfinite(gaps).all():
         return None
-    return float(gap), float(np.mean(slopes)), float(error), Q[0], Q[1]
+    return _Gap(float(gap), float(np.mean(slopes)), float(error), Q[0], Q[1])
 
 
 def _rests(omap: OverlapMap, piece: Branch, alpha: float) -> list[Point] | None:

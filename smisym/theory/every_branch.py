@@ -32,6 +32,8 @@ _SOME = 1e-6
 _INFORMED, _APART = 1e-3, 0.02
 # Where something is learned at once: alpha at which its branch begins, beside the one up to which it is followed.
 _EARLY = 0.05
+# Points at the beginning of a branch that are looked for on another.
+_FIRST = 5
 # Standard errors by which alpha must come back for a branch to have turned.
 _CLEARLY = 4.0
 
@@ -162,13 +164,14 @@ def _branch(begins: str, omap: OverlapMap, Q: np.ndarray, alpha: float, along: n
 
 
 def _meet(one: Branch, other: Branch) -> bool:
-    """Whether one branch runs along the other: its first point lies between two of the other's."""
-    first = one.points[0] if one.points else None
-    if first is None:
-        return True
+    """Whether one branch runs along the other: some of its first points lie between two of the other's."""
+    return not one.points or any(_between(point, other) for point in one.points[:_FIRST])
+
+
+def _between(point: Passed, other: Branch) -> bool:
     for a, b in itertools.pairwise(other.points):
-        if min(a.alpha, b.alpha) <= first.alpha <= max(a.alpha, b.alpha):
-            share = (first.alpha - a.alpha) / (b.alpha - a.alpha) if b.alpha != a.alpha else 0.0
-            if np.abs(a.Q + share * (b.Q - a.Q) - first.Q).max() < _APART:
+        if min(a.alpha, b.alpha) <= point.alpha <= max(a.alpha, b.alpha):
+            share = (point.alpha - a.alpha) / (b.alpha - a.alpha) if b.alpha != a.alpha else 0.0
+            if np.abs(a.Q + share * (b.Q - a.Q) - point.Q).max() < _APART:
                 return True
     return False

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,24 +115,29 @@ def _same(one: Fold, other: Fold) -> bool:
 
 def _information(omap: OverlapMap, followed: Sequence[Branch]) -> list[Threshold]:
     pieces = [piece for branch in followed for piece in branch.pieces() if len(piece.points) > 2 and is_stable(piece)]
-    found = []
+    found = list[Crossing]()
     for k, one in enumerate(pieces):
         for other in pieces[k + 1 :]:
             lower, upper = sorted((one, other), key=_learned)
             cross = crossing(omap, lower, upper)
-            if cross is not None:
+            if cross is not None and not any(_alike(cross, known) for known in found):
                 found.append(cross)
     optimal = [_threshold(omap.model, "information", c.alpha, c.error, c.upper, c.lower) for c in found]
-    return optimal + _perfect(omap, pieces, found)
+    return optimal + _perfect(omap, pieces)
+
+
+def _alike(one: Crossing, other: Crossing) -> bool:
+    near = abs(one.alpha - other.alpha) <= 4 * math.hypot(one.error, other.error) + 1e-4 * one.alpha
+    return near and float(np.abs(one.upper - other.upper).max()) < _APART
 
 
 def _learned(piece: Branch) -> float:
     return float(np.trace(piece.points[len(piece.points) // 2].Q))
 
 
-def _perfect(omap: OverlapMap, pieces: Sequence[Branch], found: Sequence[Crossing]) -> list[Threshold]:
+def _perfect(omap: OverlapMap, pieces: Sequence[Branch]) -> list[Threshold]:
     """Where Q = I becomes the optimum, if a stable piece reaches beyond that alpha."""
-    span, alpha, error = counting(omap.model)
+    alpha, error = counting(omap.model)[1:]
     beyond = [piece for piece in pieces if piece.alphas.max() > alpha * (1 + 2 * _SAME)]
     if not math.isfinite(alpha) or not beyond:
         return []

@@ -1,0 +1,101 @@
+"""Folds, coexistence and the information-theoretic transition, against a quadrature of its own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, special
+
+import smisym
+from smisym import SMI, Architecture, Attention, InputError
+
+NOISE = 1e-4
+
+
+def map_of_size(q: float, noise: float) -> tuple[float, float]:
+    """(E g^2, E log p(y | omega)) of y = |z| + noise: sums over both signs of z, each a Gaussian times a half-line."""
+    V = 1 - q
+    S = V + noise
+    step = min(0.05, math.sqrt(V) / 6)
+    xi = np.arange(0, 8 + step, step)
+    weight = np.exp(-(xi**2) / 2)
+    weight[0] *= 0.5
+    weight /= weight.sum()
+    y, wy = np.polynomial.legendre.leggauss(400)
+    omega = math.sqrt(q) * xi[:, None]
+    low, high = -8 * math.sqrt(noise), omega + 9 * math.sqrt(S)
+    Y, W = 0.5 * (high - low) * y + 0.5 * (high + low), 0.5 * (high - low) * wy
+    deviation, logs, slopes = math.sqrt(V * noise / S), [], []
+    for sign in (1, -1):
+        a = (sign * omega * noise + Y * V) / S / deviation
+        logs.append(-0.5 * (Y - sign * omega) ** 2 / S - 0.5 * math.log(2 * math.pi * S) + special.log_ndtr(a))
+        half_line = np.exp(-0.5 * a * a - special.log_ndtr(a)) / math.sqrt(2 * math.pi)
+        slopes.append(sign * (Y - sign * omega) / S + half_line * sign * noise / S / deviation)
+    total = np.logaddexp(*logs)
+    g = sum(np.exp(log - total) * slope for log, slope in zip(logs, slopes, strict=True))
+    mass = weight[:, None] * W * np.exp(total)
+    return float((mass * g * g).sum()), float((mass * total).sum())
+
+
+def alpha_at(q: float) -> float:
+    """The alpha whose fixed point is q."""
+    return q / ((1 - q) * map_of_size(q, NOISE)[0])
+
+
+def expected() -> tuple[float, float, float]:
+    """alpha of the lower fold, of equal free entropies, and of the upper fold."""
+    top = optimize.minimize_scalar(lambda q: -alpha_at(q), bounds=(0.8, 0.9), method="bounded", options={"xatol": 1e-4})
+    foot = optimize.minimize_scalar(alpha_at, bounds=(0.99, 0.997), method="bounded", options={"xatol": 1e-4})
+
+    def gap(alpha: float) -> float:
+        ends = (0.5, top.x), (foot.x, 0.9999)
+        low, high = (optimize.brentq(lambda q: alpha_at(q) - alpha, *end, xtol=1e-6) for end in ends)
+        phi = [0.5 * q + 0.5 * math.log1p(-q) + alpha * map_of_size(q, NOISE)[1] for q in (low, high)]
+        return phi[1] - phi[0]
+
+    return foot.fun, optimize.brentq(gap, foot.fun + 5e-3, -top.fun - 5e-3, xtol=1e-4), -top.fun
+
+
+def test_two_fixed_points_coexist_under_little_noise() -> None:
+    found = smisym.phases(smisym.compile(SMI("abs(z1)", 1, noise=NOISE)), most=1.6, samples=8192)
+    assert found.result.ok
+    assert [t.kind for t in found.value] == ["spinodal", "information", "spinodal"]
+    for threshold, alpha in zip(found.value, expected(), strict=True):
+        assert abs(threshold.alpha - alpha) < 4 * threshold.error + 1e-4
+        assert threshold.error < 0.01
+        assert threshold.names == ("z1",)
+    assert found.value[1].Q[0, 0] > 0.99  # the optimum above
+
+
+def test_of_a_size_without_noise_the_optimum_is_perfect_from_where_that_is_stable() -> None:
+    found = smisym.phases(smisym.compile(SMI("abs(z1)", 1)), samples=16384)
+    information, spinodal = found.value
+    assert (information.kind, information.alpha, spinodal.kind) == ("information", 1.0, "spinodal")
+    # From where AMP finds it (arXiv 2006.05228 and others: 1.128).
+    assert abs(spinodal.alpha - 1.128) < 4 * spinodal.error + 5e-4
+
+
+@pytest.mark.parametrize("declared", [Architecture(2, (Attention(),)), SMI("z1**3", 1, noise=0.1)], ids=str)
+def test_where_all_is_continuous_there_is_nothing(declared: Architecture | SMI) -> None:
+    model = smisym.compile(declared)
+    assert smisym.phases(model, most=2.0, samples=2048).value == ()
+
+
+def test_branches_begin_at_thresholds_and_end_where_they_are_said_to() -> None:
+    (branch,) = smisym.branches(smisym.compile(Architecture(2, (Attention(),))), samples=4096).value
+    # One layer on two tokens: weak at 1/6, perfect at 1/2, without a fold.
+    assert (branch.begins, branch.ends, branch.turns) == ("weak", "perfect", ())
+    assert branch.alphas[-1] == pytest.approx(0.5, abs=0.02)
+    assert (np.diff(branch.overlaps[:, 0, 0]) > 0).all()
+    assert (branch.growth < 1.05).all()
+    assert len(branch.pieces()) == 1
+    assert "weak" in repr(branch)
+
+
+def test_a_bad_bound_is_refused() -> None:
+    model = smisym.compile(SMI("abs(z1)", 1))
+    for most in (0.0, -1.0, math.inf, "3"):
+        with pytest.raises(InputError, match="most"):
+            smisym.phases(model, most=most, samples=1024)  # type: ignore[arg-type]
