@@ -75,7 +75,16 @@ class Marks:
     thresholds: tuple[Mapping[str, Any], ...]
 
 
-Picture = Blocks | Points | Steps | Marks
+@dataclass(frozen=True)
+class Stages:
+    """Thresholds (n) against values (n,) of a parameter; ok (n,): whether they are a success."""
+
+    values: np.ndarray
+    ok: np.ndarray
+    thresholds: tuple[Mapping[str, Any], ...]
+
+
+Picture = Blocks | Points | Steps | Marks | Stages
 
 
 # --- cards -----------------------------------------------------------------------------------------

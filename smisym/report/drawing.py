@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from smisym.base.cards import Blocks, Marks, Picture, Points, Steps
+from smisym.base.cards import Blocks, Marks, Picture, Points, Stages, Steps
 from smisym.base.errors import InputError
 from smisym.report.numbers import format_with_error
 from smisym.report.plot_parts import (
@@ -32,7 +32,7 @@ from smisym.report.plot_parts import (
 from smisym.report.plots import draw_overlaps, draw_thresholds, svg_text
 
 # Inches of the figures that are made here.
-_SIZES = {Points: (5.2, 3.1), Steps: (5.2, 3.1), Marks: (5.2, 1.25)}
+_SIZES = {Points: (5.2, 3.1), Steps: (5.2, 3.1), Stages: (5.2, 3.1), Marks: (5.2, 1.25)}
 # Of a notebook, where letters are larger than in a column of a paper.
 _WIDTH = 5.2
 # Rows up to which every block has its number written in.
@@ -83,6 +83,8 @@ def _draw(picture: Picture, axes: Axes) -> None:
         _draw_points(picture, axes)
     elif isinstance(picture, Steps):
         _draw_steps(picture, axes)
+    elif isinstance(picture, Stages):
+        _draw_stages(picture, axes)
     else:
         _draw_marks(picture, axes)
 
@@ -129,6 +131,32 @@ def _draw_steps(picture: Steps, axes: Axes) -> None:
     axes.set_ylabel(picture.what)
     axes.set_ylim(min(-0.04, axes.get_ylim()[0]), max(1.06, axes.get_ylim()[1]))
     _legend(axes, picture.names, marker=True, failed=not picture.ended)
+
+
+def _draw_stages(picture: Stages, axes: Axes) -> None:
+    """A line for each kind and set of rows, in the order in which they come first."""
+    kinds: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for place, one in enumerate(picture.thresholds):
+        kinds.setdefault((one["kind"], tuple(one.get("names") or ())), []).append(place)
+    for number, ((kind, names), places) in enumerate(kinds.items()):
+        places = sorted(places, key=lambda place: float(picture.values[place]))
+        x, found = picture.values[places], [picture.thresholds[place] for place in places]
+        y = np.array([one["alpha"] for one in found], dtype=float)
+        error = np.array([np.nan if one["error"] is None else one["error"] for one in found], dtype=float)
+        colour = row_colour(number)
+        axes.plot(x, y, color=colour, linewidth=1.0, zorder=3)
+        for good in (True, False):
+            some = picture.ok[places] == good
+            draw_points(axes, x[some], y[some], 1.96 * error[some], colour, row_marker(number), hollow=not good)
+        what = ", ".join(names[:2]) + (", ..." if len(names) > 2 else "") if kind in ("trivial", "weak") else ""
+        axes.plot([], [], color=colour, marker=row_marker(number), markersize=3.8, label=what or _KINDS.get(kind, kind))
+    axes.set_xlabel("value")
+    axes.set_ylabel(r"threshold $\alpha$")
+    axes.set_ylim(0, None)
+    axes.legend(loc="best", fontsize="small", frameon=False)
+
+
+_KINDS = {"perfect_stable": "perfect recovery is stable", "perfect_amp": "perfect recovery is reached"}
 
 
 def _draw_marks(picture: Marks, axes: Axes) -> None:

@@ -160,8 +160,9 @@ class Curve(Shown, Tabled, Sequence[Solution]):
         variables["degrees_of_freedom"] = Variable(one, np.array(freedom, dtype=int), ABOUT["degrees_of_freedom"])
         for name, about in BESIDE.items():
             if any(name in record for record in self.beside):
-                variables[name] = Variable(one, _numbers(self.beside, name), about)
-                variables[f"{name}_error"] = Variable(one, _numbers(self.beside, f"{name}_stderr"), "standard error")
+                variables[name] = Variable(one, numbers_of(self.beside, name), about)
+                stated = numbers_of(self.beside, f"{name}_stderr")
+                variables[f"{name}_stderr"] = Variable(one, stated, "one standard error")
         coordinates: dict[str, Any] = {"alpha": self.alphas, "row": names, "row_": names}
         shared = {"unit_of_alpha": UNITS["alpha"], **(attributes(self[0]) if self else {})}
         shared = {name: value for name, value in shared.items() if name not in ("samples", "alpha")}
@@ -188,7 +189,7 @@ def _left(solution: Solution) -> np.ndarray:
     return np.full(solution.value.Q.shape, np.nan) if left is None else np.asarray(left, dtype=float)
 
 
-def _numbers(records: Sequence[Mapping[str, Any]], name: str) -> np.ndarray:
+def numbers_of(records: Sequence[Mapping[str, Any]], name: str) -> np.ndarray:
     """The numbers under one name, infinite where the record says so beside it."""
     ends = {"+inf": np.inf, "-inf": -np.inf}
     values = []

@@ -84,7 +84,7 @@ def test_what_was_computed_beside_the_overlaps_has_its_columns() -> None:
     point = fake_solutions.point(0.5)
     beside = {"bayes_error": 0.1, "bayes_error_stderr": 0.01, "free_entropy": None, "unbounded": "-inf"}
     table = smisym.Curve([point], [beside]).to_dataframe()
-    assert set(table["bayes_error"]) == {0.1} and set(table["bayes_error_error"]) == {0.01}
+    assert set(table["bayes_error"]) == {0.1} and set(table["bayes_error_stderr"]) == {0.01}
     assert set(table["free_entropy"]) == {-np.inf} and "plug_in_error" not in table
 
 
