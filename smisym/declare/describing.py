@@ -1,4 +1,7 @@
-"""A declared network in formulas and words: what a notebook shows of it."""
+"""Declarations in formulas and words: what a notebook shows of them.
+
+They are read as they are, without their classes, which are made with this module.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from smisym.base.cards import Card, Cell, Listing
+import sympy as sp
+
+from smisym.base.cards import Card, Cell, Listing, listed
 from smisym.base.derivation import Formula
 
-# Layers that are written out; of more, those that are equal share a line.
-_MOST = 8
+# Kinds of layers that are written out (neighbours that are equal share a line), and outputs of expressions.
+_MOST, _MOST_OUTPUTS = 8, 12
 _NAMES = {"softmax": r"\mathrm{softmax}", "hardmax": r"\mathrm{hardmax}"}
 
 
@@ -33,6 +38,47 @@ def network_card(network: Any) -> Card:
         facts.append(("posterior", "the sum that the output shows is taken for Gaussian"))
     notes = () if len(runs) <= _MOST else (f"Formulas of the first {_MOST} of {len(runs)} kinds of layers.",)
     return Card("Attention network", "", tuple(facts), tuple(formulas), _table(runs[:_MOST]), None, notes)
+
+
+def expressions_card(model: Any) -> Card:
+    """Of an :class:`~smisym.SMI`."""
+    symbols, outputs = _printed(model), model.parsed()
+    formulas = tuple(
+        Formula(f"y_{{{number}}}" if len(outputs) > 1 else "y", expr.xreplace(symbols))
+        for number, expr in enumerate(outputs[:_MOST_OUTPUTS], start=1)
+    )
+    facts = [("fields", listed(model.fields)), ("tokens", str(model.tokens)), ("outputs", str(len(outputs)))]
+    if model.noise:
+        facts.append(("noise", f"Gaussian, of variance {model.noise:g}"))
+    notes = (f"The first {_MOST_OUTPUTS} of {len(outputs)} outputs.",) * (len(outputs) > _MOST_OUTPUTS)
+    return Card("Sequence multi-index model", facts=tuple(facts), formulas=formulas, notes=notes)
+
+
+def _printed(model: Any) -> dict[sp.Symbol, sp.Symbol]:
+    """Symbols of the fields as people write them: z1 as z_1, entry t of several as z_{1,t}; whole names where these
+    would meet."""
+    stems = [_stem(name) for name in model.fields]
+    if len(set(stems)) < len(stems):
+        stems = [(_upright(name), "") for name in model.fields]
+    found = {}
+    for (stem, index), row in zip(stems, model.symbols(), strict=True):
+        for token, symbol in enumerate(row, start=1):
+            indices = ",".join(filter(None, (index, str(token) if model.tokens > 1 else "")))
+            found[symbol] = sp.Symbol(f"{stem}_{{{indices}}}" if indices else stem, real=True)
+    return found
+
+
+def _stem(name: str) -> tuple[str, str]:
+    """A name cut before the digits that it ends in."""
+    stem = name.rstrip("0123456789")
+    index, stem = name[len(stem) :], stem.rstrip("_")
+    if not stem:
+        return _upright(name), ""
+    return stem if len(stem) == 1 else _upright(stem), index
+
+
+def _upright(name: str) -> str:
+    return rf"\mathrm{{{name}}}".replace("_", r"\_")
 
 
 def layer_facts(layer: Any) -> tuple[tuple[str, Cell], ...]:

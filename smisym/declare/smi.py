@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from smisym.base.cards import Card, Shown, listed
-from smisym.base.derivation import Formula
+from smisym.base.cards import Card, Shown
 from smisym.base.errors import InputError, Words
 from smisym.declare.architecture import _changed, _put, digest_of
 from smisym.declare.checking import checked_noise, unpacked, whole_number
+from smisym.declare.describing import expressions_card
 from smisym.declare.evaluating import evaluate, varies
 from smisym.declare.expression_text import text_of
 from smisym.declare.expressions import MAX_LENGTH, is_name, listing, parse
 
 MAX_ENTRIES = 4096  # of Z: beyond, a slip of the keyboard fills the memory with symbols
 MAX_OUTPUTS, MAX_CHARACTERS = 1024, 4 * MAX_LENGTH  # of all expressions together: each is read in seconds at most
-_SHOWN = 12  # formulas that a notebook shows
 _POINTS = 256
 _SEED = 20260101
 _SIZES = (0.1, 1.0, 10.0)  # of the fields at which a link must change: some change only far out
@@ -74,22 +73,7 @@ class SMI(Shown):
 
     def card(self) -> Card:
         """What a notebook shows, as plain data."""
-        texts = {symbol: sp.Symbol(_in_latex(name, t, self.tokens)) for symbol, name, t in self._entries()}
-        many = len(self.expressions) > 1
-        formulas = tuple(
-            Formula(f"y_{{{number}}}" if many else "y", expr.xreplace(texts))
-            for number, expr in enumerate(self.parsed()[:_SHOWN], start=1)
-        )
-        facts = [("fields", listed(self.fields)), ("tokens", str(self.tokens)), ("outputs", str(len(self.expressions)))]
-        if self.noise:
-            facts.append(("noise", f"Gaussian, of variance {self.noise:g}"))
-        notes = (f"The first {_SHOWN} of {len(self.expressions)} outputs.",) * (len(self.expressions) > _SHOWN)
-        return Card("Sequence multi-index model", facts=tuple(facts), formulas=formulas, notes=notes)
-
-    def _entries(self) -> Iterator[tuple[sp.Symbol, str, int]]:
-        """Every symbol with the name of its field and its token, from 1."""
-        for name, row in zip(self.fields, self.symbols(), strict=True):
-            yield from ((symbol, name, token) for token, symbol in enumerate(row, start=1))
+        return expressions_card(self)
 
     def canonical(self) -> dict[str, Any]:
         """Every value, defaults included, as plain JSON types: what files and digests hold."""
@@ -173,15 +157,6 @@ class SMI(Shown):
                 raise InputError(
                     "fields", name, "fields that appear in some expression", f"use {name} in one, or leave it out"
                 )
-
-
-def _in_latex(name: str, token: int, tokens: int) -> str:
-    """A field as a symbol that is printed as people write it: z1 as z_1, entry t of several as z_{1, t}."""
-    stem = name.rstrip("0123456789").rstrip("_") or name
-    indices = [name[len(name.rstrip("0123456789")) :]] if stem != name else []
-    indices += [str(token)] if tokens > 1 else []
-    stem = stem if len(stem) == 1 else rf"\mathrm{{{stem}}}".replace("_", r"\_")
-    return stem + (f"_{{{', '.join(filter(None, indices))}}}" if any(indices) else "")
 
 
 @functools.lru_cache(maxsize=8)
