@@ -147,15 +147,11 @@ class Grid:
 
 
 class Tabled(abc.ABC):
-    """Is a table, too, and can be drawn."""
+    """Is a table, too."""
 
     @abc.abstractmethod
     def grid(self) -> Grid:
         """Everything as arrays along named dimensions, as plain data."""
-
-    @abc.abstractmethod
-    def picture(self) -> Picture:
-        """What a figure of it shows, as plain data; InputError where there is nothing to draw."""
 
     def to_dataframe(self) -> Any:
         """A pandas DataFrame, one observation a line (``pip install 'smisym[tables]'``); InputError without pandas."""
@@ -167,6 +163,14 @@ class Tabled(abc.ABC):
         ``pip install 'smisym[tables]'``; InputError without xarray.
         """
         return made("dataset", self.grid())
+
+
+class Drawn(abc.ABC):
+    """Can be drawn."""
+
+    @abc.abstractmethod
+    def picture(self) -> Picture:
+        """What a figure of it shows, as plain data; InputError where there is nothing to draw."""
 
     def plot(self, ax: Any = None) -> Any:
         """Draw it on a matplotlib Axes, or on a new one, and return that; InputError where nothing can be drawn."""

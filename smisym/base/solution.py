@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from smisym.base.cards import Card, Grid, Picture, Shown, Tabled
+from smisym.base.cards import Card, Drawn, Grid, Picture, Shown, Tabled
 from smisym.base.errors import NotConverged
 from smisym.base.outcome import Numbers, Outcome
 
@@ -109,7 +109,7 @@ _GRAVITY = [
 
 
 @dataclass(frozen=True)
-class Solution(Shown, Tabled):
+class Solution(Shown, Tabled, Drawn):
     """The outcome of one solve.
 
     value

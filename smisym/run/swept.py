@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from smisym.base.cards import Card, Cell, Grid, Listing, Number, Shown, Stages, Tabled, Variable, row_names
+from smisym.base.cards import Card, Cell, Drawn, Grid, Listing, Number, Shown, Stages, Tabled, Variable, row_names
 from smisym.base.errors import InputError
 from smisym.base.outcome import ABOUT, UNITS
 from smisym.base.solution import Result, worst
@@ -23,7 +23,7 @@ _OF_THRESHOLDS = (
 _MATRICES = (("overlap", "Q"), ("overlap_error", "Q_error"), ("deterministic_error", "Q_deterministic_error"))
 
 
-class Sweep(list[Record], Shown, Tabled):
+class Sweep(list[Record], Shown, Tabled, Drawn):
     """One record for each value, in the order given: a list that shows itself."""
 
     def __repr__(self) -> str:

@@ -34,6 +34,10 @@ class Curve(Shown, Tabled, Sequence[Solution]):
 
     def __init__(self, solutions: Iterable[Solution] = (), beside: Iterable[Mapping[str, Any]] = ()) -> None:
         self._solutions = tuple(solutions)
+        if not all(isinstance(one, Solution) and hasattr(one.value, "alpha") for one in self._solutions):
+            given = [one for one in self._solutions if not isinstance(one, Solution)] or "solutions of something else"
+            allowed = "Solutions whose value is a FixedPoint"
+            raise InputError("solutions", given, allowed, "pass what smisym.state_evolution returned")
         self.beside = tuple(beside)
         if len(self.beside) not in (0, len(self._solutions)):
             allowed = f"one record for each of the {len(self._solutions)} solutions, or none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,8 +115,6 @@ def test_axes_that_are_given_need_no_pyplot() -> None:
 
 
 def _environment() -> dict[str, str]:
-    import os
-
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 

@@ -36,6 +36,9 @@ def test_parts_of_a_curve_are_curves() -> None:
     assert [record["bayes_error"] for record in with_more[3:].beside] == [3.0, 4.0]
     with pytest.raises(InputError, match="beside"):
         smisym.Curve(curve, [{}])
+    for bad in ([3.0], [fake_solutions.number()], [curve[0].value]):
+        with pytest.raises(InputError, match="FixedPoint"):
+            smisym.Curve(bad)  # type: ignore[arg-type]
 
 
 def test_it_compares_and_adds_as_the_list_that_it_was() -> None:
