@@ -9,7 +9,7 @@ import numpy as np
 
 from smisym.base.cards import Card, Cell, Grid, Listing, Number, Points, Shown, Tabled, Variable
 from smisym.base.errors import InputError
-from smisym.base.outcome import ABOUT, UNITS, attributes, provenance
+from smisym.base.outcome import ABOUT, attributes, provenance
 from smisym.base.presenting import made
 from smisym.base.solution import Solution
 from smisym.base.threshold import Threshold
@@ -168,8 +168,7 @@ class Curve(Shown, Tabled, Sequence[Solution]):
                 stated = numbers_of(self.beside, f"{name}_stderr")
                 variables[f"{name}_stderr"] = Variable(one, stated, "one standard error")
         coordinates: dict[str, Any] = {"alpha": self.alphas, "row": names, "row_": names}
-        shared = {"unit_of_alpha": UNITS["alpha"], **(attributes(self[0]) if self else {})}
-        shared = {name: value for name, value in shared.items() if name not in ("samples", "alpha")}
+        shared = {name: value for name, value in (attributes(self[0]) if self else {}).items() if name != "samples"}
         return Grid(coordinates, variables, whole, shared)
 
 
