@@ -5,17 +5,20 @@ Declare an :class:`Architecture`, :func:`compile` it into a :class:`Model`, and 
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from smisym.base.errors import InputError, NoChartError, NotConverged, OutOfTime, SmisymError
+from smisym.base.presenting import offer
 from smisym.base.solution import Result, Solution
-from smisym.base.threshold import Threshold
+from smisym.base.threshold import Threshold, Thresholds
 from smisym.charts import LevelSet, Refusal, Sheets, register_chart
 from smisym.declare.architecture import Architecture, Attention
 from smisym.declare.io import load, package_version, save
 from smisym.declare.smi import SMI
-from smisym.finite.message_passing import Gamp, gamp
+from smisym.finite.estimated import Gamp
+from smisym.finite.message_passing import gamp
 from smisym.finite.samples import Data, generate
 from smisym.link.linking import Observation
 from smisym.link.program import Program
@@ -24,6 +27,7 @@ from smisym.run.cost import estimate
 from smisym.run.progress import progress_bar
 from smisym.run.sweeping import sweep
 from smisym.theory.closed_forms import ClosedForm, closed_form
+from smisym.theory.along import Curve
 from smisym.theory.collecting import FixedPoint
 from smisym.theory.curves import curve
 from smisym.theory.entropy import free_entropy
@@ -39,16 +43,26 @@ if TYPE_CHECKING:
     from smisym.report.plots import curve_figure
     from smisym.report.plots import save as save_figure
     from smisym.run.analysis import analyze
+    from smisym.run.saving import load_result, save_result
 
 __version__ = package_version()
+
+
+def _found(module: str, name: str) -> Any:
+    """What a module has by that name, or the module itself."""
+    there = importlib.import_module(module)
+    return getattr(there, name) if name else there
+
 
 # Figures, documents and verification take long to import, or need an extra: name to module and name there, or to the
 # module itself.
 _LATER = {
     "analyze": ("smisym.run.analysis", "analyze"),
     "curve_figure": ("smisym.report.plots", "curve_figure"),
+    "load_result": ("smisym.run.saving", "load_result"),
     "gamp_figure": ("smisym.report.gamp_plots", "gamp_figure"),
     "save_figure": ("smisym.report.plots", "save"),
+    "save_result": ("smisym.run.saving", "save_result"),
     "verify": ("smisym.verify", ""),
     "write_derivation": ("smisym.report", "write_derivation"),
 }
@@ -58,6 +72,7 @@ __all__ = [
     "Architecture",
     "Attention",
     "ClosedForm",
+    "Curve",
     "Data",
     "FixedPoint",
     "Gamp",
@@ -76,6 +91,7 @@ __all__ = [
     "SmisymError",
     "Solution",
     "Threshold",
+    "Thresholds",
     "__version__",
     "analyze",
     "branches",
@@ -89,6 +105,7 @@ __all__ = [
     "gamp_figure",
     "generate",
     "load",
+    "load_result",
     "overlap_map",
     "perfect_recovery",
     "phases",
@@ -97,6 +114,7 @@ __all__ = [
     "register_chart",
     "save",
     "save_figure",
+    "save_result",
     "state_evolution",
     "sweep",
     "weak_recovery",
@@ -104,12 +122,22 @@ __all__ = [
 ]
 
 
+# Who draws: base, which objects that show themselves are made of, may not know it.
+_MAKERS = {
+    "card": ("smisym.report.cards", "card_html"),
+    "trail": ("smisym.report.cards", "trail_html"),
+    "plot": ("smisym.report.drawing", "draw"),
+    "dataframe": ("smisym.report.frames", "dataframe"),
+    "dataset": ("smisym.report.frames", "dataset"),
+}
+for _form, (_module, _name) in _MAKERS.items():
+    offer(_form, functools.partial(_found, _module, _name))
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'smisym' has no attribute {name!r}")
-    module, there = _LATER[name]
-    found = importlib.import_module(module)
-    return getattr(found, there) if there else found
+    return _found(*_LATER[name])
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import sympy as sp
 
+from smisym.base.presenting import made
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -73,6 +75,14 @@ class Derivation:
 
     def __len__(self) -> int:
         return len(self._steps)
+
+    def __repr__(self) -> str:
+        title = f"{self.title!r}, " if self.title else ""
+        return f"<Derivation: {title}{len(self)} step{'' if len(self) == 1 else 's'}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the steps, folded, with their formulas as MathML."""
+        return str(made("trail", self))
 
     def stage(self, name: str) -> tuple[Step, ...]:
         """The steps recorded by one room."""

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from smisym.base.cards import Card, Drawn, Grid, Picture, Shown, Tabled
 from smisym.base.errors import NotConverged
+from smisym.base.outcome import Numbers, Outcome
 
 
 class Result(enum.Enum):
@@ -107,7 +109,7 @@ _GRAVITY = [
 
 
 @dataclass(frozen=True)
-class Solution:
+class Solution(Shown, Tabled, Drawn):
     """The outcome of one solve.
 
     value
@@ -161,9 +163,26 @@ class Solution:
         if self.history:
             lines.append(f"history {len(self.history)} records")
         # What is the deterministic error as well is told already.
-        new = {name: value for name, value in self.checks.items() if value is not self.deterministic_error}
+        told = [] if self.deterministic_error is None else [np.asarray(self.deterministic_error)]
+        new = {name: value for name, value in self.checks.items() if not any(_equal(value, known) for known in told)}
         lines += [f"check   {name}: {short(value)}" for name, value in new.items()]
         return "\n".join(lines)
+
+    @property
+    def _of(self) -> Outcome:
+        return self.value if isinstance(self.value, Outcome) else Numbers(self.value)
+
+    def card(self) -> Card:
+        """What a notebook shows, as plain data."""
+        return self._of.card_of(self)
+
+    def grid(self) -> Grid:
+        """Value, errors and how they were found, as arrays along named dimensions."""
+        return self._of.grid_of(self)
+
+    def picture(self) -> Picture:
+        """What :meth:`plot` draws: the overlap of a fixed point, thresholds, or the steps of GAMP."""
+        return self._of.picture_of(self)
 
     def raise_if_failed(self) -> Solution:
         """Return self when converged, else raise :class:`~smisym.base.errors.NotConverged`."""
@@ -198,6 +217,10 @@ def short(value: Any) -> str:
     else:
         return " ".join(repr(value).split())  # one line, whatever is inside
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _equal(value: Any, known: np.ndarray) -> bool:
+    return isinstance(value, np.ndarray) and value.shape == known.shape and bool(np.all(value == known))
 
 
 def _short_array(array: np.ndarray) -> str:

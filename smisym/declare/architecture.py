@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from smisym.base.cards import Card, Shown
 from smisym.base.errors import InputError
 from smisym.declare.checking import (
     ACTIVATIONS,
@@ -31,6 +32,7 @@ from smisym.declare.checking import (
     real_number,
     whole_number,
 )
+from smisym.declare.describing import layer_facts, layer_formulas, network_card
 
 OUTPUTS = ("attention", "sequence")
 LAYOUTS = ("shared", "split")
@@ -44,7 +46,7 @@ MAX_ROWS, MAX_FIELD_ENTRIES, MAX_BETA = 48, 128, 1e100
 
 
 @dataclass(frozen=True, repr=False)
-class Attention:
+class Attention(Shown):
     """One attention layer, ``X -> (skip * I + sum_a readout_a sigma(beta * scale * scores_a)) X``, tokens as rows of X.
 
     rank
@@ -110,6 +112,10 @@ class Attention:
     def __repr__(self) -> str:
         return f"Attention({', '.join(_changed(self))})"
 
+    def card(self) -> Card:
+        """What a notebook shows, as plain data."""
+        return Card("Attention layer", facts=layer_facts(self), formulas=layer_formulas(self))
+
     @property
     def readouts(self) -> tuple[float, ...]:
         """The readout of every head."""
@@ -128,7 +134,7 @@ class Attention:
 
 
 @dataclass(frozen=True, repr=False)
-class Architecture:
+class Architecture(Shown):
     """An attention network on sequences of ``tokens`` tokens and what is observed of it.
 
     tokens
@@ -190,6 +196,10 @@ class Architecture:
         rest = "".join(f"    {text},\n" for text in _changed(self, skip=("tokens", "layers")))
         layers = "".join(f"        {layer!r},\n" for layer in self.layers)
         return f"Architecture(\n    tokens={self.tokens!r},\n    layers=(\n{layers}    ),\n{rest})"
+
+    def card(self) -> Card:
+        """What a notebook shows, as plain data."""
+        return network_card(self)
 
     def canonical(self) -> dict[str, Any]:
         """Every value, defaults included, as plain JSON types: what files and digests hold."""

@@ -190,14 +190,24 @@ def plain(value: object) -> Any:
 
 def header(architecture: Architecture | SMI, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What reproduces a result: schema, versions, declaration, seed and every setting, as plain JSON types."""
+    known = origin()
+    versions = known.pop("versions")
     return {
-        "schema": SCHEMA,
-        "package": "smisym",
-        "package_version": package_version(),
+        **known,
         "architecture": architecture.canonical(),
         "architecture_digest": architecture.digest,
         "seed": int(seed),
         "settings": plain(dict(settings)),
+        "versions": versions,
+    }
+
+
+def origin() -> dict[str, Any]:
+    """Schema and versions: what every file of ours says of itself."""
+    return {
+        "schema": SCHEMA,
+        "package": "smisym",
+        "package_version": package_version(),
         "versions": {**dict(_versions()), "backend": backend().version},
     }
 

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from smisym.base.cards import Card, Shown
 from smisym.base.errors import InputError, Words
 from smisym.declare.architecture import _changed, _put, digest_of
 from smisym.declare.checking import checked_noise, unpacked, whole_number
+from smisym.declare.describing import expressions_card
 from smisym.declare.evaluating import evaluate, varies
 from smisym.declare.expression_text import text_of
 from smisym.declare.expressions import MAX_LENGTH, is_name, listing, parse
@@ -26,7 +28,7 @@ _SIZES = (0.1, 1.0, 10.0)  # of the fields at which a link must change: some cha
 
 
 @dataclass(frozen=True, repr=False)
-class SMI:
+class SMI(Shown):
     """A sequence multi-index model, its link given by expressions of the fields.
 
     expressions
@@ -68,6 +70,10 @@ class SMI:
         texts = "".join(f"        {text!r},\n" for text in self.expressions)
         rest = "".join(f"    {text},\n" for text in _changed(self, skip=("expressions",)))
         return f"SMI(\n    expressions=(\n{texts}    ),\n{rest})"
+
+    def card(self) -> Card:
+        """What a notebook shows, as plain data."""
+        return expressions_card(self)
 
     def canonical(self) -> dict[str, Any]:
         """Every value, defaults included, as plain JSON types: what files and digests hold."""

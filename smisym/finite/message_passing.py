@@ -28,8 +28,9 @@ import numpy as np
 from smisym.base.edge import check_count, check_model, check_number, check_seed, real_array
 from smisym.base.errors import InputError
 from smisym.base.iterating import Diverged, iterate
-from smisym.base.solution import Result, Solution, short
+from smisym.base.solution import Result, Solution
 from smisym.finite.alignment import align
+from smisym.finite.estimated import Gamp
 from smisym.finite.gamp_step import State, Step, overlap
 from smisym.finite.samples import LinkSymmetry, Outputs, SampleModel, check_array, check_data, flatten
 from smisym.integrate.accuracy import GAMP
@@ -48,40 +49,6 @@ _STILL = 1e-3  # movement of overlaps that no figure shows
 _STREAM = (0x67A,)  # spawn key of the random start
 
 PERFECT_RECOVERY = "perfect recovery to rounding"
-
-
-@dataclass(frozen=True)
-class Gamp:
-    """Where GAMP stopped.
-
-    W_hat
-        (P, D), the estimate: the posterior mean of W, in the gauge (signs, exchanges, rotations) in which it was found;
-        (P, D/H) where heads split the embedding.
-    C_hat
-        (P, P), the posterior covariance of one column of W.
-    Q
-        (P, P), ``W_hat W_hat^T / D``, 0 between rows on different slices of the embedding.
-    overlap
-        (P, P), ``W_hat W^T / D`` after the map of rows of W_hat, among those that the output cannot see, that makes
-        its trace largest (:func:`smisym.finite.alignment.align`); None without W.
-    steps
-        How many steps were made.
-    reason
-        Why it stopped, in words.
-    """
-
-    W_hat: np.ndarray
-    C_hat: np.ndarray
-    Q: np.ndarray
-    overlap: np.ndarray | None
-    steps: int
-    reason: str
-
-    def __repr__(self) -> str:
-        """The overlaps, and why it stopped; the arrays are attributes."""
-        name, matrix = ("Q", self.Q) if self.overlap is None else ("overlap", self.overlap)
-        rows, dim = self.W_hat.shape
-        return f"<Gamp: W_hat ({rows}, {dim}), {name} {short(np.diag(matrix))} after {self.steps} steps; {self.reason}>"
 
 
 # Many parameters: settings, all by keyword.
@@ -175,8 +142,13 @@ def gamp(
     if ended.result is Result.MAX_STEPS:
         hidden = "the errors far exceed C_hat" + _REMEDY if state.hidden_error > 0 else None
         reason = f"made all {max_steps} steps; {hidden or _what_blocks(ended.history, tol, damping)}"
-    value = Gamp(state.W_hat, state.C_hat, state.Q, last["overlap"], last["step"], reason)
+    value = Gamp(state.W_hat, state.C_hat, state.Q, last["overlap"], last["step"], reason, _names(model))
     return Solution(value, ended.result, history=tuple(ended.history), settings=settings)
+
+
+def _names(model: SampleModel) -> tuple[str, ...]:
+    # A model of one's own may have no names for its rows.
+    return tuple(getattr(model, "labels", ()))
 
 
 _REMEDY = " (add damping, take more data, check that the data follow the model)"

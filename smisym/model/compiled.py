@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smisym.base.cards import Card, Cell, Shown, listed
 from smisym.base.derivation import Derivation, Step
 from smisym.base.edge import check_generator, check_rows
 from smisym.base.errors import InputError
@@ -35,7 +36,7 @@ from smisym.prior import GaussianRows, Prior, SlicedRows
 
 
 @dataclass(frozen=True, repr=False)
-class Model:
+class Model(Shown):
     """Everything that solvers need, as plain arrays and callables.
 
     ``architecture`` is None for a model compiled from an anonymous program.  ``level_set`` is a chart of the link in
@@ -57,6 +58,32 @@ class Model:
         noise = f", noise {self.noise:g}" if self.noise else ""
         size = f"{self.fields} field(s) on {self.tokens} token(s){noise}"
         return f"<Model: {size}; {rule}; {self.channel.posterior.dim} free dimension(s)>"
+
+    def card(self) -> Card:
+        """What a notebook shows, as plain data."""
+        where, how = self.channel.posterior.describe()
+        chart = "none" if self.level_set is None else self.level_set.rule
+        facts: list[tuple[str, Cell]] = [
+            ("fields", f"$Z$ is {self.fields} × {self.tokens}: {listed(self.labels)}"),
+            ("weights", self.prior.describe()),
+            ("symmetries", self._symmetries),
+            ("chart of the level set", chart),
+            ("posterior", f"{where}; {how}"),
+            ("free dimensions", str(self.channel.posterior.dim)),
+        ]
+        if self.noise:
+            facts.append(("noise", f"Gaussian, of variance {self.noise:g}"))
+        formulas = () if self.architecture is None else self.architecture.card().formulas
+        notes = ("model.derivation shows every step and what was verified.",)
+        return Card("Model", facts=tuple(facts), formulas=formulas, notes=notes)
+
+    @property
+    def _symmetries(self) -> str:
+        elements, rotations = len(self.symmetry.elements), len(self.symmetry.rotations)
+        told = f"{elements} signed exchange{'s' if elements > 1 else ''} of rows"
+        told += f", {rotations} group{'s' if rotations > 1 else ''} of rotations" if rotations else ""
+        blocks = len(self.symmetry.basis)
+        return f"{told}; {blocks} overlap{'s' if blocks > 1 else ''} left"
 
     @property
     def fields(self) -> int:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
@@ -16,6 +14,7 @@ from smisym.base.solution import Result
 from smisym.report.html import environment
 from smisym.report.numbers import format_with_error
 from smisym.report.outlining import outline
+from smisym.report.svg import embedded
 
 Record = Mapping[str, Any]
 
@@ -63,9 +62,9 @@ def report_page(results: Mapping[str, Any]) -> str:
             findings=_findings(results, points, labels),
             architecture_text=results["architecture_text"],
             thresholds=_threshold_table(results["thresholds"], labels),
-            figure=_svg(results["figure_svg"], "f1-", "Overlaps against alpha"),
+            figure=embedded(results["figure_svg"], "f1-", "Overlaps against alpha"),
             caption=_caption(points, results.get("gamp") or (), results.get("published")),
-            gamp_figure=_svg(results["gamp_figure_svg"], "f2-", "GAMP by iteration")
+            gamp_figure=embedded(results["gamp_figure_svg"], "f2-", "GAMP by iteration")
             if results.get("gamp_figure_svg")
             else "",
             published={"source": "", "notes": (), **(results.get("published") or {})},
@@ -310,29 +309,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         else:
             lines.append((name, json.dumps(value, ensure_ascii=False, default=str)))
     return lines
-
-
-def _svg(text: str, prefix: str, label: str) -> Markup:
-    """An inline SVG whose identifiers cannot meet those of another one on the page.
-
-    Raises ValueError for anything that is not a drawing: another root, scripts, handlers, references outside.
-    """
-    text = text[text.find("<svg") :] if "<svg" in text else text
-    try:
-        root = ET.fromstring(text)
-    except ET.ParseError as error:
-        raise ValueError(f"the figure is not well-formed SVG: {error}") from error
-    if _local(root.tag) != "svg":
-        raise ValueError(f"the figure's root element is {_local(root.tag)}, not svg")
-    for element in root.iter():
-        outside = [v for k, v in element.attrib.items() if _local(k) == "href" and not v.startswith("#")]
-        handlers = [k for k in element.attrib if _local(k).lower().startswith("on")]
-        if _local(element.tag).lower() in ("script", "foreignobject", "image", "iframe") or outside or handlers:
-            raise ValueError(f"the figure holds more than a drawing: {_local(element.tag)} {outside or handlers}")
-    text = re.sub(r'(\sid="|href="#|url\(#)', lambda match: match[1] + prefix, text)
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
-
-
-def _local(name: str) -> str:
-    return name.rsplit("}", 1)[-1]

@@ -163,7 +163,8 @@ def threshold_colour(threshold: Record) -> str:
     return row_colour(layers[0] - 1) if threshold["kind"] in ("weak", "trivial", "hard") and len(layers) == 1 else INK
 
 
-def _threshold_label(threshold: Record) -> str:
+def threshold_label(threshold: Record) -> str:
+    """``alpha_{1} = 0.185478(4)``, in LaTeX."""
     layers = ",".join(str(layer) for layer in threshold.get("layers") or ())
     index = _THRESHOLD_NAMES.get(threshold["kind"], layers)
     number = number_latex(format_with_error(threshold["alpha"], threshold.get("error")))
@@ -210,7 +211,7 @@ def _place_threshold_labels(axes: Axes, thresholds: Sequence[Record]) -> None:
     for threshold in sorted(thresholds, key=lambda t: float(t["alpha"]), reverse=True):
         at, colour = lines[id(threshold)], threshold_colour(threshold)
         label = axes.annotate(
-            f"${_threshold_label(threshold)}$", (threshold["alpha"], 1), (0, 0), xycoords=axes.get_xaxis_transform(),
+            f"${threshold_label(threshold)}$", (threshold["alpha"], 1), (0, 0), xycoords=axes.get_xaxis_transform(),
             textcoords="offset points", ha="left", va="bottom", color=colour, annotation_clip=False,
             arrowprops=_STEM | {"color": colour},
         )  # fmt: skip
@@ -224,7 +225,7 @@ def _place_threshold_labels(axes: Axes, thresholds: Sequence[Record]) -> None:
         label.set_position((start - at, 2.5 + row * (height + 1.5)))
         if not alone:
             # A hair to the right of its own line, which then reads as its stem.
-            label.set_text(rf"$\;{_threshold_label(threshold)}$")
+            label.set_text(rf"$\;{threshold_label(threshold)}$")
         elif label.arrow_patch is not None:
             label.arrow_patch.set_visible(False)
 

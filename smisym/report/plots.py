@@ -105,7 +105,7 @@ def curve_figure(
         figure, axes = _stack(shown, width)
         by_name = dict(zip(shown, axes, strict=True))
         if "overlap" in by_name:
-            _draw_overlaps(by_name["overlap"], records, found, labels, gamp_points or (), published or {})
+            draw_overlaps(by_name["overlap"], records, found, labels, gamp_points or (), published or {})
         if "errors" in by_name:
             _draw_errors(by_name["errors"], records, published or {})
         if "free_entropy" in by_name:
@@ -148,16 +148,17 @@ def _has_data(points: Sequence[Record], panel: str) -> bool:
     return any(np.isfinite(column(points, key)).any() for key in keys)
 
 
-def _draw_overlaps(
+def draw_overlaps(
     axes: Axes,
     points: Sequence[Record],
     thresholds: Sequence[Record],
     labels: Sequence[str],
-    gamp: Sequence[Record],
-    published: Mapping[str, Any],
+    gamp: Sequence[Record] = (),
+    published: Mapping[str, Any] | None = None,
 ) -> None:
+    """The panel of overlaps of :func:`curve_figure`, from records in increasing order of alpha."""
     rows = len(labels)
-    _draw_published(axes, published, rows)
+    _draw_published(axes, published or {}, rows)
     drawn = _with_kinks(points, thresholds)
     x, overlaps, ok = column(drawn, "alpha"), diagonals(drawn, "Q", rows), converged(drawn)
     half = diagonals(drawn, "Q_error", rows) * quantiles(drawn)[:, None]
@@ -174,6 +175,12 @@ def _draw_overlaps(
     axes.set_ylabel(r"overlap $Q_{\ell\ell}$" if by_layer else "overlap $Q_{pp}$")
     axes.set_ylim(-0.03, max(1.04, axes.get_ylim()[1]))
     axes.set_yticks(np.linspace(0, 1, 6))
+
+
+def draw_thresholds(axes: Axes, thresholds: Sequence[Record]) -> None:
+    """Dotted lines at the finite ones."""
+    for threshold in (t for t in thresholds if is_number(t["alpha"])):
+        axes.axvline(threshold["alpha"], color=threshold_colour(threshold), zorder=1, **_DOTTED)
 
 
 def _with_kinks(points: Sequence[Record], thresholds: Sequence[Record]) -> list[Record]:
@@ -277,8 +284,7 @@ def _finish_curve(
     margin = 0.012 * (high - low) or 0.05
     for one in axes:
         one.set_xlim(low - margin, high + margin)
-        for threshold in (t for t in thresholds if is_number(t["alpha"])):
-            one.axvline(threshold["alpha"], color=threshold_colour(threshold), zorder=1, **_DOTTED)
+        draw_thresholds(one, thresholds)
     axes[-1].set_xlabel(r"samples per dimension $\alpha = N/D$")
     figure.align_ylabels(list(axes))
 

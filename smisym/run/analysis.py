@@ -190,11 +190,12 @@ def write_all(
         finer = omap.sibling(max(omap.samples, affordable(model, 2048))) if accuracy is None else omap
         with watching(finer, step):
             found = records.thresholds(finer, store=store, progress=step, **aim)
-    write_json(folder / "thresholds.json", {**head, **found})
+    labels = {"labels": model.labels}
+    write_json(folder / "thresholds.json", {**head, **labels, **found})
     alphas = plan.alphas or default_alphas(found["thresholds"])
     with bar("curve", len(alphas)) as step, watching(omap, step):
         points = records.curve(omap, alphas, store=store, progress=step, **aim)
-    write_json(folder / "curve.json", {**head, "points": points})
+    write_json(folder / "curve.json", {**head, **labels, "points": points})
     write_text(folder / "curve.csv", _csv(head, [_curve_row(point) for point in points]))
     runs = _gamp_runs(omap, plan, alphas, int(head["seed"]), store, bar)
     write_json(folder / "gamp.json", {**head, "runs": runs})

@@ -15,6 +15,7 @@ from smisym.integrate.accuracy import SAMPLES, SCRAMBLES, THRESHOLD_SAMPLES
 from smisym.model.compiled import Model, compile
 from smisym.run import records
 from smisym.run.progress import Choice, Reporter, reporting, watching
+from smisym.run.swept import Sweep
 from smisym.theory.aim import aimed
 from smisym.theory.effort import affordable
 
@@ -35,7 +36,7 @@ def sweep(
     store: str | os.PathLike[str] | None = None,
     progress: Choice = None,
     **settings: Any,
-) -> list[Record]:
+) -> Sweep:
     """Thresholds, or points of a curve, for every value of a parameter.
 
     make
@@ -52,15 +53,17 @@ def sweep(
         (:func:`smisym.weak_recovery`); of a curve: start (:func:`smisym.state_evolution`); of both: accuracy and
         most_samples, in place of samples.
 
-    Returns one record for each value, in the order given, in plain JSON types but for the value itself: value,
-    architecture (as declared), and "thresholds" and "result", or "points", as in the files of :func:`smisym.analyze`.
+    Returns a list of one record for each value, in the order given, in plain JSON types but for the value itself:
+    value, architecture (as declared), labels (of the rows of Z), and "thresholds" and "result", or "points", as in the
+    files of :func:`smisym.analyze`.  It shows itself in a notebook, and is a table and a figure
+    (:class:`smisym.run.swept.Sweep`).
     Raises InputError for other keywords, and whatever ``make`` and the solvers raise.
     """
     values, alphas = _listed(values), _alphas(what)
     check_settings(settings, _OF_MAP + (_OF_THRESHOLDS if alphas is None else _OF_CURVES))
     if not callable(make):
         raise InputError("make", make, "a callable from a value to a declaration", "pass for example a lambda")
-    done: list[Record] = []
+    done = Sweep()
     with reporting(progress, "sweep", len(values)) as report:
         for value in values:
             made = make(value)
@@ -84,11 +87,12 @@ def _one(
         of_map["samples"] = affordable(model, THRESHOLD_SAMPLES if alphas is None else SAMPLES)
     kept = _store(model, of_map, own, store)
     omap, _ = aimed(model, **aim, store=kept, **of_map)
+    labels = list(model.labels)
     declared = None if model.architecture is None else plain(model.architecture)
     with watching(omap, report):
         if alphas is None:
-            return {"architecture": declared, **records.thresholds(omap, store=kept, **own)}
-        return {"architecture": declared, "points": records.curve(omap, alphas, store=kept, **own)}
+            return {"architecture": declared, "labels": labels, **records.thresholds(omap, store=kept, **own)}
+        return {"architecture": declared, "labels": labels, "points": records.curve(omap, alphas, store=kept, **own)}
 
 
 def _store(

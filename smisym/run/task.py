@@ -159,7 +159,8 @@ class _Task:
         unasked.forget()
         result = worst([Result(code) for code in results])
         if self.as_json:
-            typer.echo(to_json(self.header | document | {"result": result}))
+            labels = {"labels": self.model.labels}
+            typer.echo(to_json(self.header | labels | document | {"result": result}))
         else:
             show(document)
         if not result.ok:

@@ -164,7 +164,7 @@ class _Stepped:
         ]
         value = FixedPoint(
             self.alpha, self.Q, error, conjugate(points), coordinates, "symmetry-broken", 0.0,
-            np.ones(len(points), dtype=bool), np.array(potential),
+            np.ones(len(points), dtype=bool), np.array(potential), omap.model.labels,
         )  # fmt: skip
         return points, Solution(
             value,

@@ -7,11 +7,16 @@ deterministic error, in the unit of Q.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
+from smisym.base.cards import Blocks, Card, Cell, Grid, Listing, Number, Shown, row_names
+from smisym.base.derivation import Formula
+from smisym.base.outcome import Outcome, Solved, ending, notice
 from smisym.base.solution import Result, Solution, mean_and_error, worst
+from smisym.theory.along import Curve
 from smisym.theory.fixed_point import FINE, NEARLY, put_back
 from smisym.theory.linearised import UNSTABLE, Equation, Local, placed
 from smisym.theory.maps import OverlapMap
@@ -26,7 +31,7 @@ _CLEARLY = 3.0
 
 
 @dataclass(frozen=True)
-class FixedPoint:
+class FixedPoint(Shown, Outcome):
     """A fixed point of state evolution at one alpha.
 
     Q, Q_error (P, P): mean over the scrambles and its standard error, which of a success also holds what outputs too
@@ -34,6 +39,7 @@ class FixedPoint:
     of everything or of some directions.  overlaps (R, k): each scramble's solution in the
     invariant coordinates.  start: where the iteration began.  stable (R,): whether small overlaps in all invariant
     directions shrink back.  potential (R,): E log Zout at each scramble's solution, NaN where any direction is perfect.
+    names: of the rows of Z.
     """
 
     alpha: float
@@ -45,6 +51,7 @@ class FixedPoint:
     side_information: float
     stable: np.ndarray
     potential: np.ndarray
+    names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         rows = np.array2string(np.diag(self.Q), precision=4, separator=", ", threshold=8)
@@ -54,6 +61,49 @@ class FixedPoint:
     def perfect(self) -> bool:
         """Whether every scramble reached Q = I to rounding."""
         return bool(np.abs(self.Q - np.eye(len(self.Q))).max() == 0.0)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each row of Q."""
+        return row_names(self.names, len(self.Q))
+
+    def card(self) -> Card:
+        """What a notebook shows, as plain data."""
+        rows: tuple[tuple[Cell, ...], ...] = tuple(
+            (name, *_pairs(self.Q, self.Q_error, row)) for row, name in enumerate(self.labels[:_SHOWN])
+        )
+        head = ("overlap with the truth", *self.labels[:_SHOWN])
+        facts: tuple[tuple[str, Cell], ...] = ((r"$\alpha$", Number(self.alpha)), ("start", self.start))
+        notes = () if len(self.Q) <= _SHOWN else (f"The first {_SHOWN} of {len(self.Q)} rows.",)
+        picture = self._blocks if len(self.Q) >= _DRAWN else None
+        return Card("Fixed point of state evolution", "", facts, (_EQUATION,), Listing(head, rows), picture, notes)
+
+    def card_of(self, solution: Solved) -> Card:
+        own = self.card()
+        left = solution.deterministic_error
+        facts = [*own.facts, *(fact for fact in ending(solution) if fact[0] != own.facts[0][0])]
+        if left is not None:
+            facts.append(("left of the equation", Number(float(np.max(left)))))
+        return replace(own, notice=notice(solution), facts=tuple(facts))
+
+    def grid_of(self, solution: Solved) -> Grid:
+        return Curve([cast(Solution, solution)]).grid()
+
+    def picture_of(self, solution: Solved) -> Blocks:
+        return self._blocks
+
+    @property
+    def _blocks(self) -> Blocks:
+        return Blocks(self.Q, self.Q_error, self.labels)
+
+
+_EQUATION = Formula("Q", r"\hat Q \, (I + \hat Q)^{-1}, \qquad \hat Q = \alpha \, E(Q)")
+# Rows that a table for people has, and from how many on a picture helps.
+_SHOWN, _DRAWN = 8, 3
+
+
+def _pairs(Q: np.ndarray, error: np.ndarray, row: int) -> tuple[Number, ...]:
+    return tuple(Number(float(q), float(e)) for q, e in zip(Q[row, :_SHOWN], error[row, :_SHOWN], strict=True))
 
 
 def perfect_part(Q: np.ndarray) -> np.ndarray:
@@ -110,6 +160,7 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float, e
             points[0].side_information,
             np.array([point.stable for point in points]),
             np.array([point.potential for point in points]),
+            omap.model.labels,
         ),
         result,
         statistical_error=error,

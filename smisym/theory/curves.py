@@ -24,6 +24,7 @@ from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
 from smisym.prior import remaining
 from smisym.theory.aim import aimed, tolerance
+from smisym.theory.along import Curve
 from smisym.theory.at_once import fixed_point_near
 from smisym.theory.between import passed_over
 from smisym.theory.collecting import collect
@@ -67,12 +68,12 @@ def curve(
     accuracy: float | None = None,
     most_samples: int | None = None,
     **settings: Any,
-) -> list[Solution]:
+) -> Curve:
     """State evolution at many alphas, each as :func:`smisym.state_evolution` gives it, with every scramble's own
     residual as deterministic error.
 
-    Returns one Solution for each alpha in increasing order (no alphas, no Solutions), value a FixedPoint; ``on_point``
-    is called with each as soon as it is known.
+    Returns a :class:`~smisym.Curve`: a sequence of one Solution for each alpha in increasing order (no alphas, no
+    Solutions), value a FixedPoint; ``on_point`` is called with each as soon as it is known.
 
     tol
         On Newton's step, relative to what is left to learn.  None: about a tenth of the statistical error, between
@@ -102,7 +103,7 @@ def curve(
         done.append(found)
         if on_point is not None:
             on_point(found)
-    return done
+    return Curve(done)
 
 
 class _Told:

@@ -16,7 +16,7 @@ import numpy as np
 
 from smisym.base.edge import check_number
 from smisym.base.solution import Result, Solution
-from smisym.base.threshold import Threshold
+from smisym.base.threshold import Threshold, Thresholds
 from smisym.model.compiled import Model
 from smisym.theory.coexistence import Crossing, Fold, crossing, fold, is_stable
 from smisym.theory.every_branch import Branch, every_branch
@@ -50,7 +50,7 @@ def branches(model: Model | OverlapMap, *, most: float | None = None, **settings
 
 
 def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: Any) -> Solution:
-    """Spinodals and information-theoretic transitions up to alpha = most; value: a tuple of Threshold, by alpha.
+    """Spinodals and information-theoretic transitions up to alpha = most; value: :class:`~smisym.base.threshold.Thresholds`, by alpha.
 
     kind "spinodal": where a branch of fixed points turns in alpha; below it (of a smallest alpha) or above it (of a
     largest) it has no point.  ``Q`` is the overlap there.  kind "information": where two stable fixed points have the
@@ -73,8 +73,9 @@ def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: 
     lost = any(branch.ends == "lost" and branch.begins == "weak" for branch in followed)
     noisy = any(t.error > _NOISY * t.alpha for t in found)
     code = Result.NOISY if noisy else Result.PARTIAL if lost else Result.SUCCESS
+    found.sort(key=lambda threshold: threshold.alpha)
     return Solution(
-        tuple(sorted(found, key=lambda t: t.alpha)),
+        Thresholds(found, omap.model.labels),
         code,
         statistical_error=tuple(t.error for t in found),
         degrees_of_freedom=omap.scrambles - 1,

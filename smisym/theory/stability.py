@@ -17,7 +17,7 @@ import numpy as np
 from smisym.base.edge import check_count, check_model, check_settings
 from smisym.base.errors import InputError, OutOfTime
 from smisym.base.solution import Result, Solution, worst
-from smisym.base.threshold import Threshold
+from smisym.base.threshold import Threshold, Thresholds
 from smisym.integrate.accuracy import SCRAMBLES, THRESHOLD_SAMPLES
 from smisym.model.compiled import Model
 from smisym.theory.aim import INNER, Aim, Tries, aimed
@@ -57,7 +57,7 @@ def weak_recovery(
     accuracy: float | None = None,
     most_samples: int | None = None,
 ) -> Solution:
-    """All trivial, weak and hard directions, in the order in which they are met; value: a tuple of Threshold.
+    """All trivial, weak and hard directions, in the order in which they are met; value: Thresholds, a tuple.
 
     Where overlaps are coupled (``model.symmetry.projectors`` is False) and only some directions of a part that
     symmetries leave are learned, what is learned later is not looked for: PARTIAL.
@@ -313,7 +313,7 @@ def _along(model: Model, kind: str, subspace: np.ndarray, alpha: float, error: f
 
 def _solution(omap: OverlapMap, found: list[Threshold], result: Result) -> Solution:
     return Solution(
-        tuple(found),
+        Thresholds(found, omap.model.labels),
         result,
         statistical_error=tuple(t.error for t in found),
         degrees_of_freedom=omap.scrambles - 1,

@@ -107,7 +107,17 @@ def test_no_test_imports_another() -> None:
 
 def test_what_is_slow_to_import_waits_until_it_is_used() -> None:
     """Half a second: what a first posterior does not need."""
-    slow = ("scipy.stats", "scipy.optimize", "scipy.integrate", "matplotlib", "numba", "jax", "loky")
+    slow = (
+        "scipy.stats",
+        "scipy.optimize",
+        "scipy.integrate",
+        "matplotlib",
+        "numba",
+        "jax",
+        "loky",
+        "pandas",
+        "xarray",
+    )
     code = f"import sys, smisym; smisym.compile; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
