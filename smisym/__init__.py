@@ -26,8 +26,8 @@ from smisym.model.compiled import Model, compile
 from smisym.run.cost import estimate
 from smisym.run.progress import progress_bar
 from smisym.run.sweeping import sweep
-from smisym.theory.closed_forms import ClosedForm, closed_form
 from smisym.theory.along import Curve
+from smisym.theory.closed_forms import ClosedForm, closed_form
 from smisym.theory.collecting import FixedPoint
 from smisym.theory.curves import curve
 from smisym.theory.entropy import free_entropy

@@ -50,7 +50,7 @@ def branches(model: Model | OverlapMap, *, most: float | None = None, **settings
 
 
 def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: Any) -> Solution:
-    """Spinodals and information-theoretic transitions up to alpha = most; value: :class:`~smisym.base.threshold.Thresholds`, by alpha.
+    """Spinodals and information-theoretic transitions up to alpha = most; value: Thresholds, by alpha.
 
     kind "spinodal": where a branch of fixed points turns in alpha; below it (of a smallest alpha) or above it (of a
     largest) it has no point.  ``Q`` is the overlap there.  kind "information": where two stable fixed points have the

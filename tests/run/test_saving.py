@@ -275,7 +275,7 @@ def test_no_junk_in_a_file_ends_in_anything_but_an_input_error(
 
 
 @pytest.mark.parametrize(
-    "result", [3.0, None, "text", [fake_solutions.number()], {"a": 1}, fake_solutions.point(0.5).value], ids=repr
+    "result", [3.0, None, "text", [fake_solutions.number()], {"a": 1}, fake_solutions.point(0.5).value]
 )
 def test_what_is_no_result_is_not_saved(result: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="result to save"):
@@ -283,7 +283,7 @@ def test_what_is_no_result_is_not_saved(result: Any, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("thing", [object(), 1j, {1: 2}, np.array([1j]), np.array(["a"]), Result.SUCCESS], ids=repr)
+@pytest.mark.parametrize("thing", [object(), 1j, {1: 2}, np.array([1j]), np.array(["a"]), Result.SUCCESS])
 def test_what_has_no_exact_form_is_not_saved(thing: Any, tmp_path: Path) -> None:
     solution = smisym.Solution(1.0, Result.SUCCESS, settings={"thing": thing})
     with pytest.raises(InputError, match="/settings"):
