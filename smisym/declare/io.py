@@ -115,11 +115,16 @@ def save(architecture: Architecture | SMI, path: str | os.PathLike[str]) -> None
         raise InputError(
             "declaration to save", architecture, "an Architecture or an SMI", "pass Architecture(...) or SMI(...)"
         )
-    text = tomli_w.dumps(_without_none(architecture.canonical()))
+    text = toml_of(architecture)
     if len(text.encode()) > MAX_DECLARATION_BYTES:
         given, allowed = Words(f"{len(text.encode())} bytes of text"), f"at most {MAX_DECLARATION_BYTES} bytes"
         raise InputError("declaration to save", given, allowed, 'keep it as Python, or write mask="causal" for a table')
     write_text(path, text)
+
+
+def toml_of(declared: Architecture | SMI) -> str:
+    """The text of the file that :func:`save` writes."""
+    return tomli_w.dumps(_without_none(declared.canonical()))
 
 
 def _without_none(value: Any) -> Any:
@@ -198,8 +203,13 @@ def header(architecture: Architecture | SMI, seed: int, settings: Mapping[str, A
         "architecture_digest": architecture.digest,
         "seed": int(seed),
         "settings": plain(dict(settings)),
-        "versions": {**dict(_versions()), "backend": backend().version},
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Of what numbers are made with: Python, libraries, and the backend of compiled loops."""
+    return {**dict(_versions()), "backend": backend().version}
 
 
 @functools.cache

@@ -1,0 +1,126 @@
+"""What a step of the trail claims of a model, and what it takes to believe it: a table of claims, tried one by one.
+
+A claim is tried on the model itself, on what is drawn from a seed.  One that fails stops the derivation; one that was
+not tried says why in the text of the step, and never stands among what was verified.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from smisym.base.derivation import Step
+from smisym.base.errors import DerivationError, SmisymError
+from smisym.posterior.central_limit import ThroughStatistic
+from smisym.verify.properties import Subject, Tried
+
+# The chance that any claim of a right model fails, in one derivation; and of one of them, of which there are fewer than
+# twenty that are left to chance.
+DOCUMENT = 1e-4
+LEVEL = DOCUMENT / 20
+# Seconds of the processor that one posterior may take, for claims that take thousands of them.
+_PATIENCE = 0.012
+_PROBED = 16
+# Deviations beside what is allowed, and chances, that are told apart in documents: the last digits of rounding are of
+# the machine.
+_SHARES, _CHANCES = (1e-3, 0.01, 0.1, 0.5, 1.0), (0.1, 0.01, 1e-3)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """statement: what must hold, in words with inline formulas.  trial: (subject, chance of a false alarm) -> what came
+    of it, as of a property of :mod:`smisym.verify`.  posteriors: whether thousands of posteriors are needed for it, and
+    exact ones."""
+
+    statement: str
+    trial: Callable[[Subject, float], Tried]
+    posteriors: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """One step of the trail: ``written`` without its checks, the claims, and whether a model has such a step at all."""
+
+    written: Callable[[Subject], Step]
+    claims: tuple[Claim, ...]
+    applies: Callable[[Subject], bool] = lambda subject: True
+
+
+def tried(part: Part, subject: Subject, unasked: str = "") -> Step:
+    """The step with what was verified; DerivationError where a claim fails.
+
+    unasked: why no claim is tried at all, if none is.
+    """
+    step = part.written(subject)
+    held, left = list(step.checks), list[str]()
+    for claim in part.claims:
+        reason = unasked or (too_much(subject) if claim.posteriors else "")
+        outcome = Tried(0, "", holds=None, said=reason) if reason else _outcome(claim, subject)
+        if outcome.holds is None:
+            left.append(f"Not run: that {claim.statement}. Why: {outcome.said}.")
+        elif outcome.holds:
+            held.append((claim.statement, how(outcome)))
+        else:
+            raise DerivationError(step.title, claim.statement, found(outcome))
+    text = "\n\n".join([step.text, *left])
+    return replace(step, text=text, checks=tuple(held))
+
+
+def _outcome(claim: Claim, subject: Subject) -> Tried:
+    try:
+        return claim.trial(subject, LEVEL)
+    except (SmisymError, ArithmeticError, np.linalg.LinAlgError) as error:
+        # What cannot even be computed does not hold.
+        return Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
+
+
+def how(outcome: Tried) -> str:
+    """What was tried and how close it came, in coarse steps."""
+    parts = [f"{outcome.number} {outcome.unit}"] if outcome.unit else []
+    if outcome.p is not None:
+        above = next((c for c in _CHANCES if outcome.p >= c), 0.0)
+        chance = f"above {above:g}" if above else f"above {LEVEL:g}"
+        parts.append(f"t test, false alarm {LEVEL:.0e}: the chance of as much is {chance}")
+    elif outcome.unit:
+        parts.append(f"deviation below {next((s for s in _SHARES if outcome.worst <= s), 1.0):g} of what is allowed")
+    if outcome.said:
+        parts.append(outcome.said)
+    return "; ".join(parts)
+
+
+def found(outcome: Tried) -> str:
+    """What came of a trial that failed."""
+    if not outcome.unit:
+        return outcome.said
+    chance = f"{outcome.worst:.3g} times what is allowed" if outcome.p is None else f"t = {outcome.worst:.3g}"
+    return f"{chance} over {outcome.number} {outcome.unit}{f' ({outcome.said})' if outcome.said else ''}"
+
+
+def too_much(subject: Subject) -> str:
+    """Why claims of thousands of exact posteriors are not tried, or nothing where they are."""
+    reason: str = subject.once("too much", lambda: _too_much(subject))
+    return reason
+
+
+def _too_much(subject: Subject) -> str:
+    model = subject.model
+    if isinstance(model.channel.posterior, ThroughStatistic):
+        return "posteriors go through the central limit of a sum, and identities of exact ones hold to its error only"
+    P = model.fields
+    Q = 0.4 * np.eye(P)
+    A, B = model.prior.roots(Q)
+    rng = subject.rng("probe")
+    omega = A @ rng.standard_normal((_PROBED, P, model.tokens))
+    Z = omega + B @ rng.standard_normal(omega.shape)
+    y, V = model.channel.sample(Z, rng), model.prior.law(Q).V
+    seconds = 0.0
+    for _ in range(2):  # the first compiles loops
+        begun = time.process_time()
+        model.channel.moments(y, omega, V, cov=True, rtol=subject.rtol)
+        seconds = (time.process_time() - begun) / _PROBED
+    if seconds > _PATIENCE:
+        return f"one posterior takes more than {1e3 * _PATIENCE:.0f} ms, and it takes thousands"
+    return ""
