@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from smisym.base.errors import InputError, NoChartError, NotConverged, OutOfTime, SmisymError
+from smisym.base.errors import DerivationError, InputError, NoChartError, NotConverged, OutOfTime, SmisymError
 from smisym.base.solution import Result, Solution
 from smisym.base.threshold import Threshold
 from smisym.charts import LevelSet, Refusal, Sheets, register_chart
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from smisym.report.plots import curve_figure
     from smisym.report.plots import save as save_figure
     from smisym.run.analysis import analyze
+    from smisym.trail.whole import derive
 
 __version__ = package_version()
 
@@ -44,6 +45,7 @@ __version__ = package_version()
 # module itself.
 _LATER = {
     "analyze": ("smisym.run.analysis", "analyze"),
+    "derive": ("smisym.trail.whole", "derive"),
     "curve_figure": ("smisym.report.plots", "curve_figure"),
     "gamp_figure": ("smisym.report.gamp_plots", "gamp_figure"),
     "save_figure": ("smisym.report.plots", "save"),
@@ -56,6 +58,7 @@ __all__ = [
     "Architecture",
     "Attention",
     "Data",
+    "DerivationError",
     "FixedPoint",
     "Gamp",
     "InputError",
@@ -78,6 +81,7 @@ __all__ = [
     "compile",
     "curve",
     "curve_figure",
+    "derive",
     "estimate",
     "free_entropy",
     "gamp",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from smisym.report.analysis_page import report_page
+from smisym.report.bibliography import bibliography
 from smisym.report.files import write_derivation
 from smisym.report.html import derivation_page
 from smisym.report.latex import derivation_document
@@ -10,6 +11,7 @@ from smisym.report.markdown import derivation_text
 from smisym.report.numbers import format_with_error
 
 __all__ = [
+    "bibliography",
     "derivation_document",
     "derivation_page",
     "derivation_text",

@@ -52,12 +52,13 @@ def _written(subject: Subject) -> Step:
             q = notation.block_symbols(symmetry)[k]
             rows = ", ".join(notation.rows(model)[r] for r in np.flatnonzero(np.abs(D).max(axis=0) > 1e-9))
             q_name = str(q)
-            e = rf"\tfrac{{1}}{{{len(D)}}}\, \mathrm{{tr}}\left(\Pi_{{{k + 1}}} E\right)"
+            share = rf"\tfrac{{1}}{{{len(D)}}}\, " if len(D) > 1 else ""
+            e = rf"{share}\mathrm{{tr}}\left(\Pi_{{{k + 1}}} E\right)"
             note = f"the part of {len(D)} dimension(s) about ${rows}$"
             formulas.append(Formula(q_name, rf"\frac{{{alpha} e}}{{1 + {alpha} e}}, \qquad e = {e}", note))
     return Step(
         "evolution",
-        "State evolution",
+        "The recursion of the overlap",
         text,
         tuple(formulas),
         source="arXiv 2502.00901, lemma 2.2, eqs 13-14 and D.1; arXiv 2109.11905; arXiv 1211.5164",

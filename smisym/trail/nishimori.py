@@ -54,7 +54,7 @@ def _written(subject: Subject) -> Step:
     )
     return Step(
         "nishimori",
-        "Nishimori identities",
+        "The truth is a sample of the posterior",
         text,
         formulas,
         source="doi 10.1088/0022-3719/13/21/012; arXiv 1511.02476; arXiv 2502.00901, D.1",

@@ -45,6 +45,21 @@ def eliminated(symmetry: Symmetry) -> sp.Expr:
     return traces + determinants - 1
 
 
+def steins_remainder(size: int = 2) -> list[sp.Expr]:
+    """What both diffusions leave of Z log Z, less Z g g^T / 2 with g the gradient of log Z, for a free function Z of
+    omega: zero for each pair of rows."""
+    omega = sp.symbols(f"w1:{size + 1}", real=True)
+    Z = sp.Function("Z", positive=True)(*omega)
+    found = []
+    for p in range(size):
+        for q in range(p, size):
+            widened = (Z * sp.log(Z)).diff(omega[p], omega[q])
+            narrowed = (1 + sp.log(Z)) * Z.diff(omega[p], omega[q])
+            score = Z.diff(omega[p]) * Z.diff(omega[q]) / Z
+            found.append(sp.simplify(sp.expand(widened - narrowed - score)))
+    return found
+
+
 def heat_equations(size: int = 2) -> list[sp.Expr]:
     """dN/dV_pq less (2 - delta_pq)/2 d^2 N/d omega_p d omega_q of a Gaussian density, over the density: zero each."""
     z = sp.symbols(f"z1:{size + 1}", real=True)
