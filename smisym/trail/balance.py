@@ -45,9 +45,13 @@ def _written(subject: Subject) -> Step:
     formulas: tuple[Formula, ...] = (
         Formula(
             r"\Phi(Q, \hat Q)",
-            rf"{scale}\left[-\tfrac12 \mathrm{{tr}}\, Q \hat Q + \tfrac12 "
-            rf"\mathrm{{tr}}\, \hat Q - \tfrac12 \log\det(I + \hat Q)\right] "
-            r"+ \alpha\, \mathbb{E} \log Z_{\mathrm{out}}(y, Q^{1/2} \xi, I - Q)",
+            r"S(Q, \hat Q) + \alpha\, \mathbb{E} \log Z_{\mathrm{out}}(y, Q^{1/2} \xi, I - Q)",
+        ),
+        Formula(
+            r"S(Q, \hat Q)",
+            rf"{scale}\left[-\tfrac12 \mathrm{{tr}}\, Q \hat Q + \tfrac12 \mathrm{{tr}}\, \hat Q "
+            rf"- \tfrac12 \log\det(I + \hat Q)\right]",
+            "of the law of the weights",
         ),
         Formula(None, r"\partial_{\hat Q} \Phi = 0 \quad\Leftrightarrow\quad Q = I - (I + \hat Q)^{-1}"),
         Formula(

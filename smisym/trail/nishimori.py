@@ -31,14 +31,13 @@ def _written(subject: Subject) -> Step:
     T = model.tokens
     formulas = (
         Formula(
-            r"\mathbb{E}\, \langle Z \rangle \langle Z \rangle^{\top}",
-            r"\mathbb{E}\, \langle "
-            r"Z \rangle {Z^*}^{\top}",
+            r"\mathbb{E}\, m\, m^{\top}",
+            r"\mathbb{E}\, m\, {Z^*}^{\top}",
+            r"$m = \mathbb{E}[Z \mid y]$",
         ),
         Formula(
-            r"\mathbb{E}\, (Z^* - \langle Z \rangle)(Z^* - \langle Z \rangle)^{\top}",
-            rf"\mathbb{{E}} \sum_{{t=1}}^{{{T}}} "
-            rf"\mathrm{{Cov}}[z_t \mid y]",
+            r"\mathbb{E}\, (Z^* - m)(Z^* - m)^{\top}",
+            rf"\mathbb{{E}} \sum_{{t=1}}^{{{T}}} \mathrm{{Cov}}[z_t \mid y]",
         ),
         Formula(
             r"E(Q)",
@@ -48,8 +47,8 @@ def _written(subject: Subject) -> Step:
         Formula(
             r"\mathbb{E}_y\, \frac{Z_{\mathrm{out}}(y, \omega, V)}{Z_{\mathrm{out}}(y, \omega', V')}",
             "1",
-            r"$y$ made at $(\omega', V')$, any $V \preceq "
-            rf"V'$, $p(y \mid Z) = {notation.given(model)}$",
+            r"$y$ made at $(\omega', V')$, any $V \preceq V'$, "
+            rf"$p(y \mid Z) = {notation.given(model)}$",
         ),
     )
     return Step(

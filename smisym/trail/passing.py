@@ -25,7 +25,7 @@ _LEAST, _MOST = 0.5, 1.0
 def _relaxed(subject: Subject) -> Step:
     model = subject.model
     T, H = model.tokens, model.prior.multiplicity
-    D = "D" if H == 1 else f"(D/{H})"
+    D = "D" if H == 1 else f"D/{H}"
     text = (
         "The factor graph has the columns $w_i$ of $W$ as variables "
         "and the samples $\\mu$ as factors; a sample is seen "
@@ -69,25 +69,25 @@ def _relaxed(subject: Subject) -> Step:
 def _gamp(subject: Subject) -> Step:
     model = subject.model
     T, H = model.tokens, model.prior.multiplicity
-    D = "D" if H == 1 else f"(D/{H})"
+    D = "D" if H == 1 else f"D/{H}"
     text = (
         "Messages depend on their target by terms of order $1/\\sqrt{D}$. "
         "In $\\omega$ these add up: $\\hat w_{j \\to \\mu}$ lacks "
         "what sample $\\mu$ itself told, $\\hat C b_{\\mu \\to j}$, and "
         "the sum of $x_{\\mu j} x_{\\mu j}^{\\top} / D$ over columns is "
-        "the identity on tokens. What is taken away is $V g_\\mu$ of "
+        "the identity on tokens. What is taken away is $V \\tilde g_\\mu$, with $\\tilde g$ of "
         "the step before, the Onsager term. It makes $\\omega_\\mu$ "
         "a cavity field: it knows $y_\\mu$ through the true field alone. "
         "That is what is tried, on data: after a first step from a start "
         "whose noise knows nothing of the data, $\\omega$ is $Q Z$ on "
-        "average at any $g$ of that step. Without the term it would be "
-        "$Q Z + V g$."
+        "average at any $\\tilde g$ of that step. Without the term it would be "
+        "$Q Z + V \\tilde g$."
     )
     formulas = (
         Formula(
             r"\omega_\mu",
             rf"\frac{{\hat W X_\mu^{{\top}}}}{{\sqrt{{{D}}}}} "
-            rf"- V g_\mu^{{\mathrm{{old}}}}, \qquad V = \hat C",
+            rf"- V \tilde g_\mu, \qquad V = \hat C",
         ),
         Formula(r"g_\mu", r"g_{\mathrm{out}}(y_\mu, \omega_\mu, V)"),
         Formula(
@@ -101,9 +101,9 @@ def _gamp(subject: Subject) -> Step:
             r"X_\mu + A \hat W\Big)",
         ),
         Formula(
-            r"\mathbb{E} \sum_t \omega_t\, {g_t^{\mathrm{old}}}^{\top}",
-            r"Q\; \mathbb{E} \sum_t z_t\, {g_t^{\mathrm{old}}}^{\top}",
-            r"what the Onsager term sees to; without it $V\, \mathbb{E} \sum_t g_t g_t^{\top}$ more",
+            r"\mathbb{E} \sum_t \omega_t\, \tilde g_t^{\top}",
+            r"Q\; \mathbb{E} \sum_t z_t\, \tilde g_t^{\top}",
+            r"what the Onsager term sees to; without it $V\, \mathbb{E} \sum_t \tilde g_t \tilde g_t^{\top}$ more",
         ),
     )
     return Step(
@@ -221,7 +221,11 @@ RELAXED = Part(_relaxed, ())
 GAMP = Part(
     _gamp,
     (
-        Claim("given the true fields, $\\omega$ does not know the $g$ of the step before", _onsager, posteriors=True),
+        Claim(
+            "given the true fields, $\\omega$ does not know the $\\tilde g$ of the step before",
+            _onsager,
+            posteriors=True,
+        ),
         Claim("overlaps of GAMP follow state evolution, step by step", _follows, posteriors=True),
     ),
 )

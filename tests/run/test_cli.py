@@ -32,7 +32,7 @@ from smisym.run import records, unasked
 
 ONE_LAYER = Architecture(2, (Attention(),))
 QUICK = ["--samples", "4096"]
-COMMANDS = ("thresholds", "curve", "gamp", "derive", "analyze", "demo", "check", "info")
+COMMANDS = ("thresholds", "curve", "gamp", "derive", "cite", "analyze", "demo", "check", "info")
 
 
 @pytest.fixture
@@ -502,6 +502,16 @@ def test_derive(network: str, tmp_path: Path) -> None:
         found = document("derive", network, "-o", path)
         assert found["files"] == [path.name]
         assert word in path.read_text()
+        assert "Free entropy" in path.read_text()
+    untried = tmp_path / "untried.md"
+    document("derive", network, "--no-checks", "-o", untried)
+    assert "Not run" in untried.read_text() and "--no-checks" in untried.read_text()
+
+
+def test_cite(network: str) -> None:
+    found = run("cite", network)
+    assert found.exit_code == 0 and found.stdout.startswith("@misc{smisym,")
+    assert found.stdout.count("\n@") >= 10 and "2502.00901" in found.stdout
 
 
 def test_analyze(network: str, tmp_path: Path) -> None:
