@@ -108,10 +108,17 @@ def too_much(subject: Subject) -> str:
     return reason
 
 
+def inexact(subject: Subject) -> str:
+    """Why identities of exact posteriors are not tried, or nothing where they are."""
+    if isinstance(subject.model.channel.posterior, ThroughStatistic):
+        return "posteriors go through the central limit of a sum, and identities of exact ones hold to its error only"
+    return ""
+
+
 def _too_much(subject: Subject) -> str:
     model = subject.model
-    if isinstance(model.channel.posterior, ThroughStatistic):
-        return "posteriors go through the central limit of a sum, and identities of exact ones hold to its error only"
+    if reason := inexact(subject):
+        return reason
     if seconds_of(subject, 0.4 * np.eye(model.fields), subject.rtol) > _PATIENCE:
         return f"one posterior takes more than {1e3 * _PATIENCE:.0f} ms, and it takes thousands"
     return ""

@@ -10,7 +10,7 @@ from smisym.charts.checking import QUICK, check_chart
 from smisym.declare.architecture import Architecture
 from smisym.link.symmetry_check import symmetry_misfit
 from smisym.trail import notation
-from smisym.trail.claims import Claim, Part
+from smisym.trail.claims import Claim, Part, inexact
 from smisym.verify.averages import overlaps_of
 from smisym.verify.identities import COVARIANCES, MEANS, MOST, ROUNDING, along
 from smisym.verify.properties import Subject, Tried, left_out
@@ -132,6 +132,8 @@ def _cavities(subject: Subject) -> list[tuple[np.ndarray, np.ndarray, np.ndarray
 
 def _fits(subject: Subject, level: float) -> Tried:
     """g_out and its derivative from mean and covariance, each as the channel gives it."""
+    if reason := inexact(subject):
+        return left_out(reason)
     channel, worst, number = subject.model.channel, 0.0, 0
     for k, (omega, Z, V) in enumerate(_cavities(subject)):
         y = channel.sample(Z[None], subject.rng("output", k))
@@ -155,6 +157,8 @@ def _fits(subject: Subject, level: float) -> Tried:
 
 
 def _slope_of(what: str, subject: Subject) -> Tried:
+    if reason := inexact(subject):
+        return left_out(reason)
     channel, worst, number = subject.model.channel, 0.0, 0
     for k, (omega, Z, V) in enumerate(_cavities(subject)):
         rng = subject.rng("output", k)
