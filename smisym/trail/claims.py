@@ -36,11 +36,12 @@ _SHARES, _CHANCES = (1e-3, 0.01, 0.1, 0.5, 1.0), (0.1, 0.01, 1e-3)
 class Claim:
     """statement: what must hold, in words with inline formulas.  trial: (subject, chance of a false alarm) -> what came
     of it, as of a property of :mod:`smisym.verify`.  posteriors: whether thousands of posteriors are needed for it, and
-    exact ones."""
+    exact ones.  applies: whether it says anything of a model at all."""
 
     statement: str
     trial: Callable[[Subject, float], Tried]
     posteriors: bool = False
+    applies: Callable[[Subject], bool] = lambda subject: True
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,20 @@ def tried(part: Part, subject: Subject, unasked: str = "") -> Step:
     unasked: why no claim is tried at all, if none is.
     """
     step = part.written(subject)
-    held, left = list(step.checks), list[str]()
+    held, left = list(step.checks), dict[str, list[str]]()
     for claim in part.claims:
+        if not claim.applies(subject):
+            continue
         reason = unasked or (too_much(subject) if claim.posteriors else "")
         outcome = Tried(0, "", holds=None, said=reason) if reason else _outcome(claim, subject)
         if outcome.holds is None:
-            left.append(f"Not run: that {claim.statement}. Why: {outcome.said}.")
+            left.setdefault(outcome.said, []).append(claim.statement)
         elif outcome.holds:
             held.append((claim.statement, how(outcome)))
         else:
             raise DerivationError(step.title, claim.statement, found(outcome))
-    text = "\n\n".join([step.text, *left])
+    untried = [f"Not run, since {why}: that {'; that '.join(statements)}." for why, statements in left.items()]
+    text = "\n\n".join([step.text, *untried])
     return replace(step, text=text, checks=tuple(held))
 
 

@@ -80,8 +80,7 @@ def _written(subject: Subject) -> Step:
 
 def _deep_networks_tend_to_it(subject: Subject, level: float) -> Tried:
     model, declared = subject.model, subject.model.architecture
-    if not isinstance(declared, Architecture) or declared.limit != "ode":
-        return left_out("the declaration has finitely many layers")
+    assert isinstance(declared, Architecture)
     depth = copies_of(declared) * (len(declared.layers) - 1)
     if declared.layers[-1].activation == "hardmax" or not depth:
         return left_out("no network that can be run tells of the limit")
@@ -107,8 +106,7 @@ def _misses(declared: Architecture, scale: float, seed: int) -> float:
 
 def _error_is_of_second_order(subject: Subject, level: float) -> Tried:
     declared = subject.model.architecture
-    if not isinstance(declared, Architecture) or declared.limit != "first_order":
-        return left_out("the declaration is no expansion")
+    assert isinstance(declared, Architecture)
     if len(declared.layers) < 3 or "hardmax" in [layer.activation for layer in declared.layers]:
         return left_out("fewer than two layers are added up, or one jumps")
     ratios = []
@@ -124,9 +122,15 @@ def _error_is_of_second_order(subject: Subject, level: float) -> Tried:
 DEPTH = Part(
     _written,
     (
-        Claim("networks of many layers, extrapolated in $1/L$, show what the limit gives", _deep_networks_tend_to_it),
         Claim(
-            "the expansion misses the network of the same layers by a term of second order", _error_is_of_second_order
+            "networks of many layers, extrapolated in $1/L$, show what the limit gives",
+            _deep_networks_tend_to_it,
+            applies=lambda subject: _limit(subject) == "ode",
+        ),
+        Claim(
+            "the expansion misses the network of the same layers by a term of second order",
+            _error_is_of_second_order,
+            applies=lambda subject: _limit(subject) == "first_order",
         ),
     ),
     lambda subject: _limit(subject) is not None,
