@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smisym.report.analysis_page import report_page
-from smisym.report.bibliography import bibliography
+from smisym.report.citing import bibliography
 from smisym.report.files import write_derivation
 from smisym.report.html import derivation_page
 from smisym.report.latex import derivation_document

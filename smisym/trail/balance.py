@@ -21,26 +21,28 @@ NODES = (1 - np.cos(np.pi * np.arange(5) / 4)) / 2
 _FINER, _ALPHA, _ROUNDING = 64, 1.0, 1e-9
 
 
+_TEXT = (
+    "The free entropy $\\Phi$ is the limit of the log-partition "
+    "function per dimension, relative to the base measure "
+    "of $y$, which shifts it by a constant times $\\alpha$: only differences at one $\\alpha$ mean anything. The "
+    "largest value is the Bayes-optimal one. "
+    "In $\\hat Q$ its stationarity is matrix calculus: $\\partial \\log\\det(I "
+    "+ \\hat Q) = \\mathrm{tr}\\,(I + \\hat Q)^{-1} \\partial \\hat Q$. "
+    "In $Q$ it takes two identities. A Gaussian density obeys the heat "
+    "equation, $\\partial_V \\mathcal{N} = \\frac12 \\partial^2_\\omega "
+    "\\mathcal{N}$, so that moving $V = I - Q$ against the covariance "
+    "of $\\omega$ leaves every mean over $\\omega$ linear in "
+    "$Z_{\\mathrm{out}}$ as it is (Stein); $\\log$ is not linear, and its "
+    "second derivative leaves $\\frac12 g g^{\\top}$, summed over tokens. "
+    "So $2\\, \\partial_Q \\mathbb{E} \\log Z_{\\mathrm{out}} = E(Q)$, "
+    "and fixed points of state evolution are stationary points of $\\Phi$."
+)
+
+
 def _written(subject: Subject) -> Step:
     model = subject.model
     T, H = model.tokens, model.prior.multiplicity
     shared = "" if H == 1 else f" The prior's terms carry $1/{H}$: there are as many slices as share the samples."
-    text = (
-        "The free entropy $\\Phi$ is the limit of the log-partition "
-        "function per dimension, relative to the base measure "
-        "of $y$, which shifts it by a constant times $\\alpha$: only differences at one $\\alpha$ mean anything. The "
-        "largest value is the Bayes-optimal one. "
-        "In $\\hat Q$ its stationarity is matrix calculus: $\\partial \\log\\det(I "
-        "+ \\hat Q) = \\mathrm{tr}\\,(I + \\hat Q)^{-1} \\partial \\hat Q$. "
-        "In $Q$ it takes two identities. A Gaussian density obeys the heat "
-        "equation, $\\partial_V \\mathcal{N} = \\frac12 \\partial^2_\\omega "
-        "\\mathcal{N}$, so that moving $V = I - Q$ against the covariance "
-        "of $\\omega$ leaves every mean over $\\omega$ linear in "
-        "$Z_{\\mathrm{out}}$ as it is (Stein); $\\log$ is not linear, and its "
-        "second derivative leaves $\\frac12 g g^{\\top}$, summed over tokens. "
-        "So $2\\, \\partial_Q \\mathbb{E} \\log Z_{\\mathrm{out}} = E(Q)$, "
-        "and fixed points of state evolution are stationary points of $\\Phi$." + shared
-    )
     scale = "" if H == 1 else rf"\frac{{1}}{{{H}}}"
     formulas: tuple[Formula, ...] = (
         Formula(
@@ -80,7 +82,7 @@ def _written(subject: Subject) -> Step:
     return Step(
         "entropy",
         "Free entropy and its stationarity",
-        text,
+        _TEXT + shared,
         formulas,
         source="arXiv 2502.00901, theorem 2.1, eq. 10, and D.2; arXiv "
         "1806.05451; arXiv 1708.03395; doi 10.1214/aos/1176345632",
