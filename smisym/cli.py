@@ -286,13 +286,13 @@ def derive(
     Each step is tried on the network; where one does not hold nothing is written.
     """
     from smisym.base.files import check_path
-    from smisym.report import write_derivation
+    from smisym.report import check_document, write_derivation
     from smisym.run import info, terminal
     from smisym.trail.whole import derive as derived
 
     if code is not None:
         return info.print_code(begin("derive", file, seed, state, False, {"code": code}).model, code, output)
-    path = check_path(output or "", "document")
+    path = check_document(check_path(output or "", "document"))
     task = begin("derive", file, seed, state, as_json, {} if checks else {"checks": False})
     write_derivation(derived(task.model, checks=checks, seed=seed), path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
