@@ -9,7 +9,7 @@ import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from smisym.base.errors import InputError, NoChartError, NotConverged, OutOfTime, SmisymError
+from smisym.base.errors import DerivationError, InputError, NoChartError, NotConverged, OutOfTime, SmisymError
 from smisym.base.presenting import offer
 from smisym.base.solution import Result, Solution
 from smisym.base.threshold import Threshold, Thresholds
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from smisym.report.plots import save as save_figure
     from smisym.run.analysis import analyze
     from smisym.run.saving import load_result, save_result
+    from smisym.trail.whole import derive
 
 __version__ = package_version()
 
@@ -58,6 +59,7 @@ def _found(module: str, name: str) -> Any:
 # module itself.
 _LATER = {
     "analyze": ("smisym.run.analysis", "analyze"),
+    "derive": ("smisym.trail.whole", "derive"),
     "curve_figure": ("smisym.report.plots", "curve_figure"),
     "load_result": ("smisym.run.saving", "load_result"),
     "gamp_figure": ("smisym.report.gamp_plots", "gamp_figure"),
@@ -74,6 +76,7 @@ __all__ = [
     "ClosedForm",
     "Curve",
     "Data",
+    "DerivationError",
     "FixedPoint",
     "Gamp",
     "InputError",
@@ -99,6 +102,7 @@ __all__ = [
     "compile",
     "curve",
     "curve_figure",
+    "derive",
     "estimate",
     "free_entropy",
     "gamp",

@@ -16,6 +16,22 @@ from typing import Annotated, Any
 import typer
 
 from smisym.run import interrupting
+from smisym.run.options import (
+    Accuracy,
+    Damping,
+    Dim,
+    File,
+    Iterations,
+    Json,
+    MostSamples,
+    Rtol,
+    Runs,
+    Samples,
+    Scrambles,
+    Seed,
+    State,
+    Workers,
+)
 from smisym.run.task import (
     BAD_INPUT,
     COMMANDS,
@@ -48,45 +64,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-# Names of files are text: a Path would make the folder one is in of an empty name.
-File = Annotated[str, typer.Argument(metavar="FILE", help="The network, a TOML file.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-Seed = Annotated[int, typer.Option(help="Seed of every random number.", min=0)]
-State = Annotated[str | None, typer.Option(metavar="DIR", help="Keep finished parts here; the same command resumes.")]
-# Defaults are those of smisym/integrate/accuracy.py, which takes a second to import; a test compares.
-Samples = Annotated[
-    int | None,
-    typer.Option(
-        help="Integration points of one evaluation of the overlap map, over all scrambles. "
-        "By default 8192, for thresholds 65536; fewer where posteriors are dear."
-    ),
-]
-Scrambles = Annotated[
-    int | None, typer.Option(help="Independent scramblings, which give the error bars; by default 8.")
-]
-Accuracy = Annotated[
-    float | None,
-    typer.Option(
-        help="Instead of --samples: the largest error, in the unit of what is printed; samples follow from it."
-    ),
-]
-MostSamples = Annotated[
-    int | None, typer.Option(help="With --accuracy: the most samples of one evaluation; by default 4194304.", min=1)
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Evaluations at a time; one for each core by default.", min=1),
-]
-Iterations = Annotated[int, typer.Option(help="Largest number of GAMP iterations.", min=1)]
-Damping = Annotated[float, typer.Option(help="Share of the old state that GAMP keeps at each iteration, in [0, 1).")]
-Rtol = Annotated[
-    float | None,
-    typer.Option(
-        help="Tolerance of the inner integrals, sample by sample; by default 1e-3 to 3e-2, by their dimension."
-    ),
-]
-Runs = Annotated[int, typer.Option(help="GAMP runs at each alpha, on independent data.", min=0)]
-Dim = Annotated[int, typer.Option(help="Dimension D of GAMP's data.", min=2)]
 DEMO = "smisym-demo"
 
 
@@ -297,21 +274,39 @@ def derive(
     code: Annotated[
         str | None, typer.Option(metavar="numba", help="Instead of a document: the loops that are compiled, as text.")
     ] = None,
+    checks: Annotated[
+        bool, typer.Option("--checks/--no-checks", help="Try each step on the model, in seconds; or say not run.")
+    ] = True,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
 ) -> None:
-    """Write the derivation as a document, or print the loops that numba compiles, which takes seconds."""
+    """Write the derivation as a document, to the last formula, or print the loops that numba compiles.
+
+    Each step is tried on the network; where one does not hold nothing is written.
+    """
     from smisym.base.files import check_path
-    from smisym.report import write_derivation
+    from smisym.report import check_document, write_derivation
     from smisym.run import info, terminal
+    from smisym.trail.whole import derive as derived
 
     if code is not None:
         return info.print_code(begin("derive", file, seed, state, False, {"code": code}).model, code, output)
-    path = check_path(output or "", "document")
-    task = begin("derive", file, seed, state, as_json, {})
-    write_derivation(task.model.derivation, path)
+    path = check_document(check_path(output or "", "document"))
+    task = begin("derive", file, seed, state, as_json, {} if checks else {"checks": False})
+    write_derivation(derived(task.model, checks=checks, seed=seed), path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
+
+
+@app.command()
+@_guarded
+def cite(file: File) -> None:
+    """Print BibTeX of what an analysis of the network rests on."""
+    from smisym.declare.io import load
+    from smisym.report import bibliography
+    from smisym.trail.whole import derive as derived
+
+    typer.echo(bibliography(derived(load(file), checks=False)), nl=False)
 
 
 @app.command()

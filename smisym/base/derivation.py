@@ -33,7 +33,8 @@ class Step:
     """One step of the derivation.
 
     stage
-        The room it was made in: "architecture", "link", "symmetry", "chart", "channel", "model".
+        The room it was made in, "architecture", "link", "symmetry", "chart", "channel"; or, of what follows from the
+        model, what it is about: "gamp", "evolution", "entropy" and so on.
     title, text
         What was done and why, in plain prose (no markup; ``$...$`` holds inline LaTeX).
     formulas
@@ -52,11 +53,30 @@ class Step:
     source: str = ""
 
 
-class Derivation:
-    """An append-only list of steps."""
+@dataclass(frozen=True)
+class Origin:
+    """What makes a derivation again.
 
-    def __init__(self, title: str = "") -> None:
+    declaration: the network as TOML, or as Python where it has no file.  command: lines to run.  seed: of all checks.
+    level: the chance that any check of a right model fails, None where none was run.  versions: of what it ran on.
+    """
+
+    declaration: str
+    command: str
+    seed: int
+    level: float | None
+    versions: tuple[tuple[str, str], ...]
+
+
+class Derivation:
+    """An append-only list of steps.
+
+    origin: what makes it again, None where nobody said.
+    """
+
+    def __init__(self, title: str = "", origin: Origin | None = None) -> None:
         self.title = title
+        self.origin = origin
         self._steps: list[Step | Callable[[], Step]] = []
 
     def add(self, step: Step | Callable[[], Step]) -> None:

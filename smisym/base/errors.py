@@ -38,6 +38,20 @@ class NotConverged(SmisymError, RuntimeError):
     """A solver stopped before it converged and the caller asked for an error rather than a code."""
 
 
+class DerivationError(SmisymError, ArithmeticError):
+    """A check of a step of a derivation failed: nothing is written of a model that is not what it says to be.
+
+    step: title of the step.  claim: what should hold.  found: what was found instead.
+    """
+
+    def __init__(self, step: str, claim: str, found: str) -> None:
+        self.step, self.claim, self.found = step, claim, found
+        super().__init__(
+            f"the derivation stops at {step!r}: expected {claim}; found {found}. A chart, a channel or a prior of your "
+            "own may be wrong; for one of smisym's this is a defect: please report it with the declaration"
+        )
+
+
 class OutOfTime(SmisymError, TimeoutError):
     """The time that the caller gave a map is spent; says what was being solved and what an evaluation costs."""
 

@@ -115,11 +115,16 @@ def save(architecture: Architecture | SMI, path: str | os.PathLike[str]) -> None
         raise InputError(
             "declaration to save", architecture, "an Architecture or an SMI", "pass Architecture(...) or SMI(...)"
         )
-    text = tomli_w.dumps(_without_none(architecture.canonical()))
+    text = toml_of(architecture)
     if len(text.encode()) > MAX_DECLARATION_BYTES:
         given, allowed = Words(f"{len(text.encode())} bytes of text"), f"at most {MAX_DECLARATION_BYTES} bytes"
         raise InputError("declaration to save", given, allowed, 'keep it as Python, or write mask="causal" for a table')
     write_text(path, text)
+
+
+def toml_of(declared: Architecture | SMI) -> str:
+    """The text of the file that :func:`save` writes."""
+    return tomli_w.dumps(_without_none(declared.canonical()))
 
 
 def _without_none(value: Any) -> Any:
@@ -191,14 +196,14 @@ def plain(value: object) -> Any:
 def header(architecture: Architecture | SMI, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What reproduces a result: schema, versions, declaration, seed and every setting, as plain JSON types."""
     known = origin()
-    versions = known.pop("versions")
+    of_software = known.pop("versions")
     return {
         **known,
         "architecture": architecture.canonical(),
         "architecture_digest": architecture.digest,
         "seed": int(seed),
         "settings": plain(dict(settings)),
-        "versions": versions,
+        "versions": of_software,
     }
 
 
@@ -208,8 +213,13 @@ def origin() -> dict[str, Any]:
         "schema": SCHEMA,
         "package": "smisym",
         "package_version": package_version(),
-        "versions": {**dict(_versions()), "backend": backend().version},
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Of what numbers are made with: Python, libraries, and the backend of compiled loops."""
+    return {**dict(_versions()), "backend": backend().version}
 
 
 @functools.cache

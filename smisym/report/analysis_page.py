@@ -13,7 +13,7 @@ from markupsafe import Markup
 from smisym.base.solution import Result
 from smisym.report.html import environment
 from smisym.report.numbers import format_with_error
-from smisym.report.outlining import outline
+from smisym.report.outlining import outline, references
 from smisym.report.svg import embedded
 
 Record = Mapping[str, Any]
@@ -75,6 +75,7 @@ def report_page(results: Mapping[str, Any]) -> str:
             gamp=_gamp_table(results.get("gamp") or (), points),
             header=_flat(results["header"]),
             sections=outline(results["derivation"]),
+            references=references(results["derivation"]),
         )
     )
 

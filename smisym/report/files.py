@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from smisym.base.derivation import Derivation
-from smisym.base.errors import InputError
+from smisym.base.errors import InputError, Words
 from smisym.base.files import write_text
 from smisym.report.html import derivation_page
 from smisym.report.latex import derivation_document
@@ -26,8 +26,22 @@ def write_derivation(derivation: Derivation, path: str | os.PathLike[str]) -> Pa
     Raises InputError for another suffix (before anything is rendered) and where the file cannot be written.
     """
     path = Path(path)
+    write_text(path, _writer(path)(derivation))
+    return path
+
+
+def check_document(path: str | os.PathLike[str]) -> Path:
+    """The path, before what is to be written is made; InputError for another suffix and for a folder that is absent."""
+    path = Path(path)
+    _writer(path)
+    if not os.path.isdir(path.parent):
+        given, fix = Words("no such folder"), "make the folder, or choose another"
+        raise InputError(f"file to write {path}", given, "a name in a folder that exists and can be written", fix)
+    return path
+
+
+def _writer(path: Path) -> Callable[[Derivation], str]:
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
         raise InputError("name of the document", str(path), f"a name that ends in {', '.join(_WRITERS)}", "rename it")
-    write_text(path, writer(derivation))
-    return path
+    return writer

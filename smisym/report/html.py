@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from smisym.base.derivation import Derivation
 from smisym.report.mathml_text import mathml
-from smisym.report.outlining import Fragment, fragments, outline, paragraphs
+from smisym.report.outlining import Fragment, fragments, outline, paragraphs, references, reproduced
 
 _CLOSING_MARKS = ".,;:!?)]"
 
@@ -22,7 +22,10 @@ def derivation_page(derivation: Derivation) -> str:
     cannot be converted is shown as its LaTeX.
     """
     template = environment().get_template("derivation.html.j2")
-    return template.render(title=derivation.title or "Derivation", sections=outline(derivation))
+    return template.render(
+        title=derivation.title or "Derivation", sections=outline(derivation), reproduced=reproduced(derivation.origin),
+        references=references(derivation),
+    )  # fmt: skip
 
 
 @functools.cache

@@ -7,15 +7,19 @@ import unicodedata
 from collections.abc import Iterator
 
 from smisym.base.derivation import Derivation
+from smisym.base.references import Reference
 from smisym.report.outlining import (
     Equation,
     Fragment,
     NumberedStep,
+    Reproduced,
     Section,
     fragments,
     is_plain_math,
     outline,
     paragraphs,
+    references,
+    reproduced,
 )
 
 _PREAMBLE = r"""\documentclass[11pt]{article}
@@ -87,6 +91,7 @@ def derivation_document(derivation: Derivation) -> str:
         lines.append(r"\tableofcontents")
     for section in sections:
         lines += _section(section)
+    lines += [*_reproduced(reproduced(derivation.origin)), *_references(references(derivation))]
     return "\n".join([*lines, r"\end{document}", ""])
 
 
@@ -129,8 +134,27 @@ def _equation(equation: Equation) -> Iterator[str]:
     if equation.note:
         yield rf"\note{{{_inline(equation.note)}}}"
     if equation.code:
-        lines = [re.sub(r"^ +", lambda m: "~" * len(m[0]), line) for line in equation.code.splitlines()]
-        yield from (r"\begin{code}", "\\\\\n".join(_code_line(line) for line in lines), r"\end{code}")
+        yield _code_lines(equation.code)
+
+
+def _reproduced(box: Reproduced | None) -> Iterator[str]:
+    if box is None:
+        return
+    yield from ("", r"\section*{Reproduce}", _code_lines(box.declaration), _code_lines(box.command))
+    yield from (rf"\emph{{{label}:}} {_escape(text)}\par" for label, text in box.lines)
+
+
+def _references(found: tuple[Reference, ...]) -> Iterator[str]:
+    if not found:
+        return
+    yield from ("", r"\begin{thebibliography}{99}\raggedright")
+    yield from (rf"\bibitem{{{one.key}}} {_escape(one.sentence)}" for one in found)
+    yield r"\end{thebibliography}"
+
+
+def _code_lines(code: str) -> str:
+    lines = [re.sub(r"^ +", lambda m: "~" * len(m[0]), line) for line in code.splitlines()]
+    return "\n".join([r"\begin{code}", "\\\\\n".join(_code_line(line) for line in lines), r"\end{code}"])
 
 
 def _code_line(line: str) -> str:

@@ -10,15 +10,19 @@ import re
 from collections.abc import Iterator
 
 from smisym.base.derivation import Derivation
+from smisym.base.references import Reference
 from smisym.report.outlining import (
     Equation,
     Fragment,
     NumberedStep,
+    Reproduced,
     Section,
     fragments,
     is_plain_math,
     outline,
     paragraphs,
+    references,
+    reproduced,
 )
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
@@ -38,6 +42,7 @@ def derivation_text(derivation: Derivation) -> str:
     lines.append("")
     for section in sections:
         lines += _section(section)
+    lines += [*_reproduced(reproduced(derivation.origin)), *_references(references(derivation))]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -60,6 +65,23 @@ def _step(item: NumberedStep) -> Iterator[str]:
         yield ""
     if item.step.source:
         yield from (f"*Source:* {_inline(item.step.source)}", "")
+
+
+def _reproduced(box: Reproduced | None) -> Iterator[str]:
+    if box is None:
+        return
+    yield from ("## Reproduce", "")
+    for language, code in (("toml", box.declaration), ("sh", box.command)):
+        fence = "`" * max(3, _longest_run(code) + 1)
+        yield from (f"{fence}{language}", code, fence, "")
+    yield from (f"- {label}: {_escape(text)}" for label, text in box.lines)
+    yield ""
+
+
+def _references(found: tuple[Reference, ...]) -> Iterator[str]:
+    if found:
+        yield from ("## References", "")
+    yield from (f"{number}. {_escape(one.sentence)}" for number, one in enumerate(found, start=1))
 
 
 def _equation(equation: Equation) -> Iterator[str]:

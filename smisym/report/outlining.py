@@ -15,7 +15,8 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixElement
 from sympy.printing.latex import LatexPrinter
 
-from smisym.base.derivation import Derivation, Formula, Step
+from smisym.base.derivation import Derivation, Formula, Origin, Step
+from smisym.base.references import Reference, named
 
 STAGE_TITLES = {
     "architecture": "Architecture",
@@ -23,7 +24,16 @@ STAGE_TITLES = {
     "symmetry": "Symmetry",
     "chart": "Level set",
     "channel": "Channel",
+    "trial": "The compiled model, tried",
+    "depth": "Large depth",
     "prior": "Prior",
+    "nishimori": "Nishimori identities",
+    "gamp": "Message passing",
+    "evolution": "State evolution",
+    "entropy": "Free entropy",
+    "stability": "Weak recovery",
+    "recovery": "Later thresholds and perfect recovery",
+    "prediction": "Prediction errors",
     "model": "Model",
 }
 
@@ -102,6 +112,34 @@ def outline(derivation: Derivation) -> tuple[Section, ...]:
         before.add(stage)
         sections.append(Section(number, title or "Steps", steps))
     return tuple(sections)
+
+
+def references(derivation: Derivation) -> tuple[Reference, ...]:
+    """The papers that sources of the steps name, in the order in which they are met."""
+    return named(step.source for step in derivation)
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What a document says of how it is made again: code, and lines of (label, text)."""
+
+    declaration: str
+    command: str
+    lines: tuple[tuple[str, str], ...]
+
+
+def reproduced(origin: Origin | None) -> Reproduced | None:
+    """The box of a derivation that says where it is from; None of one that does not."""
+    if origin is None:
+        return None
+    chance = (
+        "no step was tried on the model"
+        if origin.level is None
+        else f"a right model fails any of the checks with a chance of at most {origin.level:g}"
+    )
+    versions = ", ".join(f"{name} {version}" for name, version in origin.versions)
+    lines = (("Seed", str(origin.seed)), ("Checks", chance), ("Versions", versions))
+    return Reproduced(origin.declaration, origin.command, lines)
 
 
 def _equation(number: int, formula: Formula) -> Equation:

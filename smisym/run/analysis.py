@@ -38,6 +38,7 @@ from smisym.run.progress import Choice, Reporter, reporting, watching
 from smisym.theory.aim import aimed
 from smisym.theory.effort import affordable
 from smisym.theory.maps import OverlapMap
+from smisym.trail.whole import derive
 
 Record = dict[str, Any]
 Matrix = Sequence[Sequence[float]]
@@ -184,7 +185,8 @@ def write_all(
     aim: dict[str, Any] = {"accuracy": accuracy, "most_samples": most_samples}
     omap.pool.begin()
     model = omap.model
-    write_derivation(model.derivation, folder / "derivation.html")
+    trail = derive(model, seed=omap.seed)
+    write_derivation(trail, folder / "derivation.html")
     with bar("thresholds", 2) as step:
         # A threshold is one number, which the curve's many points all lean on: it is worth some samples.
         finer = omap.sibling(max(omap.samples, affordable(model, 2048))) if accuracy is None else omap
@@ -201,7 +203,7 @@ def write_all(
     write_json(folder / "gamp.json", {**head, "runs": runs})
     write_text(folder / "gamp.csv", _csv(head, [row for run in runs for row in _gamp_rows(run)]))
     results = {"thresholds": found["thresholds"], "points": points, "gamp": runs}
-    _draw(folder, results, head, model, published)
+    _draw(folder, results | {"derivation": trail}, head, model, published)
     # GAMP's codes stay with its runs: one that had not settled is an outcome on finite data, not a failed solve.
     codes = [found["result"], *(point["result"] for point in points)]
     return {"folder": str(folder), "files": list(FILES), **results, "results": codes}
@@ -288,7 +290,6 @@ def _draw(
     page = results | {
         "header": header,
         "architecture_text": repr(model.architecture),
-        "derivation": model.derivation,
         "figure_svg": plots.svg_text(figure),
         "labels": labels,
     }

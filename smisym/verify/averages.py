@@ -13,7 +13,7 @@ import numpy as np
 from smisym.theory.entropy import free_entropy
 from smisym.theory.maps import OverlapMap
 from smisym.verify.chance import Verdict, in_two_stages, means_vanish
-from smisym.verify.posteriors import clenshaw_curtis
+from smisym.verify.identities import clenshaw_curtis
 from smisym.verify.properties import SCRAMBLES, Property, Subject, Tried, lines
 
 # Samples of a map, over all scrambles; draws of plain Monte Carlo; segments of overlaps.

@@ -15,9 +15,14 @@ from smisym.declare.smi import SMI
 from smisym.finite.message_passing import gamp
 from smisym.model.compiled import Model, compile
 from smisym.theory.maps import OverlapMap
-from smisym.verify import (
+from smisym.verify.extra import needed
+
+needed()
+
+from smisym.verify import (  # noqa: E402
     averages,
     charted,
+    depth,
     digits,
     error_bars,
     evolutions,
@@ -30,13 +35,13 @@ from smisym.verify import (
     weak_noise,
     weighing,
 )
-from smisym.verify.chance import SUITE
-from smisym.verify.properties import Property, Subject, Tried
-from smisym.verify.reports import Report, Row
+from smisym.verify.chance import SUITE  # noqa: E402
+from smisym.verify.properties import Property, Subject, Tried  # noqa: E402
+from smisym.verify.reports import Report, Row  # noqa: E402
 
 _MODULES: tuple[Any, ...] = (
-    mapping, symmetries, charted, digits, posteriors, weighing, weak_noise, averages, error_bars, evolutions, exact,
-    messages, repeating,
+    mapping, depth, symmetries, charted, digits, posteriors, weighing, weak_noise, averages, error_bars, evolutions,
+    exact, messages, repeating,
 )  # fmt: skip
 PROPERTIES: tuple[Property, ...] = tuple(one for module in _MODULES for one in module.PROPERTIES)
 # Of the whole suite, shared out over what is left to chance.

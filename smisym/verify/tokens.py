@@ -12,8 +12,13 @@ from smisym.declare.architecture import Architecture, Attention
 from smisym.declare.evaluating import evaluate
 from smisym.declare.expressions import parse
 from smisym.declare.smi import SMI
+from smisym.model.compiled import Model
 
 Long = np.longdouble
+
+# How well both must agree, relative, for each unit of the condition: what relative changes of the weights do to the
+# output, tried with one of this size.
+_EQUAL, _NUDGE = 1e-10, 1e-7
 
 
 def slices_of(declared: Architecture | SMI) -> int:
@@ -80,6 +85,26 @@ def seen_by_link(declared: Architecture | SMI, y: np.ndarray, X: np.ndarray) -> 
     slices = slices_of(declared)
     mixings = y.reshape(slices, declared.tokens, declared.tokens)
     return np.hstack([B @ part for B, part in zip(mixings, np.split(X, slices, axis=1), strict=True)])
+
+
+def mapping_misfit(model: Model, dimension: int, seed: int) -> float | None:
+    """Difference of the network on tokens and the link at its fields, over what is allowed; None where one overflows.
+
+    Raises ValueError for ``limit="ode"``.
+    """
+    declared = model.architecture
+    if declared is None:
+        raise TypeError("a bare program has no tokens")
+    X, W = draw_tokens(declared, dimension, seed)
+    nudged = W * (1 + _NUDGE * np.random.default_rng([seed, 1]).standard_normal(W.shape))
+    with np.errstate(all="ignore"):
+        network, moved = (run_on_tokens(declared, X, w).astype(float) for w in (W, nudged))
+        found = seen_by_link(declared, model.link(fields_of(declared, X, W)[None])[0], X)
+    size = float(np.linalg.norm(network))
+    if not np.isfinite(network).all() or not np.isfinite(moved).all():
+        return None
+    condition = max(1.0, float(np.linalg.norm(moved - network)) / max(size, 1e-300) / _NUDGE)
+    return float(np.linalg.norm(found - network)) / max(size, 1e-300) / (_EQUAL * condition)
 
 
 def _run(declared: Architecture, X: np.ndarray, W: np.ndarray, which: int) -> tuple[list[np.ndarray], np.ndarray]:

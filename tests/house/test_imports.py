@@ -15,9 +15,11 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "smisym"
 # Modules that are in no room: they may import everything.
 ABOVE = {"", "cli", "__main__"}
-# Where sympy may be imported: it stops at the model.
-SYMBOLIC = {"declare", "link", "charts", "report", "base.symbols", "base.derivation", "model.integration"}
-SYMBOLIC |= {"theory.closed_forms"}  # what it finds is exact
+# Where sympy may be imported: it stops at the model; the trail writes formulas of it, and proves what is algebra.
+SYMBOLIC = {
+    "declare", "link", "charts", "report", "base.symbols", "base.derivation", "model.integration",
+    "theory.closed_forms", "trail.notation", "trail.proofs",
+}  # fmt: skip
 
 
 def rooms() -> dict[str, set[str]]:

@@ -13,11 +13,13 @@ import fake_results
 import pytest
 import sympy as sp
 
-from smisym.base.derivation import Derivation, Formula, Step
+from smisym.base.derivation import Derivation, Formula, Origin, Step
 from smisym.base.errors import InputError
+from smisym.base.references import REFERENCES, cited, named
 from smisym.base.solution import Result
 from smisym.declare import shipped
 from smisym.report import (
+    bibliography,
     derivation_document,
     derivation_page,
     derivation_text,
@@ -173,6 +175,27 @@ def test_hostile_text_stays_text() -> None:
     body = derivation_text(derivation)
     outside = re.sub(r"(`+).*?\1", "", body, flags=re.DOTALL)
     assert "<script" not in outside and "<img" not in outside
+
+
+def test_a_document_says_how_it_is_made_again_and_what_it_rests_on() -> None:
+    trail = fake_results.derivation()
+    trail.origin = Origin("tokens = 2", "smisym derive network.toml", 7, 1e-4, (("smisym", "9.9"), ("numpy", "2.0")))
+    for write in (derivation_text, derivation_page, derivation_document):
+        text = write(trail).replace("\\_", "_")
+        for words in ("Reproduce", "tokens = 2", "smisym derive network.toml", "numpy 2.0", "arXiv:2502.00901"):
+            assert words in text, (write, words)
+        assert "2405.15480" not in text, "a paper that no step names"
+    _check_page(derivation_page(trail))
+
+
+def test_every_paper_has_an_entry_of_bibtex_that_is_whole() -> None:
+    assert len({one.key for one in REFERENCES}) == len(REFERENCES)
+    for one in REFERENCES:
+        assert one.bibtex.isascii() and one.bibtex.count("{") == one.bibtex.count("}")
+        assert one.bibtex.startswith(f"@{one.kind}{{{one.key},\n") and (one.arxiv or one.doi)
+        assert named([f"{cited(one, 'eq. 3')}; derived here"]) == (one,)
+    found = bibliography(fake_results.derivation())
+    assert found.count("\n@") + 1 == 2 and "troiani2025sequence" in found
 
 
 def test_an_empty_derivation_is_still_a_document() -> None:

@@ -32,7 +32,7 @@ from smisym.run import records, unasked
 
 ONE_LAYER = Architecture(2, (Attention(),))
 QUICK = ["--samples", "4096"]
-COMMANDS = ("thresholds", "curve", "gamp", "derive", "analyze", "demo", "check", "info")
+COMMANDS = ("thresholds", "curve", "gamp", "derive", "cite", "analyze", "demo", "check", "info")
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_help_names_every_command_and_option() -> None:
         assert command in shown.stdout
         options = run(command, "--help")
         assert options.exit_code == 0
-        every = {"info": ("--json",), "check": ("--json", "--seed", "--only", "--thorough")}
+        every = {"info": ("--json",), "check": ("--json", "--seed", "--only", "--thorough"), "cite": ()}
         for option in every.get(command, ("--json", "--seed", "--state")):
             assert option in options.stdout
 
@@ -195,10 +195,11 @@ def test_bad_networks_are_refused_by_every_command(tmp_path: Path) -> None:
         "curve": ["--alpha", "0.1"],
         "gamp": ["--alpha", "1", "--dim", "10"],
         "derive": ["-o", tmp_path / "x.html"],
+        "cite": [],
         "analyze": ["-o", tmp_path / "x"],
     }
     for command, options in rest.items():
-        for extra in ([], ["--json"]):
+        for extra in ([], ["--json"]) if command != "cite" else ([],):
             message = refused(command, bad, *options, *extra)
             assert "skp" in message and 'write "skip"' in message and "bad.toml" in message
         assert "No such file" in refused(command, tmp_path / "absent.toml", *options)
@@ -502,6 +503,16 @@ def test_derive(network: str, tmp_path: Path) -> None:
         found = document("derive", network, "-o", path)
         assert found["files"] == [path.name]
         assert word in path.read_text()
+        assert "Free entropy" in path.read_text()
+    untried = tmp_path / "untried.md"
+    document("derive", network, "--no-checks", "-o", untried)
+    assert "Not run" in untried.read_text() and "--no-checks" in untried.read_text()
+
+
+def test_cite(network: str) -> None:
+    found = run("cite", network)
+    assert found.exit_code == 0 and found.stdout.startswith("@misc{smisym,")
+    assert found.stdout.count("\n@") >= 10 and "2502.00901" in found.stdout
 
 
 def test_analyze(network: str, tmp_path: Path) -> None:

@@ -1,0 +1,159 @@
+"""What a step of the trail claims of a model, and what it takes to believe it: a table of claims, tried one by one.
+
+A claim is tried on the model itself, on what is drawn from a seed.  One that fails stops the derivation; one that was
+not tried says why in the text of the step, and never stands among what was verified.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from smisym.base.derivation import Step
+from smisym.base.errors import DerivationError, SmisymError
+from smisym.integrate.accuracy import GAMP
+from smisym.posterior.central_limit import ThroughStatistic
+from smisym.verify.properties import Subject, Tried
+
+# The chance that any claim of a right model fails, in one derivation; and of one of them, of which there are fewer than
+# twenty that are left to chance.
+DOCUMENT = 1e-4
+LEVEL = DOCUMENT / 20
+# Seconds of the processor that one posterior may take, for claims that take thousands of them, and for runs of GAMP,
+# where covariances narrow from step to step (three layers on two tokens: 3 ms here, 12 in the runs).
+_PATIENCE, _ON_DATA = 0.012, 0.002
+# Posteriors that are timed, and how often; the first time compiles loops.
+_PROBED, _TIMED = 16, 3
+# Deviations beside what is allowed, and chances, that are told apart in documents: the last digits of rounding are of
+# the machine.
+_SHARES, _CHANCES = (1e-3, 0.01, 0.1, 0.5, 1.0), (0.1, 0.01, 1e-3)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """statement: what must hold, in words with inline formulas.  trial: (subject, chance of a false alarm) -> what came
+    of it, as of a property of :mod:`smisym.verify`.  posteriors: whether thousands of posteriors are needed for it, and
+    exact ones.  applies: whether it says anything of a model at all."""
+
+    statement: str
+    trial: Callable[[Subject, float], Tried]
+    posteriors: bool = False
+    applies: Callable[[Subject], bool] = lambda subject: True
+
+
+@dataclass(frozen=True)
+class Part:
+    """One step of the trail: ``written`` without its checks, the claims, and whether a model has such a step at all."""
+
+    written: Callable[[Subject], Step]
+    claims: tuple[Claim, ...]
+    applies: Callable[[Subject], bool] = lambda subject: True
+
+
+def tried(part: Part, subject: Subject, unasked: str = "") -> Step:
+    """The step with what was verified; DerivationError where a claim fails.
+
+    unasked: why no claim is tried at all, if none is.
+    """
+    step = part.written(subject)
+    held, left = list(step.checks), dict[str, list[str]]()
+    for claim in part.claims:
+        if not claim.applies(subject):
+            continue
+        reason = unasked or (too_much(subject) if claim.posteriors else "")
+        outcome = Tried(0, "", holds=None, said=reason) if reason else _outcome(claim, subject)
+        if outcome.holds is None:
+            left.setdefault(outcome.said, []).append(claim.statement)
+        elif outcome.holds:
+            held.append((claim.statement, how(outcome)))
+        else:
+            raise DerivationError(step.title, claim.statement, found(outcome))
+    untried = [f"Not run, since {why}: that {'; that '.join(statements)}." for why, statements in left.items()]
+    text = "\n\n".join([step.text, *untried])
+    return replace(step, text=text, checks=tuple(held))
+
+
+def _outcome(claim: Claim, subject: Subject) -> Tried:
+    try:
+        return claim.trial(subject, LEVEL)
+    except (SmisymError, ArithmeticError, np.linalg.LinAlgError) as error:
+        # What cannot even be computed does not hold.
+        return Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
+
+
+def how(outcome: Tried) -> str:
+    """What was tried and how close it came, in coarse steps."""
+    parts = [f"{outcome.number} {outcome.unit}"] if outcome.unit else []
+    if outcome.p is not None:
+        above = next((c for c in _CHANCES if outcome.p >= c), 0.0)
+        chance = f"above {above:g}" if above else f"above {LEVEL:g}"
+        parts.append(f"t test, false alarm {LEVEL:.0e}: the chance of as much is {chance}")
+    elif outcome.unit:
+        parts.append(f"deviation below {next((s for s in _SHARES if outcome.worst <= s), 1.0):g} of what is allowed")
+    if outcome.said:
+        parts.append(outcome.said)
+    return "; ".join(parts)
+
+
+def found(outcome: Tried) -> str:
+    """What came of a trial that failed."""
+    if not outcome.unit:
+        return outcome.said
+    chance = f"{outcome.worst:.3g} times what is allowed" if outcome.p is None else f"t = {outcome.worst:.3g}"
+    return f"{chance} over {outcome.number} {outcome.unit}{f' ({outcome.said})' if outcome.said else ''}"
+
+
+def too_much(subject: Subject) -> str:
+    """Why claims of thousands of exact posteriors are not tried, or nothing where they are."""
+    reason: str = subject.once("too much", lambda: _too_much(subject))
+    return reason
+
+
+def inexact(subject: Subject) -> str:
+    """Why identities of exact posteriors are not tried, or nothing where they are."""
+    if isinstance(subject.model.channel.posterior, ThroughStatistic):
+        return "posteriors go through the central limit of a sum, and identities of exact ones hold to its error only"
+    return ""
+
+
+def _too_much(subject: Subject) -> str:
+    model = subject.model
+    if reason := inexact(subject):
+        return reason
+    if seconds_of(subject, 0.4 * np.eye(model.fields), subject.rtol) > _PATIENCE:
+        return f"one posterior takes more than {1e3 * _PATIENCE:.0f} ms, and it takes thousands"
+    return ""
+
+
+def runs_too_much(subject: Subject) -> str:
+    """Why GAMP is not run on data, or nothing where it is: there every row is coupled with every other."""
+    reason: str = subject.once("runs too much", lambda: _runs_too_much(subject))
+    return reason
+
+
+def _runs_too_much(subject: Subject) -> str:
+    together = subject.model.prior.together()
+    coupled = 0.35 * np.eye(len(together)) + 0.05 * together
+    rtol = max(GAMP, subject.model.channel.default_rtol())
+    if seconds_of(subject, coupled, rtol) > _ON_DATA:
+        return f"on data all rows are coupled, and one posterior then takes more than {1e3 * _ON_DATA:.0f} ms"
+    return ""
+
+
+def seconds_of(subject: Subject, Q: np.ndarray, rtol: float) -> float:
+    """Of the processor, for one posterior at an overlap to this tolerance."""
+    model = subject.model
+    A, B = model.prior.roots(Q)
+    rng = subject.rng("probe")
+    omega = A @ rng.standard_normal((_PROBED, model.fields, model.tokens))
+    Z = omega + B @ rng.standard_normal(omega.shape)
+    y, V = model.channel.sample(Z, rng), model.prior.law(Q).V
+    seconds = []
+    for _ in range(_TIMED):
+        begun = time.process_time()
+        model.channel.moments(y, omega, V, cov=True, rtol=rtol)
+        seconds.append((time.process_time() - begun) / _PROBED)
+    return min(seconds)

@@ -1,0 +1,120 @@
+"""The law of the weights: what it makes of what the data tell, and its term of the free entropy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smisym.base.derivation import Formula, Step
+from smisym.prior import GaussianPrior, remaining
+from smisym.trail import notation
+from smisym.trail.claims import Claim, Part
+from smisym.trail.samples import overlap_of
+from smisym.verify.identities import clenshaw_curtis
+from smisym.verify.properties import Subject, Tried, left_out
+
+# Relative differences that rounding makes, and intervals of the rule that integrates the derivative.
+_ROUNDING, _INTERVALS = 1e-10, 64
+_OWN = "the prior is your own, and its formulas are not known here"
+
+
+def _written(subject: Subject) -> Step:
+    model = subject.model
+    prior, H = model.prior, model.prior.multiplicity
+    slices = (
+        f" Rows live on {H} slices of the embedding: overlaps couple rows of one slice only, and each slice has "
+        f"${H}\\alpha$ samples per dimension."
+        if H > 1
+        else ""
+    )
+    text = (
+        f"The weights have {prior.describe()}, in {model.fields} "
+        "row(s). Overlaps are counted in units of this law, from 0 "
+        "where nothing is known to $I$ where everything is. Nothing "
+        "is known of the weights but through the data, so that "
+        "for each of their columns the posterior is this law times a Gaussian, and everything stays in closed form."
+        + slices
+    )
+    formulas: tuple[Formula, ...] = notation.overlap(model)
+    if isinstance(prior, GaussianPrior):
+        share = "" if H == 1 else rf"\frac{{1}}{{{H}}}\left["
+        end = "" if H == 1 else r"\right]"
+        formulas += (
+            Formula(r"\hat C", r"\left(I + \hat Q\right)^{-1}, \qquad Q = I - \hat C = \hat Q\,(I + \hat Q)^{-1}"),
+            Formula(
+                "S(Q)",
+                rf"{share}\tfrac12 \mathrm{{tr}}\, "
+                rf"Q + \tfrac12 \log\det(I - Q){end}",
+                "its free-entropy term",
+            ),
+            Formula(
+                r"\partial_Q S",
+                rf"-\tfrac{{1}}{{{2 * H}}} \left[(I - Q)^{{-1}} "
+                rf"- I\right] = -\tfrac{{1}}{{{2 * H}}}\, \hat Q(Q)",
+            ),
+        )
+    return Step(
+        "prior", "The law of the weights", text, formulas, source="arXiv 2502.00901, eqs 10 and 14; derived here"
+    )
+
+
+def _laws_agree(subject: Subject, level: float) -> Tried:
+    """The joint law of fields and estimated fields, written in two ways, is one."""
+    prior, (Q, step) = subject.model.prior, overlap_of(subject)
+    worst = 0.0
+    for at in (Q, Q + step):
+        A, B = prior.roots(at)
+        law = prior.law(at)
+        whole = law.scale @ law.scale.T
+        size = float(np.abs(whole).max())
+        gaps = (
+            A @ A.T + B @ B.T - whole,
+            A @ A.T - whole @ law.gain.T,
+            A @ A.T - law.gain @ whole @ law.gain.T - law.noise @ law.noise.T,
+            B @ B.T - law.V,
+            size * (law.units @ np.linalg.solve(law.V, law.units.T) - np.eye(len(Q))),
+        )
+        worst = max(worst, *(float(np.abs(gap).max()) / size for gap in gaps))
+    return Tried(2, "overlaps", worst / _ROUNDING, None, worst <= _ROUNDING)
+
+
+def _denoises(subject: Subject, level: float) -> Tried:
+    """The answer to (A, b) solves its normal equations, and leaves what Q_hat leaves."""
+    model = subject.model
+    prior, P = model.prior, model.fields
+    if not isinstance(prior, GaussianPrior):
+        return left_out(_OWN)
+    rng, lam = subject.rng("denoise"), 0.3
+    root = rng.standard_normal((P, P))
+    A, b = prior.together() * (root @ root.T) / P, rng.standard_normal((P, 5))
+    mean, C = prior.denoise(A, b, lam)
+    precision = A + np.diag(1 / prior.deviations**2) + lam * np.eye(P)
+    gaps = (precision @ C - np.eye(P), precision @ mean - b)
+    worst = max(float(np.abs(gap).max()) for gap in gaps) / float(np.abs(precision).max())
+    return Tried(1, "random (A, b)", worst / _ROUNDING, None, worst <= _ROUNDING)
+
+
+def _entropy_has_its_slope(subject: Subject, level: float) -> Tried:
+    prior, (Q, step) = subject.model.prior, overlap_of(subject)
+    if not isinstance(prior, GaussianPrior):
+        return left_out(_OWN)
+    nodes = (1 - np.cos(np.pi * np.arange(_INTERVALS + 1) / _INTERVALS)) / 2
+    slopes = [
+        -0.5 / prior.multiplicity * float(((np.linalg.inv(remaining(Q + s * step)) - np.eye(len(Q))) * step).sum())
+        for s in nodes
+    ]
+    gap = prior.entropy(Q + step) - prior.entropy(Q) - float(clenshaw_curtis(_INTERVALS) @ slopes)
+    worst = abs(gap) / (1 + float(np.abs(slopes).max()))
+    return Tried(1, "segment of overlaps", worst / _ROUNDING, None, worst <= _ROUNDING)
+
+
+PRIOR = Part(
+    _written,
+    (
+        Claim(
+            "$\\omega = A\\xi$, $Z = \\omega + Bu$ and $\\omega$ given $Z$ are one joint law, at this overlap",
+            _laws_agree,
+        ),
+        Claim("mean and covariance of a column of $W$ solve their normal equations", _denoises),
+        Claim("$S$ changes along a segment by the integral of its derivative", _entropy_has_its_slope),
+    ),
+)

@@ -1,0 +1,77 @@
+"""What is proved by algebra rather than tried: the matrix calculus of the free entropy, on a model's own overlap."""
+
+from __future__ import annotations
+
+import sympy as sp
+
+from smisym.link.symmetry import Symmetry
+from smisym.trail.notation import overlap_matrix
+
+# Larger overlaps, or of more numbers, have inverses that sympy takes minutes for.
+MOST_ROWS, MOST_NUMBERS = 6, 3
+
+
+def affordable(symmetry: Symmetry) -> bool:
+    """Whether the overlap is small enough for algebra."""
+    return symmetry.basis.shape[-1] <= MOST_ROWS and len(symmetry.basis) <= MOST_NUMBERS
+
+
+def stationary_in_conjugate(symmetry: Symmetry) -> sp.ImmutableDenseMatrix:
+    """d/dQ_hat of -tr(Q Q_hat)/2 + tr(Q_hat)/2 - log det(I + Q_hat)/2 in the coordinates of Q_hat, at Q =
+    Q_hat (I + Q_hat)^{-1}: simplified, (k, 1); it should be zero."""
+    Q_hat = overlap_matrix(symmetry, "r")
+    symbols = sorted(Q_hat.free_symbols, key=str)
+    one = sp.eye(Q_hat.shape[0])
+    inverse = (one + Q_hat).inv(method="ADJ")
+    Q = Q_hat * inverse
+    # Q is held while Q_hat moves.
+    slopes = []
+    for symbol in symbols:
+        moved = Q_hat.diff(symbol)
+        log_det = sp.log((one + Q_hat).det(method="berkowitz")).diff(symbol)
+        slopes.append(sp.cancel(-(Q * moved).trace() / 2 + moved.trace() / 2 - log_det / 2))
+    return sp.ImmutableDenseMatrix(slopes)
+
+
+def eliminated(symmetry: Symmetry) -> sp.Expr:
+    """The terms in Q_hat at that point less tr(Q)/2 + log det(I - Q)/2, through exponentials: their ratio, which should
+    be one, with the traces apart, which should agree."""
+    Q_hat = overlap_matrix(symmetry, "r")
+    one = sp.eye(Q_hat.shape[0])
+    inverse = (one + Q_hat).inv(method="ADJ")
+    Q = Q_hat * inverse
+    traces = sp.cancel((Q_hat - Q * Q_hat - Q).trace())
+    determinants = sp.cancel((one + Q_hat).det(method="berkowitz") * (one - Q).det(method="berkowitz"))
+    return traces + determinants - 1
+
+
+def steins_remainder(size: int = 2) -> list[sp.Expr]:
+    """What both diffusions leave of Z log Z, less Z g g^T / 2 with g the gradient of log Z, for a free function Z of
+    omega: zero for each pair of rows."""
+    omega = sp.symbols(f"w1:{size + 1}", real=True)
+    Z = sp.Function("Z", positive=True)(*omega)
+    found = []
+    for p in range(size):
+        for q in range(p, size):
+            widened = (Z * sp.log(Z)).diff(omega[p], omega[q])
+            narrowed = (1 + sp.log(Z)) * Z.diff(omega[p], omega[q])
+            score = Z.diff(omega[p]) * Z.diff(omega[q]) / Z
+            found.append(sp.simplify(sp.expand(widened - narrowed - score)))
+    return found
+
+
+def heat_equations(size: int = 2) -> list[sp.Expr]:
+    """dN/dV_pq less (2 - delta_pq)/2 d^2 N/d omega_p d omega_q of a Gaussian density, over the density: zero each."""
+    z = sp.symbols(f"z1:{size + 1}", real=True)
+    omega = sp.symbols(f"w1:{size + 1}", real=True)
+    V = sp.Matrix(size, size, lambda p, q: sp.Symbol(f"v{min(p, q) + 1}{max(p, q) + 1}", real=True))
+    gap = sp.Matrix(size, 1, [a - b for a, b in zip(z, omega, strict=True)])
+    log_density = -(gap.T * V.inv() * gap)[0] / 2 - sp.log(V.det()) / 2
+    found = []
+    for p in range(size):
+        for q in range(p, size):
+            first = log_density.diff(V[p, q])
+            second = log_density.diff(omega[p], omega[q]) + log_density.diff(omega[p]) * log_density.diff(omega[q])
+            factor = sp.Rational(1, 2) if p == q else sp.Integer(1)
+            found.append(sp.cancel(sp.together(first - factor * second)))
+    return found

@@ -1,0 +1,190 @@
+"""Where learning sets in: the operator of state evolution at Q = 0, in this model's blocks, and its threshold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from smisym.base.derivation import Formula, Step
+from smisym.base.matrices import square_root, units
+from smisym.base.solution import short
+from smisym.base.threshold import Threshold
+from smisym.prior import remaining
+from smisym.theory.stability import weak_recovery
+from smisym.trail import notation
+from smisym.trail.claims import Claim, Part, too_much
+from smisym.trail.samples import SCRAMBLES, Drawn, by_chance, drawn, map_of, vanish
+from smisym.verify.chance import Verdict, means_vanish
+from smisym.verify.properties import Subject, Tried, left_out
+
+# The small overlap from which one step is made, and what higher orders may leave of it in units of its root; rounding.
+_SMALL, _HIGHER, _ROUNDING = 1e-3, 3.0, 1e-9
+# Squares of g_out at Q = 0, beside those of its derivative, that say that something is learned at any alpha.
+_TRIVIAL = 1e-3
+
+
+def closed_form(subject: Subject) -> Formula | None:
+    """The first threshold in closed form, where its moments are elementary: what stands beside the number.
+
+    None until `smisym.closed_form` is there: this is where it is connected.
+    """
+    return None
+
+
+def first_threshold(subject: Subject) -> Threshold | None:
+    """The first threshold as solvers have it; None where nothing is ever learned."""
+    found: tuple[Threshold, ...] = subject.once("first", lambda: weak_recovery(map_of(subject), stages=1).value)
+    return found[0] if found else None
+
+
+def _still(subject: Subject) -> np.ndarray:
+    return np.zeros((subject.model.fields,) * 2)
+
+
+def is_even(subject: Subject) -> bool:
+    """Whether outputs tell nothing at Q = 0 but through second moments, by symmetry."""
+    return not subject.model.symmetry.may_be_shown().any()
+
+
+def _written(subject: Subject) -> Step:
+    model = subject.model
+    T = model.tokens
+    alpha = notation.samples(model)
+    k = len(model.symmetry.basis)
+    text = (
+        "At $Q = 0$ the cavity knows nothing: $\\omega = 0$, $V = I$ in units "
+        "of the prior. There $g_{\\mathrm{out}}$ is linear in a small $\\omega$, "
+        "with $G_{ts}$ for its derivative, and $E$ is linear in $Q$: "
+        "$E(Q) = \\mathcal{F}(Q)$ to first order. Learning sets in where "
+        f"${alpha} \\mathcal{{F}}$ has an eigenvalue above one. $\\mathcal{{F}}$ "
+        "maps positive semidefinite matrices to such, so that its "
+        "leading eigenvector is one (Perron and Frobenius) and names what is learned first. "
+    )
+    shown = model.symmetry.may_be_shown()
+    text += (
+        "No symmetry forbids that $g_{\\mathrm{out}}(y, 0, I)$ differs from "
+        "zero in some part: if it does, that part is trivial, learned at any "
+        "$\\alpha$, and the operator counts for the others only."
+        if shown.any()
+        else "By the symmetries of the output $g_{\\mathrm{out}}(y, 0, I) = 0$: nothing is trivial."
+    )
+    share = rf"{model.prior.multiplicity}\, " if model.prior.multiplicity > 1 else ""
+    one = r"\mathrm{tr}\left(B_j\, \mathcal{F}(B_k)\right)"
+    formulas = [
+        Formula("G_{ts}(y)", r"\mathbb{E}[z_t z_s^{\top} \mid y] - \delta_{ts} I", r"at $\omega = 0$, $V = I$"),
+        Formula(r"\mathcal{F}(M)", rf"\mathbb{{E}}_y \sum_{{t,s=1}}^{{{T}}} G_{{ts}}\, M\, G_{{ts}}^{{\top}}"),
+        Formula(
+            r"\alpha_c^{-1}",
+            rf"{share}\lambda_{{\max}}\left({one}\right)_{{j,k=1}}^{{{k}}}",
+            rf"$B_k$: the {k} block(s) of $Q$, with norm one",
+        ),
+    ]
+    if not too_much(subject):
+        formulas += _numbers(subject)
+    found = closed_form(subject)
+    if found is not None:
+        formulas.append(found)
+    source = "arXiv 2502.00901, theorem 2.3, eqs 15-16; arXiv 2405.15480; arXiv 2002.12903 for first-order methods"
+    return Step("stability", "Linear stability and the first threshold", text, tuple(formulas), source=source)
+
+
+def _numbers(subject: Subject) -> list[Formula]:
+    first = first_threshold(subject)
+    if first is None:
+        return []
+    names = ", ".join(first.names)
+    if first.kind == "trivial":
+        return [Formula(r"\alpha_c", "0", f"{names}: trivial")]
+    if not math.isfinite(first.alpha):
+        order = "" if first.order is None else f", the first order that tells of it is {first.order}"
+        return [Formula(r"\alpha_c", r"\infty", f"{names}: hard for first-order methods{order}")]
+    # As many digits as its error leaves, and no more than all machines agree on.
+    digits = min(5, max(2, math.floor(math.log10(first.alpha / max(first.error, 1e-12)))))
+    how = "integrated over outputs" if first.samples is None else f"sampled, {short(first.error)} standard error"
+    return [Formula(r"\alpha_c", f"{first.alpha:.{digits}g}", f"{names}: as solvers find it, {how}")]
+
+
+def rates(subject: Subject, plain: Drawn) -> np.ndarray:
+    """(n, k, k) how each output lets overlaps along unit blocks grow, by its posterior's covariance."""
+    basis, dg = units(subject.model.symmetry.basis), plain.dg
+    fed = np.einsum("nptas,kab,nqtbs->nkpq", dg, basis, dg, optimize=True)
+    return np.asarray(subject.model.prior.multiplicity * np.einsum("jpq,nkpq->njk", basis, fed))
+
+
+def _operators_agree(subject: Subject, level: float) -> Tried:
+    model = subject.model
+    basis, Q = units(model.symmetry.basis), _still(subject)
+
+    def test(stage: int, times: int) -> Verdict:
+        estimates = map_of(subject, stage, times).evaluate(Q)
+        own = np.array([[np.einsum("jpq,pq->j", basis, e.derivative(B)) for B in basis] for e in estimates])
+        own = np.swapaxes(own, 1, 2)
+        plain = drawn(subject, Q, "still", stage, times)
+        each = rates(subject, plain)
+        size = len(each) // SCRAMBLES
+        means = each[: size * SCRAMBLES].reshape(SCRAMBLES, size, *own.shape[1:]).mean(axis=1)
+        scale = float(np.abs(own.mean(axis=0)).max())
+        error = 4 * float(plain.moments.error.mean()) * np.sqrt(model.fields * model.tokens * max(scale, 1.0))
+        stated = error + 3 * float(np.mean([e.inner_error for e in estimates])) + _ROUNDING
+        found = means_vanish(means - own, stated)
+        return Verdict(found.t, found.p, found.which, len(each), found.error, stage + 1)
+
+    return by_chance(subject, level, test, "outputs at $\\omega = 0$")
+
+
+def _starts_there(subject: Subject, level: float) -> Tried:
+    """One step of state evolution, by plain draws of g g^T, from a small overlap along what is learned first."""
+    first = first_threshold(subject)
+    if first is None or first.kind == "trivial" or not math.isfinite(first.alpha):
+        return left_out(
+            "the first threshold is not a finite one"
+            if first is None or first.kind != "trivial"
+            else "something is learned at any $\\alpha$"
+        )
+    model = subject.model
+    if not is_even(subject):
+        return left_out("symmetries do not say that nothing is trivial")
+    estimates = map_of(subject).evaluate(_still(subject))
+    basis = units(model.symmetry.basis)
+    operator = np.mean(
+        [[[float((B * e.derivative(C)).sum()) for C in basis] for B in basis] for e in estimates], axis=0
+    )
+    values, vectors = np.linalg.eig(operator)
+    leading = vectors[:, int(values.real.argmax())].real
+    M = np.einsum("k,kpq->pq", leading, basis)
+    M = M * np.sign(np.trace(M)) / np.linalg.norm(M)
+    # What rounding leaves outside of the cone.
+    root = square_root(M)
+    M = root @ root
+    Q = _SMALL * M
+
+    def test(stage: int, times: int) -> Verdict:
+        plain = drawn(subject, Q, "small", stage, times)
+        back = np.linalg.inv(square_root(remaining(Q)))
+        g = back @ plain.g
+        grown = model.prior.multiplicity * np.einsum("npt,pq,nqt->n", g, M, g) / _SMALL
+        gaps = first.alpha * grown - float((M * M).sum())
+        error = 4 * float(plain.moments.error.mean()) * np.sqrt(model.fields * model.tokens / _SMALL)
+        sure = 4 * first.error / first.alpha
+        return vanish(gaps[:, None], _HIGHER * math.sqrt(_SMALL) + error + sure)
+
+    said = f"one step from $Q = {_SMALL:g} M$, up to ${_HIGHER:g} \\sqrt{{{_SMALL:g}}}$ for higher orders"
+    return by_chance(subject, level, test, "plain draws", said)
+
+
+STABILITY = Part(
+    _written,
+    (
+        Claim(
+            "the operator that solvers use is the mean over outputs of $G M G^{\\top}$",
+            _operators_agree,
+            posteriors=True,
+        ),
+        Claim(
+            "at $\\alpha_c$ state evolution from a small start along its eigenvector neither grows nor falls",
+            _starts_there,
+            posteriors=True,
+        ),
+    ),
+)

@@ -1,0 +1,91 @@
+"""The whole trail of a model: what ``compile`` recorded, then everything that the solvers make of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smisym.base.derivation import Derivation, Origin
+from smisym.base.edge import check_seed
+from smisym.base.errors import InputError
+from smisym.declare.architecture import Architecture
+from smisym.declare.io import package_version, toml_of, versions
+from smisym.declare.smi import SMI
+from smisym.finite.message_passing import gamp
+from smisym.model.compiled import Model, compile
+from smisym.theory.maps import OverlapMap
+from smisym.trail.balance import ENTROPY
+from smisym.trail.claims import DOCUMENT, Part, tried
+from smisym.trail.deepening import DEPTH
+from smisym.trail.evolving import EVOLUTION
+from smisym.trail.nishimori import IDENTITIES
+from smisym.trail.passing import GAMP, RELAXED
+from smisym.trail.predicting import PREDICTION
+from smisym.trail.priors import PRIOR
+from smisym.trail.recovering import COUNTED, LATER
+from smisym.trail.starting import STABILITY
+from smisym.trail.trying import CHANNEL, DECLARED
+from smisym.verify.properties import Subject
+
+# The steps in their order.
+PARTS: tuple[Part, ...] = (
+    DECLARED,
+    CHANNEL,
+    DEPTH,
+    PRIOR,
+    IDENTITIES,
+    RELAXED,
+    GAMP,
+    EVOLUTION,
+    ENTROPY,
+    STABILITY,
+    LATER,
+    COUNTED,
+    PREDICTION,
+)
+TITLE = "From the declaration to its thresholds"
+_UNASKED = "checks were not asked for"
+
+
+# Many parameters: settings, all by keyword.
+def derive(
+    network: Architecture | SMI | Model,
+    *,
+    checks: bool = True,
+    seed: int = 0,
+    maps: Any = OverlapMap,
+    algorithm: Any = gamp,
+) -> Derivation:
+    """The derivation of a network to the last formula that solvers use, in its own symbols: what ``compile`` recorded,
+    then message passing, state evolution, free entropy, Nishimori identities, thresholds, prediction errors and, where
+    one is declared, the limit of many layers.
+
+    network: a declaration, or a compiled model, whose ``derivation`` is the first part.  checks: whether each step is
+    tried on the model, in seconds; a step says what was not tried, and why.  seed: of all that is drawn for that.
+    maps, algorithm: what makes overlap maps and what runs GAMP, as of :func:`smisym.verify.check`.
+
+    Raises :class:`~smisym.base.errors.DerivationError` where a step does not hold of this model: a derivation that is
+    returned has no failed check.  A right model fails with a chance of at most 1e-4.  Raises InputError for another
+    network and a bad seed.
+    """
+    given: object = network
+    if not isinstance(given, Architecture | SMI | Model):
+        fix = "write smisym.derive(smisym.load('network.toml'))"
+        raise InputError("what is derived", given, "an Architecture, an SMI or a Model", fix)
+    model = network if isinstance(network, Model) else compile(network)
+    subject = Subject(model, seed=check_seed(seed), maps=maps, algorithm=algorithm)
+    trail = Derivation(TITLE, origin_of(model, seed, DOCUMENT if checks else None))
+    for step in model.derivation:
+        trail.add(step)
+    for part in PARTS:
+        if part.applies(subject):
+            trail.add(tried(part, subject, "" if checks else _UNASKED))
+    return trail
+
+
+def origin_of(model: Model, seed: int, level: float | None) -> Origin:
+    """What makes a derivation again."""
+    declared = model.architecture
+    text = "# a bare program, which has no file" if declared is None else toml_of(declared).rstrip()
+    options = "" if level is not None else " --no-checks"
+    command = f"smisym derive network.toml --seed {seed}{options} -o derivation.html"
+    return Origin(text, command, seed, level, tuple({"smisym": package_version(), **versions()}.items()))

@@ -1,0 +1,68 @@
+"""The trail of a right model: its own symbols, what is proved by algebra, and what is not said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import smisym
+from smisym import SMI, Architecture, Attention
+from smisym.base.derivation import Step
+from smisym.report.outlining import is_plain_math, outline
+from smisym.trail import notation, proofs
+from smisym.trail.claims import Claim, Part, tried
+from smisym.verify.properties import Subject, Tried, left_out
+
+MODELS = {
+    "two layers": Architecture(2, (Attention(), Attention())),
+    "rotations": Architecture(2, (Attention(rank=2),)),
+    "split": Architecture(2, (Attention(heads=2), Attention(heads=2)), head_layout="split"),
+    "coupled": SMI(("z1*z2 + z1", "z2**2"), 2),
+    "noise": Architecture(2, (Attention(tied=False),), noise=0.1),
+    "closure": Architecture(
+        2, (*[Attention(readout=0.2)] * 3, Attention()), limit="first_order", statistic="gaussian"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_formula_can_be_set_and_unasked_checks_are_not_ticked_off(name: str) -> None:
+    trail = smisym.derive(MODELS[name], checks=False)
+    for section in outline(trail):
+        for item in section.steps:
+            for equation in item.equations:
+                assert is_plain_math(equation.latex), equation.latex
+    first = len(smisym.compile(MODELS[name]).derivation)
+    for step in trail.steps[first:]:
+        assert not step.checks and step.source
+    assert "checks were not asked for" in trail.stage("entropy")[0].text
+
+
+@pytest.mark.parametrize("name", ["two layers", "rotations", "split", "coupled"])
+def test_matrix_calculus_holds_on_the_overlap_of_a_model(name: str) -> None:
+    symmetry = smisym.compile(MODELS[name]).symmetry
+    assert proofs.affordable(symmetry)
+    assert not any(proofs.stationary_in_conjugate(symmetry)) and proofs.eliminated(symmetry) == 0
+    Q = notation.overlap_matrix(symmetry)
+    values = dict(zip(notation.block_symbols(symmetry), np.linspace(0.2, 0.3, len(symmetry.basis)), strict=True))
+    assert np.allclose(np.array(Q.subs(values), dtype=float), symmetry.matrix(np.array(list(values.values()))))
+
+
+def test_an_approximation_is_not_held_to_what_is_exact() -> None:
+    trail = smisym.derive(MODELS["closure"])
+    assert "central limit" in trail.stage("nishimori")[0].text and not trail.stage("nishimori")[0].checks
+    assert "a quarter of the error" in dict(trail.stage("depth")[0].checks).popitem()[1]
+
+
+def test_what_was_not_tried_stands_in_the_text_and_what_fails_is_raised() -> None:
+    subject = Subject(smisym.compile(SMI("abs(z1)", 1)))
+
+    def part(outcome: Tried) -> Part:
+        return Part(lambda _: Step("x", "A step", "Text."), (Claim("it holds", lambda s, level: outcome),))
+
+    step = tried(part(left_out("it is too dear")), subject)
+    assert not step.checks and "Not run, since it is too dear: that it holds." in step.text
+    step = tried(part(Tried(3, "cases", 0.02)), subject)
+    assert step.checks == (("it holds", "3 cases; deviation below 0.1 of what is allowed"),)
+    with pytest.raises(smisym.DerivationError, match=r"'A step'.*it holds.*7 times what is allowed over 3 cases"):
+        tried(part(Tried(3, "cases", 7.0, None, False)), subject)
