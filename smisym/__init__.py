@@ -33,9 +33,9 @@ from smisym.theory.curves import curve
 from smisym.theory.entropy import free_entropy
 from smisym.theory.evolution import state_evolution
 from smisym.theory.maps import OverlapMap, overlap_map
-from smisym.theory.phases import branches, phases
 from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery
+from smisym.theory.transitions import branches, phases
 
 if TYPE_CHECKING:
     from smisym.report import write_derivation

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from smisym.base.axes import canonical, signed
 from smisym.charts.base import FLAT, Arrays, Coordinates, Fault, Unfolding, faults
+from smisym.charts.frames import TURN, dot, rotation, sphere
 from smisym.charts.lengths import length
 from smisym.charts.rank_one_vector import from_log_ratios
 from smisym.kernels.tracing import call
@@ -123,7 +123,7 @@ class TiedHead:
         for sign in (1.0, -1.0) if self.branches == 2 else (1.0,):
             frame, weight = rotation(latent, m, r, sign)
             known_rows = [u[t * m : (t + 1) * m] for t in range(T)]
-            columns = [[_dot(row, [f[c] for f in frame]) for row in known_rows] for c in range(r)]
+            columns = [[dot(row, [f[c] for f in frame]) for row in known_rows] for c in range(r)]
             directions = []
             for vector in frame[m : m + self.directions]:
                 directions.append([[vector[c]] * T for c in range(r)])
@@ -133,15 +133,15 @@ class TiedHead:
     def unfolding(self) -> Unfolding | None:
         """Of rank one the scores' vector itself; of rank two on two tokens under a softmax, its part across them.
 
-        There U = v f^T + d 1 g^T with (f, g) a frame at an angle of _TURN times the latent coordinate, so that
-        |det dU/d(v, latent, d)| = _TURN |v_1 - v_2|; half a turn takes v to -v.
+        There U = v f^T + d 1 g^T with (f, g) a frame at an angle of TURN times the latent coordinate, so that
+        |det dU/d(v, latent, d)| = TURN |v_1 - v_2|; half a turn takes v to -v.
         """
         T, r = self.tokens, self.rank
         flips = np.array([np.ones(T), -np.ones(T)])
         if r == 1:
             return Unfolding(T, flips)
         if self.softmax and r == T == 2:
-            return Unfolding(T, flips, log_weight=lambda v: np.log(_TURN * np.abs(v[0] - v[1])))
+            return Unfolding(T, flips, log_weight=lambda v: np.log(TURN * np.abs(v[0] - v[1])))
         return None
 
 
@@ -212,8 +212,8 @@ class UntiedHead:
         found = []
         for M, weight in gauges:
             inverse, log_det = _inverse(M)
-            queries = [[_dot(A[t], [row[c] for row in M]) for t in range(T)] for c in range(r)]
-            keys = [[_dot(C[t], inverse[c]) for t in range(n)] for c in range(r)]
+            queries = [[dot(A[t], [row[c] for row in M]) for t in range(T)] for c in range(r)]
+            keys = [[dot(C[t], inverse[c]) for t in range(n)] for c in range(r)]
             weight = weight + (1 - r if self.softmax else -r) * log_det
             directions: list[Columns] = []
             if self.softmax:
@@ -234,11 +234,11 @@ class UntiedHead:
         roots = [np.sqrt(np.sqrt(sum(row[i] ** 2 for row in C))) for i in range(2)]
         A = [[value * root for value, root in zip(row, roots, strict=True)] for row in A]
         C = [[value / root for value, root in zip(row, roots, strict=True)] for row in C]
-        e, turn = _sphere(latent[:1])
+        e, turn = sphere(latent[:1])
         f = [-e[1], e[0]]
-        Ae, Af, Ce, Cf = ([_dot(row, vector) for row in rows] for rows in (A, C) for vector in (e, f))
-        sizes = [np.sqrt(_dot(column, column)) for column in (Ae, Af)]
-        products = [own * np.sqrt(_dot(seen, seen)) for own, seen in zip(sizes, (Ce, Cf), strict=True)]
+        Ae, Af, Ce, Cf = ([dot(row, vector) for row in rows] for rows in (A, C) for vector in (e, f))
+        sizes = [np.sqrt(dot(column, column)) for column in (Ae, Af)]
+        products = [own * np.sqrt(dot(seen, seen)) for own, seen in zip(sizes, (Ce, Cf), strict=True)]
         (a, log_a), (b, log_b) = (length(x, [p], _REACH * size) for x, p in zip(latent[1:], products, strict=True))
         a, b, log_sizes = a / sizes[0], b / sizes[1], np.log(sizes[0] * sizes[1])
         weight = (
@@ -282,7 +282,7 @@ class UntiedHead:
         weight = zero
         if self.polar:
             own, weight = length(latent[0], u, _REACH * size)
-            point, turn = _sphere(latent[1:])
+            point, turn = sphere(latent[1:])
             K = [own * x for x in point]
             weight = weight + turn + (r - 1) * np.log(own)
         else:
@@ -301,63 +301,6 @@ class UntiedHead:
             columns += [[zero, K[c]] for c in range(r)]
             directions = [[*direction, *[[zero] * T] * r] for direction in directions] + self._shifts()
         return [Sheet(columns, weight - T * volume, directions)]
-
-
-# An angle runs over the line with a weight that is one turn in all: a box of one turn, smoothed over _SMOOTH.
-_TURN, _SMOOTH = 1.25, 0.5
-# A polar angle has cosine tanh(_POLE x), which is analytic up to the poles.
-_POLE = 1.4
-
-
-def rotation(latent: Arrays, rows: int, size: int, sign: float) -> tuple[list[Arrays], np.ndarray]:
-    """An orthonormal basis of R^size whose first ``rows`` vectors are Haar distributed, and the log of its weight.
-
-    Vector by vector: a point on the sphere of what is left, by its angles, and the reflection that takes the first axis
-    there.  On the circle a rotation: a reflection jumps where the point is the first axis itself, at the angle zero,
-    which of a sphere of more dimensions is at infinity.  ``latent`` are of kind FLAT; ``sign`` is that of the last
-    vector where ``rows`` is ``size``.
-    """
-    if rows == 0 or size == 0:
-        basis = [[np.asarray(float(i == j)) for j in range(size)] for i in range(size)]
-        return basis, np.zeros(())
-    if size == 1:
-        return [[np.asarray(sign)]], np.zeros(())
-    point, weight = _sphere(latent[: size - 1])
-    inner, rest = rotation(latent[size - 1 :], rows - 1, size - 1, sign)
-    if size == 2:
-        ((last,),) = inner
-        return [point, [-point[1] * last, point[0] * last]], weight + rest
-    return [point, *[_reflect(point, [np.zeros(()), *vector]) for vector in inner]], weight + rest
-
-
-def _sphere(angles: Arrays) -> tuple[Arrays, np.ndarray]:
-    """A point on the sphere and the log of its weight: the k-th last angle has the density sin^k."""
-    point: Arrays = []
-    sine, weight = np.ones(()), np.zeros(())
-    for i, x in enumerate(angles[:-1]):
-        power = len(angles) - 1 - i
-        latitude = _POLE * x
-        inverse = np.cosh(latitude)
-        point.append(sine * np.tanh(latitude))
-        sine = sine / inverse
-        weight = weight - (power + 1) * np.log(inverse)
-    turn = _TURN * angles[-1]
-    inside, outside = (np.pi - np.abs(turn)) / _SMOOTH, (-np.pi - np.abs(turn)) / _SMOOTH
-    log_inside = log_ndtr(inside)
-    weight = weight + log_inside + np.log1p(-np.exp(log_ndtr(outside) - log_inside))
-    return [*point, sine * np.cos(turn), sine * np.sin(turn)], weight
-
-
-def _dot(a: Arrays, b: Arrays) -> np.ndarray:
-    """Sum of products, as far as the shorter reaches; an array also where there is nothing to add."""
-    return sum((x * y for x, y in zip(a, b, strict=False)), np.zeros(()))
-
-
-def _reflect(point: Arrays, vector: Arrays) -> Arrays:
-    """The reflection that takes the first axis to ``point``, applied to a vector with first entry zero."""
-    w = [1 - point[0], *[-p for p in point[1:]]]
-    along = _dot(w, vector) / np.maximum(w[0], 1e-300)  # |w|^2 = 2 w_0
-    return [b - a * along for a, b in zip(w, vector, strict=True)]
 
 
 def _inverse(M: list[Arrays]) -> tuple[list[Arrays], np.ndarray]:

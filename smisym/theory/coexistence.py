@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.base.solution import Result, mean_and_error
+from smisym.theory.all_branches import Branch, growth
 from smisym.theory.branch import Passed, once_more
-from smisym.theory.every_branch import Branch, growth
 from smisym.theory.fixed_point import solve
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point

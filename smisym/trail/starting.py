@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy import special
 
 from smisym.base.derivation import Formula, Step
 from smisym.base.matrices import square_root, units
 from smisym.base.solution import short
 from smisym.base.threshold import Threshold
 from smisym.prior import remaining
+from smisym.theory.closed_forms import ClosedForm, closed_form
 from smisym.theory.stability import weak_recovery
 from smisym.trail import notation
 from smisym.trail.claims import Claim, Part, too_much
@@ -24,12 +26,10 @@ _SMALL, _HIGHER, _ROUNDING = 1e-3, 3.0, 1e-9
 _TRIVIAL = 1e-3
 
 
-def closed_form(subject: Subject) -> Formula | None:
-    """The first threshold in closed form, where its moments are elementary: what stands beside the number.
-
-    None until `smisym.closed_form` is there: this is where it is connected.
-    """
-    return None
+def exactly(subject: Subject) -> ClosedForm | None:
+    """The first threshold in closed form, where its moments are elementary: what stands beside the number."""
+    found: tuple[ClosedForm | None] = subject.once("closed form", lambda: (closed_form(subject.model),))
+    return found[0]
 
 
 def first_threshold(subject: Subject) -> Threshold | None:
@@ -82,9 +82,10 @@ def _written(subject: Subject) -> Step:
     ]
     if not too_much(subject):
         formulas += _numbers(subject)
-    found = closed_form(subject)
-    if found is not None:
-        formulas.append(found)
+    exact = exactly(subject)
+    if exact is not None:
+        text += f" It is known in closed form. {exact.why}"
+        formulas.append(Formula(r"\alpha_c", exact.alpha, "exactly"))
     source = "arXiv 2502.00901, theorem 2.3, eqs 15-16; arXiv 2405.15480; arXiv 2002.12903 for first-order methods"
     return Step("stability", "Linear stability and the first threshold", text, tuple(formulas), source=source)
 
@@ -173,6 +174,24 @@ def _starts_there(subject: Subject, level: float) -> Tried:
     return by_chance(subject, level, test, "plain draws", said)
 
 
+def _is_exact(subject: Subject, level: float) -> Tried:
+    """A first threshold from a map of its own, sampled, against the closed form."""
+    exact = exactly(subject)
+    if exact is None:
+        return left_out("no closed form is known")
+
+    def test(stage: int, times: int) -> Verdict:
+        omap = map_of(subject, stage, times)
+        found = weak_recovery(omap, stages=1, quadrature=False).value[0]
+        inner = found.alpha * math.sqrt(omap.at(0, _still(subject)).inner_error)
+        beyond = max(abs(found.alpha - float(exact)) - inner - _ROUNDING, 0.0)
+        t = (beyond / found.error if found.error else math.inf) if beyond else 0.0
+        p = min(1.0, 2 * float(special.stdtr(SCRAMBLES - 1, -t)))
+        return Verdict(t, p, 0, omap.samples, found.error, stage + 1)
+
+    return by_chance(subject, level, test, "samples of the overlap map")
+
+
 STABILITY = Part(
     _written,
     (
@@ -185,6 +204,12 @@ STABILITY = Part(
             "at $\\alpha_c$ state evolution from a small start along its eigenvector neither grows nor falls",
             _starts_there,
             posteriors=True,
+        ),
+        Claim(
+            "the closed form is the threshold that sampled outputs have",
+            _is_exact,
+            posteriors=True,
+            applies=lambda subject: exactly(subject) is not None,
         ),
     ),
 )

@@ -18,8 +18,8 @@ from smisym.base.edge import check_number
 from smisym.base.solution import Result, Solution
 from smisym.base.threshold import Threshold, Thresholds
 from smisym.model.compiled import Model
+from smisym.theory.all_branches import Branch, every_branch
 from smisym.theory.coexistence import Crossing, Fold, crossing, fold, is_stable
-from smisym.theory.every_branch import Branch, every_branch
 from smisym.theory.maps import OverlapMap, as_map
 from smisym.theory.stability import counting
 from smisym.theory.stages import staircase
