@@ -21,7 +21,7 @@ _DIMENSIONS, _RUNS = (1, 2, 8, 64), 4
 # A change of the output, relative, that no symmetry makes.
 _CHANGE = 1e-7
 # Cavities at which the channel is tried, tolerance of their posteriors, and errors with which one tells nothing.
-_CAVITIES, _FINE, _TELLING = 5, 1e-7, 0.05
+_CAVITIES, _FINE, _TELLING = 5, 1e-5, 0.05
 
 
 def _declared(subject: Subject) -> Step:
