@@ -32,6 +32,7 @@ from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery
 
 if TYPE_CHECKING:
+    from smisym.export import export_code
     from smisym.report import write_derivation
     from smisym.report.gamp_plots import gamp_figure
     from smisym.report.plots import curve_figure
@@ -45,6 +46,7 @@ __version__ = package_version()
 _LATER = {
     "analyze": ("smisym.run.analysis", "analyze"),
     "curve_figure": ("smisym.report.plots", "curve_figure"),
+    "export_code": ("smisym.export", "export_code"),
     "gamp_figure": ("smisym.report.gamp_plots", "gamp_figure"),
     "save_figure": ("smisym.report.plots", "save"),
     "verify": ("smisym.verify", ""),
@@ -79,6 +81,7 @@ __all__ = [
     "curve",
     "curve_figure",
     "estimate",
+    "export_code",
     "free_entropy",
     "gamp",
     "gamp_figure",

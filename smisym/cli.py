@@ -295,19 +295,20 @@ def derive(
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex; of code, .py.")
     ] = None,
     code: Annotated[
-        str | None, typer.Option(metavar="numba", help="Instead of a document: the loops that are compiled, as text.")
+        str | None, typer.Option(metavar="LANGUAGE", help="Not a document: python (one module), latex or numba.")
     ] = None,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
 ) -> None:
-    """Write the derivation as a document, or print the loops that numba compiles, which takes seconds."""
+    """Write the derivation as a document, or the denoiser as code: a module of its own, formulas, compiled loops."""
     from smisym.base.files import check_path
     from smisym.report import write_derivation
     from smisym.run import info, terminal
 
     if code is not None:
-        return info.print_code(begin("derive", file, seed, state, False, {"code": code}).model, code, output)
+        begun = functools.partial(begin, "derive", file, seed, state, False, {"code": code})
+        return info.print_code(lambda: begun().model, code, output, seed)
     path = check_path(output or "", "document")
     task = begin("derive", file, seed, state, as_json, {})
     write_derivation(task.model.derivation, path)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from smisym.report.analysis_page import report_page
 from smisym.report.files import write_derivation
 from smisym.report.html import derivation_page
-from smisym.report.latex import derivation_document
+from smisym.report.latex import derivation_document, derivation_formulas
 from smisym.report.markdown import derivation_text
 from smisym.report.numbers import format_with_error
 
 __all__ = [
     "derivation_document",
+    "derivation_formulas",
     "derivation_page",
     "derivation_text",
     "format_with_error",
