@@ -220,7 +220,8 @@ class UntiedHead:
             inverse, log_det = _inverse(M)
             queries = [[_dot(A[t], [row[c] for row in M]) for t in range(T)] for c in range(r)]
             keys = [[_dot(C[t], inverse[c]) for t in range(n)] for c in range(r)]
-            weight = weight + (1 - r if self.softmax else -r) * log_det
+            power = 1 - r if self.softmax else -r
+            weight = weight + power * log_det if power else weight
             directions: list[Columns] = []
             if self.softmax:
                 keys = [[np.zeros(()), *column] for column in keys]

@@ -126,7 +126,7 @@ def _parts(model: Model, plan: Plan) -> list[str]:
     if not plan.dim:
         names.append("finite_sum")
     else:
-        names += ["maxima", "sampling" if plan.sampled else "lattice"]
+        names += ["climbing", "sampling" if plan.sampled else "lattice"]
     without = set[str]()
     if not model.noise and not model.level_set.directions:  # type: ignore[union-attr]
         without.add("orthonormal")
@@ -227,7 +227,7 @@ def _assigned(name: str, values: np.ndarray) -> list[str]:
 def _references(model: Model, plan: Plan, seed: int) -> list[str]:
     """The references as plain lists."""
     ratios = not model.noise and model.link.output_is_softmax
-    aim = {0: 1e-12, 1: 1e-10, 2: 1e-10, 3: 1e-6}.get(plan.dim, model.channel.plan.single)
+    aim = {0: 1e-12, 1: 1e-10, 2: 1e-10, 3: 1e-5}.get(plan.dim, model.channel.plan.single)
     values = reference_values(model, aim, ratios, seed)
     lines = [
         f"# g_out of smisym {package_version()}, its errors in the norm of V; y are "
@@ -245,5 +245,5 @@ def _references(model: Model, plan: Plan, seed: int) -> list[str]:
 
 def _numbers(head: str, value: Any, tail: str) -> list[str]:
     """Nested lists of numbers, broken into lines."""
-    text = f"{head}{value!r}{tail}".replace("-inf", "-np.inf")
+    text = re.sub(r"\b(inf|nan)\b", r"np.\1", f"{head}{value!r}{tail}")
     return textwrap.wrap(text, 100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

@@ -135,8 +135,11 @@ def _known_names(
 
 def _said(link: LinkFunction, level_set: LevelSet) -> str:
     """One line on what a level set is, in words."""
-    free = ", ".join(link.labels[row] for row in level_set.free_rows) or "none"
-    return f"Every Z with this output. Free fields: {free}; {level_set.branches} sheet(s)."
+    over = [link.labels[row] for row in level_set.free_rows]
+    over += [f"{len(level_set.latents)} latent coordinate(s) x"] if level_set.latents else []
+    where = f" over {', '.join(over)}" if over else ""
+    along = f", {level_set.directions} direction(s) integrated in closed form" if level_set.directions else ""
+    return f"Every Z with an output of coordinates u: {level_set.branches} sheet(s){where}{along}."
 
 
 def _returned(found: Body, level_set: LevelSet, T: int) -> list[str]:
@@ -243,7 +246,7 @@ def _unpacked(names: Sequence[str], argument: str) -> list[str]:
     """Names for the entries of a list."""
     if not names:
         return []
-    one = f"    {', '.join(names)}{',' if len(names) == 1 else ''} = {argument}"
+    one = f"    ({names[0]},) = {argument}" if len(names) == 1 else f"    {', '.join(names)} = {argument}"
     return [one] if len(one) <= 110 else ["    (", *listed(names, 8), f"    ) = {argument}"]
 
 

@@ -64,6 +64,7 @@ def names_in(program: StraightLine, at: Mapping[str, np.ndarray], known: Mapping
             for name, value in left.items():
                 if (np.abs(own - value) <= _SAME * (1e-3 + np.abs(value))).all() and np.ptp(value) > 0:
                     found[target] = name
-                    del left[name]
+                    # Names of the same number, as of a matrix that is another one, are not asked for again.
+                    left = {n: v for n, v in left.items() if (np.abs(v - value) > _SAME * (1e-3 + np.abs(v))).any()}
                     break
     return found

@@ -102,6 +102,8 @@ def derivation_formulas(derivation: Derivation) -> str:
             if is_plain_math(equation.latex):
                 note = f"  % {_comment(equation.note)}" if equation.note else ""
                 lines += [rf"\begin{{equation}}{note}", f"  {_math_text(equation.latex)}", r"\end{equation}"]
+            else:
+                lines.append(f"% {_comment(equation.latex)}")
     return "\n".join([*lines, ""])
 
 

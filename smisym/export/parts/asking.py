@@ -13,6 +13,7 @@ from smisym.export.parts.given import (
     ORDER,
     OUTPUT,
     RTOL,
+    SHEETS,
     TOKENS,
     Array,
 )
@@ -73,7 +74,7 @@ def moments(
         raise ValueError("V must be positive definite: nothing is added to it") from None
     batch = Batch(read(y, log_ratios), omega[:, rows], L, np.linalg.inv(L))
     check_outputs(batch, y, log_ratios)
-    size = max(1, min(BLOCK, 2**23 // (FLOATS * (65 + 8 * (1 + 2 * DIM)))))
+    size = max(1, min(BLOCK, 2**23 // (FLOATS * (97 + 19 * SHEETS * (1 + 2 * DIM)))))
     parts = []
     for first in range(0, S, size):
         part = Batch(*(array[first : first + size] for array in batch))

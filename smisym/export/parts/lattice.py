@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from smisym.export.parts.climbing import maxima
 from smisym.export.parts.given import ANALYTIC, Array
-from smisym.export.parts.maxima import maxima
 from smisym.export.parts.on_level_set import evaluate
 from smisym.export.parts.posterior import DIM, ENTRIES, FLOATS, Average, Batch, Sums, cloud, slices
 

@@ -9,7 +9,8 @@ from smisym.export.parts.given import FIELDS, OUTPUT, TOKENS, Array, network
 
 def outputs(fields: list[Array]) -> tuple[Array, None]:
     """Outputs (*OUTPUT, ...) at entries of the fields that broadcast, and no log-ratios."""
-    values = network(*fields)
+    with np.errstate(all="ignore"):  # far out scores overflow
+        values = network(*fields)
     shape = np.broadcast_shapes(*[np.shape(value) for value in (*values, *fields)])
     return np.stack([np.broadcast_to(value, shape) for value in values]).reshape(*OUTPUT, *shape), None
 

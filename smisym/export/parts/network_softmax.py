@@ -9,13 +9,15 @@ from smisym.export.parts.given import ATTENDED, COEFFICIENT, CONSTANT, FIELDS, O
 
 def outputs(fields: list[Array]) -> tuple[Array, Array]:
     """Outputs (*OUTPUT, ...) at entries of the fields that broadcast, and their log-ratios, -inf where masked."""
-    values = network(*fields)
+    with np.errstate(all="ignore"):  # far out scores overflow
+        values = network(*fields)
     shape = np.broadcast_shapes(*[np.shape(value) for value in (*values, *fields)])
     ratios = np.stack([np.broadcast_to(value, shape) for value in values]).reshape(*OUTPUT, *shape)
     ratios[~ATTENDED] = -np.inf
     row = len(OUTPUT) - 1
-    weights = np.exp(ratios - ratios.max(axis=row, keepdims=True))
-    weights /= weights.sum(axis=row, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(ratios - ratios.max(axis=row, keepdims=True))
+        weights /= weights.sum(axis=row, keepdims=True)
     more = (1,) * len(shape)
     return CONSTANT.reshape(*OUTPUT, *more) + COEFFICIENT.reshape(*OUTPUT, *more) * weights, ratios
 

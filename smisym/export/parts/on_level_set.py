@@ -39,7 +39,8 @@ def check_outputs(batch: Batch, y: Array, log_ratios: bool) -> None:
     again, ratios = observe(Z.reshape(-1, FIELDS, TOKENS))
     told = seen_in(again if ratios is None else ratios, ratios is not None).reshape(S, len(Z[0]), -1)
     wanted = seen_in(y, log_ratios).reshape(S, 1, -1)
-    gap = np.abs(told - wanted).max(axis=2) / (1 + np.abs(wanted).max(axis=2))
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(told - wanted).max(axis=2) / (1 + np.abs(wanted).max(axis=2))
     there = np.isfinite(values.log.transpose(1, 0, 2).reshape(S, -1))
     strange = there.any(axis=1) & ~(there & (gap <= 1e-5)).any(axis=1)
     if strange.any():

@@ -80,9 +80,9 @@ class Sums:
 
 
 def cloud(seed: int) -> Array:
-    """Points (d, 97) where a density may be: the origin, and random ones of all sizes."""
-    points = np.random.default_rng(seed).standard_normal((DIM, 96)) * 1.2
-    points[:, 64:] *= 4.0 ** -(1 + np.arange(32) % 5)
+    """Points (d, 97) where a density may be: the origin, and random ones near, far and very near."""
+    points = np.random.default_rng(seed).standard_normal((DIM, 96)) * np.where(np.arange(96) % 2, 1.2, 2.4)
+    points[:, 72:] *= 8.0 ** -(1 + np.arange(24) % 4)
     return np.concatenate([np.zeros((DIM, 1)), points], axis=1)
 
 

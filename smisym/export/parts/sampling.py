@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from smisym.export.parts.climbing import maxima
 from smisym.export.parts.given import Array
-from smisym.export.parts.maxima import maxima
 from smisym.export.parts.on_level_set import evaluate
 from smisym.export.parts.posterior import DIM, ENTRIES, FLOATS, Average, Batch, Sums, slices
 

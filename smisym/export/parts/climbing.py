@@ -10,7 +10,8 @@ from smisym.export.parts.given import SHEETS, Array
 from smisym.export.parts.on_level_set import evaluate
 from smisym.export.parts.posterior import DIM, Batch, cloud
 
-BEST, CLIMBS, STEP = 3, 40, 1e-5
+# Starts on every sheet: of the coarse points the best and the first; steps of the climb, and of its differences.
+BEST, FIRST_ONES, CLIMBS, STEP = 3, 16, 40, 1e-5
 
 
 class Maxima(NamedTuple):
@@ -27,7 +28,8 @@ def maxima(batch: Batch, seed: int) -> Maxima:
     S, coarse = len(batch.omega), cloud(seed)
     log = evaluate(batch, np.arange(S), coarse[:, None] + np.zeros((1, S, 1))).log
     chosen = np.argsort(-log, axis=2, kind="stable")[:, :, :BEST]
-    chosen = np.concatenate([chosen, np.zeros((SHEETS, S, 1), dtype=int)], axis=2)
+    others = np.broadcast_to(np.arange(FIRST_ONES), (SHEETS, S, FIRST_ONES))
+    chosen = np.concatenate([chosen, others], axis=2)
     sheet, s, _ = (index.ravel() for index in np.indices(chosen.shape))
     x = coarse[:, chosen.ravel()].T
     value, slope, precision = around(batch, s, sheet, x)
