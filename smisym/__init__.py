@@ -38,6 +38,7 @@ from smisym.theory.stability import perfect_recovery, weak_recovery
 from smisym.theory.transitions import branches, phases
 
 if TYPE_CHECKING:
+    from smisym.export import export_code
     from smisym.report import write_derivation
     from smisym.report.gamp_plots import gamp_figure
     from smisym.report.plots import curve_figure
@@ -62,6 +63,7 @@ _LATER = {
     "derive": ("smisym.trail.whole", "derive"),
     "curve_figure": ("smisym.report.plots", "curve_figure"),
     "load_result": ("smisym.run.saving", "load_result"),
+    "export_code": ("smisym.export", "export_code"),
     "gamp_figure": ("smisym.report.gamp_plots", "gamp_figure"),
     "save_figure": ("smisym.report.plots", "save"),
     "save_result": ("smisym.run.saving", "save_result"),
@@ -104,6 +106,7 @@ __all__ = [
     "curve_figure",
     "derive",
     "estimate",
+    "export_code",
     "free_entropy",
     "gamp",
     "gamp_figure",

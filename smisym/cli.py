@@ -272,7 +272,7 @@ def derive(
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex; of code, .py.")
     ] = None,
     code: Annotated[
-        str | None, typer.Option(metavar="numba", help="Instead of a document: the loops that are compiled, as text.")
+        str | None, typer.Option(metavar="LANGUAGE", help="Not a document: python (one module), latex or numba.")
     ] = None,
     checks: Annotated[
         bool, typer.Option("--checks/--no-checks", help="Try each step on the model, in seconds; or say not run.")
@@ -281,9 +281,9 @@ def derive(
     seed: Seed = 0,
     state: State = None,
 ) -> None:
-    """Write the derivation as a document, to the last formula, or print the loops that numba compiles.
+    """The derivation as a document, to the last formula; or code: the denoiser as a module, formulas, compiled loops.
 
-    Each step is tried on the network; where one does not hold nothing is written.
+    Each step of a document is tried on the network; where one does not hold nothing is written.
     """
     from smisym.base.files import check_path
     from smisym.report import check_document, write_derivation
@@ -291,7 +291,8 @@ def derive(
     from smisym.trail.whole import derive as derived
 
     if code is not None:
-        return info.print_code(begin("derive", file, seed, state, False, {"code": code}).model, code, output)
+        begun = functools.partial(begin, "derive", file, seed, state, False, {"code": code})
+        return info.print_code(lambda: begun().model, code, output, seed)
     path = check_document(check_path(output or "", "document"))
     task = begin("derive", file, seed, state, as_json, {} if checks else {"checks": False})
     write_derivation(derived(task.model, checks=checks, seed=seed), path)

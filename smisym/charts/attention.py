@@ -22,7 +22,8 @@ from smisym.charts.base import Arrays, Coordinates, Fault, LevelSet, Refusal, Sh
 from smisym.charts.catalogue import Columns, Inverse, TiedHead, UntiedHead
 from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
 from smisym.charts.programs import Counts, programmed
-from smisym.charts.scores import inverse_activation
+from smisym.charts.reading import HeadReading
+from smisym.charts.scores import forward_program, inverse_activation
 from smisym.charts.unmixing import Head, combine, size, unmix
 from smisym.link.core import core_of
 from smisym.link.linking import LinkFunction, Observation
@@ -171,6 +172,7 @@ def _assemble(link: LinkFunction, heads: list[Head], unknown: list[sp.MatrixSymb
         complete=all(head.inverse.known_columns > 0 for head in heads),
         unfolding=_unfolding(heads),
         program=straight,
+        reading=tuple(_reading(head, number if len(heads) > 1 else None) for number, head in enumerate(heads)),
     )
 
 
@@ -254,6 +256,17 @@ def _coordinates(head: Head, observation: Observation, number: int, link: LinkFu
         shift = head.constant
     found = head.inverse.coordinates((scores - shift) / head.coefficient, rounding / head.coefficient)
     return replace(found, faults=outside + found.faults)
+
+
+def _reading(head: Head, number: int | None) -> HeadReading:
+    """What :func:`_coordinates` does, as data."""
+    core, softmax, inverse = head.core, isinstance(head.core.expression, RowSoftmax), head.inverse
+    forward = forward_program(core.expression.expression) if isinstance(core.expression, Elementwise) else None
+    shift = head.constant - (np.diag(head.constant)[:, None] if softmax else 0.0)
+    count = inverse.frame if isinstance(inverse, TiedHead) else inverse.rank
+    return HeadReading(
+        number, softmax, core.constant, core.coefficient, forward, shift, head.coefficient, inverse.reader, count
+    )
 
 
 def _score_faults(scores: np.ndarray) -> tuple[Fault, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from smisym.base.derivation import Step
 from smisym.base.errors import InputError
+from smisym.charts.reading import Reading
 from smisym.kernels.straight_line import StraightLine
 from smisym.link.linking import LinkFunction, Observation
 
@@ -165,6 +166,9 @@ class LevelSet:
         errors then hold what the border of a lattice has.
     registered
         Whether a rule of one's own found it (:func:`smisym.register_chart`); ``compile`` says so.
+    reading
+        What ``coordinates`` does, as data from which code that stands by itself is written; None where a rule does not
+        say.
     steps
         The derivation, with what was verified.
     """
@@ -188,6 +192,7 @@ class LevelSet:
     bordered: bool = False
     registered: bool = False
     program: StraightLine | None = None
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,20 @@ from typing import Protocol
 
 import numpy as np
 
-from smisym.base.axes import canonical, signed
 from smisym.charts.base import FLAT, Arrays, Coordinates, Fault, Unfolding, faults
 from smisym.charts.frames import TURN, dot, rotation, sphere
 from smisym.charts.lengths import length
 from smisym.charts.rank_one_vector import from_log_ratios
+from smisym.charts.reading import (
+    HeadReader,
+    all_differences,
+    all_scores,
+    factor_of_gram,
+    factor_of_ratios,
+    factors_of_differences,
+    factors_of_product,
+    vector_of_ratios,
+)
 from smisym.kernels.tracing import call
 
 # A column of U: T arrays.  Columns come in the order of the rows of the fields, queries before keys.
@@ -43,7 +52,8 @@ class Inverse(Protocol):
 
     tokens, rank, softmax: which head it is; without softmax it shows the scores themselves.  latents, branches,
     directions: as in :class:`~smisym.charts.base.LevelSet`.  dimension: independent coordinates of the head's output.
-    known_columns: how many columns (the keys) must be given instead of being solved for.
+    known_columns: how many columns (the keys) must be given instead of being solved for.  reader: what reads the
+    coordinates off scores.
 
     ``sheets`` is arithmetic of scalars, of which programs are made (:mod:`smisym.charts.programs`).
     """
@@ -56,6 +66,7 @@ class Inverse(Protocol):
     directions: int
     dimension: int
     known_columns: int
+    reader: HeadReader
 
     def coordinates(self, scores: np.ndarray, rounding: np.ndarray) -> Coordinates:
         """From ``k U V^T`` (S, T, T), or its log-ratios, and their absolute rounding error (S,)."""
@@ -87,28 +98,22 @@ class TiedHead:
         self.directions = rank - self.frame if softmax else 0
         self.known_columns = 0
         self.dimension = tokens * rank - len(self.latents) - self.directions
+        self.reader: HeadReader = factor_of_ratios if softmax else factor_of_gram
+        if softmax and rank == 1:
+            self.reader = vector_of_ratios
 
     def coordinates(self, scores: np.ndarray, rounding: np.ndarray) -> Coordinates:
         T, m = self.tokens, self.frame
         if self.rank == 1 and self.softmax:
             return from_log_ratios(scores, rounding)
-        if not self.softmax:
+        known, values = self.reader(scores, m)
+        centre = np.eye(T) - 1 / T
+        if self.softmax:
+            gram = scores + (scores[:, 0, :] - scores[:, :, 0])[:, :, None]
+            outside = _symmetry_faults(gram, 4 * rounding)
+        else:
             gram = 0.5 * (scores + np.swapaxes(scores, 1, 2))
             outside = _symmetry_faults(scores, rounding)
-            values, vectors = _largest(gram, m)
-            known = vectors * np.sqrt(values)[:, None, :]
-        else:
-            # G up to a constant: G_ij = D_ij + G_ii, and G_ii - G_11 = D_1i - D_i1 by symmetry.
-            diagonal = scores[:, 0, :] - scores[:, :, 0]
-            gram = scores + diagonal[:, :, None]
-            outside = _symmetry_faults(gram, 4 * rounding)
-            centre = np.eye(T) - 1 / T
-            values, vectors = _largest(centre @ gram @ centre, m)
-            root = np.sqrt(values)
-            # Tokens that are all alike, as where all fields are zero, leave their mean open: not a number, error inf.
-            with np.errstate(divide="ignore", invalid="ignore"):
-                mean = np.einsum("sti,st->si", vectors, (centre @ gram).mean(axis=2)) / root
-            known = vectors * root[:, None, :] + mean[:, None, :]
         smallest = values.min(axis=1) if m else np.ones(len(scores))
         error = _relative(rounding, smallest)
         seen, factor = (gram, known)
@@ -173,17 +178,18 @@ class UntiedHead:
             self.directions = tokens * (rank - self.differences) + (rank if self.polar else 0)
             self.known_columns = 0 if self.polar else rank
             self.dimension = tokens * self.differences
+        choice = (factors_of_differences, factors_of_product) if self.orbit else (all_differences, all_scores)
+        self.reader: HeadReader = choice[0 if softmax else 1]
 
     def coordinates(self, scores: np.ndarray, rounding: np.ndarray) -> Coordinates:
         E = scores[:, :, 1:] - scores[:, :, :1] if self.softmax else scores
         if not self.orbit:
             return Coordinates(E.reshape(len(E), -1), _relative(rounding, np.abs(E).max(axis=(1, 2))))
-        left, values, right = np.linalg.svd(E, full_matrices=False)
-        values, sign = values[:, : self.rank], signed(left)[:, None, : self.rank]
-        A, C = sign * left[:, :, : self.rank], np.swapaxes(right, 1, 2)[:, :, : self.rank] * sign * values[:, None, :]
+        known, values = self.reader(scores, self.rank)
+        cut = self.tokens * self.rank
+        A, C = known[:, :cut].reshape(len(E), -1, self.rank), known[:, cut:].reshape(len(E), -1, self.rank)
         error = _relative(rounding, values[:, -1])
-        outside = _rank_faults(E, A @ np.swapaxes(C, 1, 2), rounding, error)
-        return Coordinates(np.concatenate([A.reshape(len(E), -1), C.reshape(len(E), -1)], axis=1), error, outside)
+        return Coordinates(known, error, _rank_faults(E, A @ np.swapaxes(C, 1, 2), rounding, error))
 
     def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
         if not self.orbit:
@@ -214,7 +220,8 @@ class UntiedHead:
             inverse, log_det = _inverse(M)
             queries = [[dot(A[t], [row[c] for row in M]) for t in range(T)] for c in range(r)]
             keys = [[dot(C[t], inverse[c]) for t in range(n)] for c in range(r)]
-            weight = weight + (1 - r if self.softmax else -r) * log_det
+            power = 1 - r if self.softmax else -r
+            weight = weight + power * log_det if power else weight
             directions: list[Columns] = []
             if self.softmax:
                 keys = [[np.zeros(()), *column] for column in keys]
@@ -310,13 +317,6 @@ def _inverse(M: list[Arrays]) -> tuple[list[Arrays], np.ndarray]:
     r = len(M)
     *entries, log_det = call(f"inverse_logdet_{r}", [entry for row in M for entry in row])
     return [entries[i * r : (i + 1) * r] for i in range(r)], log_det
-
-
-def _largest(gram: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ``count`` largest eigenvalues (S, count), not below zero, and their vectors (S, T, count)."""
-    values, vectors = np.linalg.eigh(gram)
-    first = values.shape[1] - count
-    return np.maximum(values[:, first:], 0.0), canonical(vectors[:, :, first:])
 
 
 def _relative(rounding: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import math
+from dataclasses import dataclass
 
 import numpy as np
 import sympy as sp
 
 from smisym.base import symbols
 from smisym.charts.base import Refusal
+from smisym.charts.reading import EntryReading
+from smisym.kernels.straight_line import StraightLine
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Activation, Elementwise, reference
 
@@ -17,7 +20,31 @@ from smisym.link.program import Activation, Elementwise, reference
 _SOLVABLE = 6
 
 Fields = tuple[sp.Symbol, ...]
-Read = Callable[[Observation], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What reads the values (S, K) of the expressions off an output: its entries, or log-ratios at some places (head,
+    row, column); shape: of the output."""
+
+    shape: tuple[int, ...]
+    places: tuple[tuple[int, int, int], ...] | None = None
+
+    def __call__(self, observation: Observation) -> np.ndarray:
+        if self.places is None:
+            return observation.y.reshape(len(observation), -1)
+        ratios = np.asarray(observation.log_ratios)
+        return np.stack([ratios.reshape(len(ratios), -1)[:, place] for place in self._flat()], axis=1)
+
+    def reading(self) -> EntryReading:
+        """The same as a program."""
+        arguments = tuple(f"y{k + 1}" for k in range(math.prod(self.shape)))
+        kept = arguments if self.places is None else tuple(arguments[place] for place in self._flat())
+        return EntryReading(StraightLine(arguments, (), kept), self.places is not None)
+
+    def _flat(self) -> list[int]:
+        rows, columns = self.shape[-2:]
+        return [(head * rows + i) * columns + j for head, i, j in self.places or ()]
 
 
 def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr], Read] | Refusal:
@@ -27,7 +54,7 @@ def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr], Read] |
     """
     explicit = explicit_expressions(link)
     if explicit is not None:
-        return *explicit, _outputs
+        return *explicit, Read(link.output_shape)
     program, swap = link.program, _entries(link)
     fields = tuple(swap.values())
     if not link.output_is_softmax:
@@ -53,7 +80,7 @@ def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr], Read] |
                     places.append((number, i, j))
     if len(shown) > len(fields):
         return Refusal(f"{len(shown)} differences of scores are seen, more than the {len(fields)} fields")
-    return fields, shown, lambda observation: _ratios(observation, places, len(program.outputs))
+    return fields, shown, Read(link.output_shape, tuple(places))
 
 
 def explicit_expressions(link: LinkFunction) -> tuple[Fields, list[sp.Expr]] | None:
@@ -72,17 +99,6 @@ def _entries(link: LinkFunction) -> dict[sp.Expr, sp.Symbol]:
         for i, j in itertools.product(range(int(symbol.shape[0])), range(int(symbol.shape[1]))):
             swap[symbol[i, j]] = symbols.entry(symbol, i, j)
     return swap
-
-
-def _outputs(observation: Observation) -> np.ndarray:
-    return observation.y.reshape(len(observation), -1)
-
-
-def _ratios(observation: Observation, places: list[tuple[int, int, int]], heads: int) -> np.ndarray:
-    """Log-ratios at the given (head, row, column)."""
-    ratios = np.asarray(observation.log_ratios)
-    ratios = ratios if heads > 1 else ratios[:, None]
-    return np.stack([ratios[:, h, i, j] for h, i, j in places], axis=1)
 
 
 def split_signs(expression: sp.Expr) -> sp.Expr:

@@ -24,17 +24,17 @@ from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, f
 from smisym.charts.eliminating import Way, ways
 from smisym.charts.explicit import Fields, explicit_entries
 from smisym.charts.numpy_code import lambdified
-from smisym.charts.peeling import Peeled, peel
+from smisym.charts.peeling import Peeled, Shown, peel
 from smisym.charts.programs import Counts, programmed
+from smisym.charts.reading import EntryReading
 from smisym.charts.unmixing import solve_columns
+from smisym.kernels.tracing import trace
 from smisym.link.linking import LinkFunction, Observation
 
 # Random fields at which coefficients are compared, and how exactly they must agree.
 _TRIALS, _EQUAL = 32, 1e-9
 # Linear forms at most, equations at most, and seconds that sympy may take for the small ones.
 _FORMS, _EQUATIONS, _SECONDS = 24, 3, 20.0
-# Outputs that say the same must agree to so many times what rounding of them explains.
-_AGREE = 1e3
 SOURCE = "linear forms are read off the expressions; solved by sympy; checked at random fields when compiled"
 
 
@@ -71,32 +71,6 @@ def expressions_in_linear_forms(link: LinkFunction) -> LevelSet | Refusal:
 # -------------------------------------------------------------------------------------------- outputs that say the same
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """An expression that is seen in several outputs: each y shows scale * inner + shift, by the steps of its own."""
-
-    inner: sp.Expr
-    outputs: tuple[tuple[int, Peeled, float, float], ...]
-
-    def values(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(value, its rounding error, largest gap between outputs) from y (S, M), of the output that tells it best."""
-        found, errors = [], []
-        for number, peeled, scale, shift in self.outputs:
-            at = (y[:, number], y[:, number] * (1 + 4 * np.finfo(float).eps))
-            value, moved = ((peeled.values(column) - shift) / scale for column in at)
-            with np.errstate(all="ignore"):
-                errors.append(np.nan_to_num(np.abs(moved - value), nan=np.inf, posinf=np.inf))
-            found.append(value)
-        table, error = np.array(found), np.array(errors)
-        best = error.argmin(axis=0)
-        take = np.arange(y.shape[0])
-        with np.errstate(all="ignore"):
-            gap = np.nan_to_num(np.abs(table - table[best, take]) - _AGREE * error, nan=0.0, posinf=np.inf)
-        # At the end of the range of an outer function a value is infinite; beyond it there is none.
-        gap = np.where(np.isnan(table), np.inf, np.where(np.isfinite(error), gap, 0.0))
-        return table[best, take], error[best, take], gap.max(axis=0)
-
-
 class _Values:
     """Expressions at random fields."""
 
@@ -111,7 +85,7 @@ class _Values:
             return np.array([np.broadcast_to(v, (_TRIALS,)) for v in code(*self.Z)], dtype=float)
 
 
-def _distinct(peeled: list[Peeled], values: _Values) -> list[_Shown]:
+def _distinct(peeled: list[Peeled], values: _Values) -> list[Shown]:
     """Inner expressions without those that are affine functions of others."""
     table = values([p.inner for p in peeled])
     kept: list[list[Any]] = []
@@ -124,7 +98,7 @@ def _distinct(peeled: list[Peeled], values: _Values) -> list[_Shown]:
                 break
         else:
             kept.append([own.inner, row, [(number, own, 1.0, 0.0)]])
-    return [_Shown(inner, tuple(outputs)) for inner, _, outputs in kept]
+    return [Shown(inner, tuple(outputs)) for inner, _, outputs in kept]
 
 
 # --------------------------------------------------------------------------------------------------------- linear forms
@@ -152,7 +126,7 @@ def _choices(link: LinkFunction, count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _in_forms(
-    rows: tuple[int, ...], link: LinkFunction, shown: list[_Shown], fields: Fields, values: _Values
+    rows: tuple[int, ...], link: LinkFunction, shown: list[Shown], fields: Fields, values: _Values
 ) -> _Found | Refusal:
     T = link.tokens
     symbols = tuple(fields[row * T + t] for row in rows for t in range(T))
@@ -308,7 +282,7 @@ def _holds(sheets: _Sheets) -> bool:
     return bool((np.abs(again - A).max(axis=1).min(axis=0) <= 1e-12 * (1 + np.abs(A).max(axis=0))).all())
 
 
-def _assemble(link: LinkFunction, found: _Found, way: Way, shown: list[_Shown], fields: Fields) -> LevelSet:
+def _assemble(link: LinkFunction, found: _Found, way: Way, shown: list[Shown], fields: Fields) -> LevelSet:
     T, K = link.tokens, len(found.forms)
     free_rows = tuple(row for row in range(link.fields) if row not in found.rows)
     free_symbols = [fields[row * T + t] for row in free_rows for t in range(T)]
@@ -346,10 +320,22 @@ def _assemble(link: LinkFunction, found: _Found, way: Way, shown: list[_Shown], 
         steps=_steps(link, found, way, shown),
         density=True,
         program=straight,
+        reading=(_reading(shown, sheets, K, link.output_shape[0]),),
     )
 
 
-def _reader(shown: list[_Shown], sheets: _Sheets, K: int) -> Callable[[Observation], Coordinates]:
+def _reading(shown: list[Shown], sheets: _Sheets, K: int, outputs: int) -> EntryReading:
+    """What :func:`_reader` reads, as a program."""
+    into = None if sheets.coordinates is None else lambdified(_outputs(K), sheets.coordinates)
+
+    def read(*y: np.ndarray) -> Arrays:
+        u = [item.told(y) for item in shown]
+        return u if into is None else list(into(*u))
+
+    return EntryReading(trace(read, [f"y{k + 1}" for k in range(outputs)]), ratios=False)
+
+
+def _reader(shown: list[Shown], sheets: _Sheets, K: int) -> Callable[[Observation], Coordinates]:
     """What reads the coordinates off an output."""
     into = None
     if sheets.coordinates is not None:
@@ -382,7 +368,7 @@ def _reader(shown: list[_Shown], sheets: _Sheets, K: int) -> Callable[[Observati
     return coordinates
 
 
-def _steps(link: LinkFunction, found: _Found, way: Way, shown: list[_Shown]) -> tuple[Recorded, ...]:
+def _steps(link: LinkFunction, found: _Found, way: Way, shown: list[Shown]) -> tuple[Recorded, ...]:
     rows = ", ".join(link.labels[row] for row in found.rows)
     same = sum(len(item.outputs) for item in shown) - len(shown)
     text = (

@@ -18,7 +18,9 @@ from smisym.base.derivation import Formula, Step
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
 from smisym.charts.matching import linear_in_one_field, resolve, square_factors
 from smisym.charts.programs import Counts, programmed
+from smisym.charts.reading import EntryReading
 from smisym.charts.two_mixings import Factor, borderless, sheets_without_border
+from smisym.kernels.straight_line import StraightLine
 from smisym.link.core import core_of
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Program, product_factor, split_constant
@@ -160,6 +162,7 @@ def mixing_product(link: LinkFunction) -> LevelSet | Refusal:
         bordered=pair is not None,
         complete=True,
         program=straight,
+        reading=(EntryReading(StraightLine(("y1", "y2", "y3", "y4"), (), ("y2", "y3")), ratios=False),),
     )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import sympy as sp
 
 Step = Callable[[np.ndarray], np.ndarray]
+
+# Outputs that say the same must agree to so many times what rounding of them explains.
+_AGREE = 1e3
+_EPS = float(np.finfo(float).eps)
 
 # Inverses of functions that take every value once.
 _INVERSES: dict[type[sp.Expr], Step] = {
@@ -34,6 +38,41 @@ class Peeled:
             for step in self.steps:
                 y = step(y)
         return y
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An expression that is seen in several outputs: each y shows scale * inner + shift, by the steps of its own."""
+
+    inner: sp.Expr
+    outputs: tuple[tuple[int, Peeled, float, float], ...]
+
+    def values(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(value, its rounding error, largest gap between outputs) from y (S, M), of the output that tells it best."""
+        found, errors = [], []
+        for number, peeled, scale, shift in self.outputs:
+            at = (y[:, number], y[:, number] * (1 + 4 * _EPS))
+            value, moved = ((peeled.values(column) - shift) / scale for column in at)
+            with np.errstate(all="ignore"):
+                errors.append(np.nan_to_num(np.abs(moved - value), nan=np.inf, posinf=np.inf))
+            found.append(value)
+        table, error = np.array(found), np.array(errors)
+        best = error.argmin(axis=0)
+        take = np.arange(y.shape[0])
+        with np.errstate(all="ignore"):
+            gap = np.nan_to_num(np.abs(table - table[best, take]) - _AGREE * error, nan=0.0, posinf=np.inf)
+        # At the end of the range of an outer function a value is infinite; beyond it there is none.
+        gap = np.where(np.isnan(table), np.inf, np.where(np.isfinite(error), gap, 0.0))
+        return table[best, take], error[best, take], gap.max(axis=0)
+
+    def told(self, y: Sequence[np.ndarray]) -> np.ndarray:
+        """The value alone, by arithmetic of scalars, from entries of the output."""
+        value, smallest = np.zeros(()), np.asarray(np.inf)
+        for number, peeled, scale, shift in self.outputs:
+            own, moved = ((peeled.values(y[number] * by) - shift) / scale for by in (1.0, 1 + 4 * _EPS))
+            error = np.where(np.isnan(moved - own), np.inf, np.abs(moved - own))
+            value, smallest = np.where(error <= smallest, own, value), np.minimum(error, smallest)
+        return value
 
 
 def peel(expression: sp.Expr) -> Peeled:

@@ -22,6 +22,7 @@ from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, U
 from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
 from smisym.charts.programs import Counts, Solve, programmed
 from smisym.charts.rank_one_vector import from_gram, from_log_ratios
+from smisym.charts.reading import HeadReading, vector_of_gram, vector_of_ratios
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Program, RowSoftmax, generic_determinant, gram_factor
 from smisym.link.unroll import Unroller
@@ -70,6 +71,7 @@ def tied_rank_one(link: LinkFunction) -> LevelSet | Refusal:
         steps=_steps(found, tokens, checks),
         density=True,
         program=straight,
+        reading=(_reading(found, tokens),),
         # u is linear in the field that it is solved for: the weight 1/|det M| is that of the fields, and u runs over
         # all of R^T, so that u on one branch is -u on the other.
         unfolding=Unfolding(tokens, np.array([np.ones(tokens), -np.ones(tokens)])),
@@ -127,6 +129,12 @@ def _inverse(program: Program, found: _Match) -> Solve:
         return Sheets([solved, [-value for value in solved]], [log_weight])
 
     return solve
+
+
+def _reading(found: _Match, tokens: int) -> HeadReading:
+    zero, scale = np.zeros((tokens, tokens)), float(found.coefficient)
+    reader = vector_of_ratios if found.softmax else vector_of_gram
+    return HeadReading(None, found.softmax, zero, 1.0, None, zero, scale, reader, 1)
 
 
 def _coordinates(coefficient: float, softmax: bool) -> Callable[[Observation], Coordinates]:

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 from smisym.charts.base import Coordinates, Fault, faults
+from smisym.charts.reading import vector_of_gram, vector_of_ratios
 
 
 def from_log_ratios(D: np.ndarray, rounding: np.ndarray) -> Coordinates:
-    """+-u from D_ij = u_i (u_j - u_i) (S, T, T): differences first, then the entry that divides best.
-
-    |u_i - u_j|^2 = -(D_ij + D_ji), u_i = -D_ij/(u_i - u_j); then u_k = u_i + D_ik/u_i.  rounding (S,): the absolute
-    error that D may carry.
-    """
-    pairs = np.array(list(itertools.combinations(range(D.shape[1]), 2)))
-    i, j = pairs.T
-    square = -(D[:, i, j] + D[:, j, i])
+    """+-u from D_ij = u_i (u_j - u_i) (S, T, T); rounding (S,): the absolute error that D may carry."""
+    u, square = vector_of_ratios(D)
     outside = _gap_faults(square, rounding[:, None])
-    best = square.argmax(axis=1)
-    take = np.arange(len(D))
-    i, j = i[best], j[best]
-    largest = square[take, best]
     with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.sqrt(np.maximum(largest, 0.0))
-        u_i, u_j = -D[take, i, j] / gap, D[take, j, i] / gap
-        anchor = np.where(np.abs(u_i) >= np.abs(u_j), i, j)
-        value = np.where(np.abs(u_i) >= np.abs(u_j), u_i, u_j)
-        u = value[:, None] + D[take, anchor] / value[:, None]
-        u[take, i], u[take, j] = u_i, u_j
-        error = rounding / np.maximum(largest, 0.0)
+        error = rounding / np.maximum(square.max(axis=1), 0.0)
     error = np.where(np.isfinite(error), error, np.inf)
     return Coordinates(u, error, outside + _consistency_faults(u, D, rounding, error))
 
 
 def from_gram(gram: np.ndarray, rounding: np.ndarray) -> Coordinates:
-    """+-u from u u^T (S, T, T), which rounding may have moved by so much (S,): the largest diagonal entry divides."""
-    take = np.arange(len(gram))
-    diagonal = np.einsum("sii->si", gram)
-    anchor = diagonal.argmax(axis=1)
-    largest = diagonal[take, anchor]
+    """+-u from u u^T (S, T, T), which rounding may have moved by so much (S,)."""
+    u, diagonal = vector_of_gram(gram)
+    largest = diagonal.max(axis=1)
     outside = faults(
         largest < -rounding,
         lambda s: f"diagonal {diagonal[s]}",
@@ -48,7 +29,6 @@ def from_gram(gram: np.ndarray, rounding: np.ndarray) -> Coordinates:
         "check that y is the linear attention matrix of tied weights",
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        u = gram[take, anchor] / np.sqrt(largest)[:, None]
         off = np.abs(u[:, :, None] * u[:, None, :] - gram).max(axis=(1, 2))
         error = np.where(largest > 0, 0.5 * rounding / largest, np.inf)
     outside += faults(

@@ -10,6 +10,8 @@ import sympy as sp
 
 from smisym.base.symbols import SCORE
 from smisym.charts.base import Refusal
+from smisym.kernels.straight_line import StraightLine
+from smisym.kernels.tracing import trace
 
 # Doublings of the bracket that scores are sought in, and halvings down to rounding.
 _DOUBLINGS, _BISECTIONS = 40, 100
@@ -30,6 +32,12 @@ def inverse_activation(expression: sp.Expr) -> Callable[[np.ndarray], np.ndarray
         return Refusal(f"the activation {expression} is not strictly monotone, so that its scores are not seen")
     closed = _solved(expression, forward)
     return closed or (lambda y: _bisected(forward, np.asarray(y, dtype=float), bool((moving > 0).all())))
+
+
+def forward_program(expression: sp.Expr) -> StraightLine:
+    """The activation as a program of one score, s."""
+    forward: Any = sp.lambdify(SCORE, expression, ["scipy", "numpy"])
+    return trace(lambda s: [forward(s)], ["s"])
 
 
 def _solved(expression: sp.Expr, forward: Any) -> Callable[[np.ndarray], np.ndarray] | None:

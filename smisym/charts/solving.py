@@ -172,6 +172,7 @@ def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, s
         shared=any(sheet.shared for sheet in sheets),
         pieces=len({len(sheet.solved) for sheet in sheets}) > 1,
         program=straight,
+        reading=(read.reading(),),
     )
 
 

@@ -44,18 +44,18 @@ def kernel(name: str) -> Kernel:
     sizes = tuple(map(int, found[2].strip("_").split("_")))
     match found[1], sizes:
         case "row_softmax", (n,):
-            return Kernel(_row_softmax, lambda count: count)
+            return Kernel(row_softmax, lambda count: count)
         case "row_hardmax", (n,):
-            return Kernel(_row_hardmax, lambda count: count)
+            return Kernel(row_hardmax, lambda count: count)
         case "solve_logdet", (n,):
-            return Kernel(_solve_logdet, lambda count: n + 1)
+            return Kernel(solve_logdet, lambda count: n + 1)
         case "solve_columns", (n,):
-            return Kernel(lambda *entries: _solve_columns(n, entries), lambda count: count - n * n + 1)
+            return Kernel(lambda *entries: solve_columns(n, entries), lambda count: count - n * n + 1)
         case "inverse_logdet", (n,):
-            return Kernel(lambda *entries: _inverse_logdet(n, entries), lambda count: count + 1)
+            return Kernel(lambda *entries: inverse_logdet(n, entries), lambda count: count + 1)
         case "least_norm", (n, r):
             return Kernel(
-                lambda *entries: _least_norm(n, r, entries),
+                lambda *entries: least_norm(n, r, entries),
                 lambda count: r * (count // n - r) + r * (r - n) + 1,
             )
     raise KeyError(name)
@@ -84,7 +84,7 @@ def _logistic(x: Any) -> Any:
     return np.where(x.real < 0, small, 1) / (1 + small)
 
 
-def _row_softmax(*scores: Any) -> np.ndarray:
+def row_softmax(*scores: Any) -> np.ndarray:
     """(T, ...) softmax of T arrays, shifted by their maximum."""
     rows = np.array(np.broadcast_arrays(*scores))
     rows = np.exp(rows - rows.real.max(axis=0))
@@ -92,7 +92,7 @@ def _row_softmax(*scores: Any) -> np.ndarray:
     return rows
 
 
-def _row_hardmax(*scores: Any) -> np.ndarray:
+def row_hardmax(*scores: Any) -> np.ndarray:
     """(T, ...): one at the largest of T arrays, the first of equals."""
     rows = np.array(np.broadcast_arrays(*scores)).real
     return np.asarray(np.arange(len(rows)).reshape(-1, *[1] * (rows.ndim - 1)) == rows.argmax(axis=0), dtype=float)
@@ -117,7 +117,7 @@ def _amin(values: Any, axis: int = 0) -> Any:
     return np.negative(_amax([np.negative(value) for value in values]))
 
 
-def _solve_logdet(*entries: Any) -> np.ndarray:
+def solve_logdet(*entries: Any) -> np.ndarray:
     """Gaussian elimination with partial pivoting, vectorised over the trailing axes.
 
     ``entries``: the T*T entries of A row by row, then the T entries of the right-hand side.
@@ -130,7 +130,7 @@ def _solve_logdet(*entries: Any) -> np.ndarray:
     )
     logdet = np.zeros(rows.shape[1:])
     for k in range(size):
-        _pivot(matrix, k)
+        pivot(matrix, k)
         logdet += np.log(np.abs(matrix[k, k]))
         for i in range(k + 1, size):
             factor = matrix[i, k] / matrix[k, k]
@@ -145,7 +145,7 @@ def _solve_logdet(*entries: Any) -> np.ndarray:
     return out
 
 
-def _pivot(matrix: np.ndarray, k: int) -> None:
+def pivot(matrix: np.ndarray, k: int) -> None:
     """Swap row k with the row below it of largest entry in column k, elementwise over the batch."""
     for i in range(k + 1, matrix.shape[0]):
         swap = np.abs(matrix[i, k]) > np.abs(matrix[k, k])
@@ -155,7 +155,7 @@ def _pivot(matrix: np.ndarray, k: int) -> None:
             matrix[k, k:] = upper
 
 
-def _solve_columns(size: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
+def solve_columns(size: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
     """Several right-hand sides at once: A row by row, then the columns one after the other.
 
     Returns the solutions, column by column, then log|det A|, NaN where A is singular or not finite.
@@ -178,7 +178,7 @@ def _solve_columns(size: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
     return [*(solved[..., i, k] for k in range(count) for i in range(size)), log_det]
 
 
-def _inverse_logdet(size: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
+def inverse_logdet(size: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
     """A^{-1} row by row, then log|det A|, from A row by row."""
     matrix = np.moveaxis(np.array(np.broadcast_arrays(*entries)), 0, -1)
     matrix = matrix.reshape(*matrix.shape[:-1], size, size)
@@ -189,7 +189,7 @@ def _inverse_logdet(size: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
     return [*(inverse[..., i, j] for i in range(size) for j in range(size)), log_det]
 
 
-def _least_norm(n: int, r: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
+def least_norm(n: int, r: int, entries: tuple[Any, ...]) -> list[np.ndarray]:
     """Solutions of K q_t = E_t of least norm, K (n, r) with n < r: K row by row, then E_t, one t after the other.
 
     Returns the solutions one after the other, r - n orthonormal vectors of the null space of K, one after the other,

@@ -15,6 +15,8 @@ from smisym.base.edge import real_array
 from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture
 from smisym.declare.smi import SMI
+from smisym.kernels.straight_line import StraightLine
+from smisym.kernels.tracing import trace
 from smisym.link.core import Core, core_of
 from smisym.link.interfaces import Interface, find_interfaces
 from smisym.link.network import Row, build_program, record_architecture
@@ -160,6 +162,12 @@ class LinkFunction:
         stacked = np.stack([np.broadcast_to(v, shape) for v in values], axis=1)
         # Code of constant entries gives integers, which could not hold the -inf of a masked one.
         return stacked.astype(np.result_type(stacked, float), copy=False).reshape(len(Z), *self.output_shape)
+
+    @cached_property
+    def raw_program(self) -> StraightLine:
+        """:meth:`raw` as a straight-line program, from entries of the fields, row by row, to those of the output."""
+        names = [f"z{p + 1}_{t + 1}" for p in range(self.fields) for t in range(self.tokens)]
+        return trace(self._numeric, names)
 
     def of_entries(self, Z: np.ndarray) -> np.ndarray:
         """:meth:`raw` as a function of vectors: (N, M) at the entries Z (N, P T) of the fields, real or complex."""

@@ -95,6 +95,28 @@ def derivation_document(derivation: Derivation) -> str:
     return "\n".join([*lines, r"\end{document}", ""])
 
 
+def derivation_formulas(derivation: Derivation) -> str:
+    """The formulas alone, as equations to be read by \\input: amsmath and amssymb are enough.
+
+    What they are of, and what is said beside them, stands in comments.
+    """
+    lines = [f"% {_comment(derivation.title or 'Derivation')}: needs amsmath and amssymb"]
+    for item in (item for section in outline(derivation) for item in section.steps if item.equations):
+        lines += ["", f"% {_comment(item.step.title)}"]
+        for equation in item.equations:
+            if is_plain_math(equation.latex):
+                note = f"  % {_comment(equation.note)}" if equation.note else ""
+                lines += [rf"\begin{{equation}}{note}", f"  {_math_text(equation.latex)}", r"\end{equation}"]
+            else:
+                lines.append(f"% {_comment(equation.latex)}")
+    return "\n".join([*lines, ""])
+
+
+def _comment(text: str) -> str:
+    """Text on one line."""
+    return " ".join(text.split())
+
+
 def _section(section: Section) -> Iterator[str]:
     yield from ("", _heading("section", section.title))
     for item in section.steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -12,7 +13,7 @@ from smisym.base.backends import NUMBA, backend
 from smisym.base.errors import InputError
 from smisym.base.files import check_path, write_text
 from smisym.declare.io import package_version, to_json
-from smisym.model.code import kernel_source
+from smisym.export import LANGUAGES, export_code
 from smisym.model.compiled import Model
 from smisym.run import unasked
 
@@ -54,18 +55,22 @@ def print_info(as_json: bool) -> None:
     )
 
 
-def print_code(model: Model, code: str, output: str | None) -> None:
-    """The compiled loops of a model, to stdout or to a file; InputError for a language that there is none of."""
-    if code != NUMBA:
-        raise InputError("--code", code, NUMBA, "write --code numba")
-    path = None if output is None else check_path(output, "file for the code")
-    if path is not None and path.suffix != ".py":
+def print_code(compiled: Callable[[], Model], code: str, output: str | None, seed: int) -> None:
+    """The code of a model, to stdout or to a file.
+
+    InputError, before anything is compiled, for a language that there is no code in, and for a file that does not end
+    as its files do.
+    """
+    if code not in LANGUAGES:
+        raise InputError("--code", code, ", ".join(LANGUAGES), "write --code python")
+    path, ending = None if output is None else check_path(output, "file for the code"), LANGUAGES[code]
+    if path is not None and path.suffix != ending:
         raise InputError(
-            "output", output, "the name of a file that ends in .py, with --code",
-            "write for example -o loops.py; leave --code out for a document",
+            "output", output, f"the name of a file that ends in {ending}, with --code {code}",
+            f"write for example -o denoiser{ending}; leave --code out for a document",
         )  # fmt: skip
-    text = kernel_source(model)
+    text = export_code(compiled(), code, seed=seed)
     if path is None:
-        typer.echo(text)
+        typer.echo(text, nl=not text.endswith("\n"))
     else:
         write_text(path, text)

@@ -25,6 +25,7 @@ from smisym.base.errors import InputError
 from smisym.cli import app
 from smisym.declare import io
 from smisym.declare.architecture import Architecture, Attention
+from smisym.export import export_code
 from smisym.finite.samples import generate
 from smisym.integrate import accuracy
 from smisym.model.compiled import compile
@@ -164,9 +165,19 @@ def test_the_compiled_loops_can_be_printed(tmp_path: Path, network: str) -> None
     assert run("derive", network, "--code", "numba", "-o", tmp_path / "loops.py").stdout == ""
     assert (tmp_path / "loops.py").read_text() == shown.stdout.rstrip("\n") + "\n"
     wrong = refused("derive", network, "--code", "numba", "-o", tmp_path / "loops.html")
-    assert "a file that ends in .py" in wrong and "leave --code out for a document" in wrong
+    assert "a file that ends in .py, with --code numba" in wrong and "leave --code out for a document" in wrong
     assert not (tmp_path / "loops.html").exists()
-    assert "given 'c'; allowed: numba" in run("derive", network, "--code", "c").stderr
+    assert "given 'c'; allowed: python, latex, numba" in run("derive", network, "--code", "c").stderr
+
+
+def test_the_denoiser_and_its_formulas_can_be_written(tmp_path: Path, network: str) -> None:
+    """As the same calls in Python write them; a name that does not fit is refused before anything is compiled."""
+    model = compile(io.load(network))
+    assert run("derive", network, "--code", "python", "-o", tmp_path / "denoiser.py").exit_code == 0
+    assert (tmp_path / "denoiser.py").read_text() == export_code(model)
+    assert run("derive", network, "--code", "latex").stdout == export_code(model, "latex")
+    wrong = refused("derive", network, "--code", "latex", "-o", tmp_path / "formulas.py")
+    assert "a file that ends in .tex, with --code latex" in wrong and not (tmp_path / "formulas.py").exists()
 
 
 def test_help_tells_the_defaults() -> None:

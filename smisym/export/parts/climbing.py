@@ -1,0 +1,66 @@
+"""Maxima of the densities: where integrators begin."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from smisym.export.parts.given import SHEETS, Array
+from smisym.export.parts.on_level_set import evaluate
+from smisym.export.parts.posterior import DIM, Batch, cloud
+
+# Starts on every sheet: of the coarse points the best and the first; steps of the climb, and of its differences.
+BEST, FIRST_ONES, CLIMBS, STEP = 3, 16, 40, 1e-5
+
+
+class Maxima(NamedTuple):
+    """Points x (N, d) of samples s (N,), the log of the density (N,), the matrix of its Gaussian (N, d, d)."""
+
+    s: Array
+    x: Array
+    log: Array
+    precision: Array
+
+
+def maxima(batch: Batch, seed: int) -> Maxima:
+    """From a coarse start, the best of some random points and the origin, by damped Gauss-Newton on every sheet."""
+    S, coarse = len(batch.omega), cloud(seed)
+    log = evaluate(batch, np.arange(S), coarse[:, None] + np.zeros((1, S, 1))).log
+    chosen = np.argsort(-log, axis=2, kind="stable")[:, :, :BEST]
+    others = np.broadcast_to(np.arange(FIRST_ONES), (SHEETS, S, FIRST_ONES))
+    chosen = np.concatenate([chosen, others], axis=2)
+    sheet, s, _ = (index.ravel() for index in np.indices(chosen.shape))
+    x = coarse[:, chosen.ravel()].T
+    value, slope, precision = around(batch, s, sheet, x)
+    damping = np.full(len(s), 1e-2)
+    for _ in range(CLIMBS):
+        diagonal = np.einsum("nii->ni", precision)
+        damped = precision + np.eye(DIM) * (damping[:, None] * (1 + diagonal))[:, None]
+        step = np.linalg.solve(damped, slope[..., None])[..., 0]
+        step /= np.maximum(1.0, np.sqrt((step**2).sum(axis=1, keepdims=True)) / 3)
+        new_value, new_slope, new_precision = around(batch, s, sheet, x + step)
+        up = new_value > value
+        x = np.where(up[:, None], x + step, x)
+        slope = np.where(up[:, None], new_slope, slope)
+        precision = np.where(up[:, None, None], new_precision, precision)
+        value = np.where(up, new_value, value)
+        damping = np.clip(np.where(up, damping / 5, damping * 5), 1e-9, 1e9)
+        if (np.abs(step).max(axis=1) < 1e-2)[np.isfinite(value)].all():
+            break
+    there = np.isfinite(value)
+    return Maxima(s[there], x[there], value[there], precision[there])
+
+
+def around(batch: Batch, s: Array, sheet: Array, x: Array) -> tuple[Array, Array, Array]:
+    """Log of the density of one sheet each at x (N, d), its slope, and the matrix of its Gauss-Newton model."""
+    moves = STEP * np.concatenate([np.zeros((1, DIM)), np.eye(DIM), -np.eye(DIM)])
+    values = evaluate(batch, s, (x[:, None] + moves).transpose(2, 0, 1))
+    take = np.arange(len(s))
+    residual, log = values.residual[sheet, :, take], values.log[sheet, take]
+    with np.errstate(invalid="ignore"):
+        slope = (log[:, 1 : DIM + 1] - log[:, DIM + 1 :]) / (2 * STEP)
+    jacobian = (residual[..., 1 : DIM + 1] - residual[..., DIM + 1 :]) / (2 * STEP)
+    precision = jacobian.transpose(0, 2, 1) @ jacobian
+    bad = ~np.isfinite(slope).all(axis=1)
+    return log[:, 0], np.where(bad[:, None], 0.0, slope), np.where(bad[:, None, None], np.eye(DIM), precision)
