@@ -33,21 +33,23 @@ def maxima(batch: Batch, seed: int) -> Maxima:
     sheet, s, _ = (index.ravel() for index in np.indices(chosen.shape))
     x = coarse[:, chosen.ravel()].T
     value, slope, precision = around(batch, s, sheet, x)
-    damping = np.full(len(s), 1e-2)
+    damping, live = np.full(len(s), 1e-2), np.isfinite(value)
     for _ in range(CLIMBS):
-        diagonal = np.einsum("nii->ni", precision)
-        damped = precision + np.eye(DIM) * (damping[:, None] * (1 + diagonal))[:, None]
-        step = np.linalg.solve(damped, slope[..., None])[..., 0]
-        step /= np.maximum(1.0, np.sqrt((step**2).sum(axis=1, keepdims=True)) / 3)
-        new_value, new_slope, new_precision = around(batch, s, sheet, x + step)
-        up = new_value > value
-        x = np.where(up[:, None], x + step, x)
-        slope = np.where(up[:, None], new_slope, slope)
-        precision = np.where(up[:, None, None], new_precision, precision)
-        value = np.where(up, new_value, value)
-        damping = np.clip(np.where(up, damping / 5, damping * 5), 1e-9, 1e9)
-        if (np.abs(step).max(axis=1) < 1e-2)[np.isfinite(value)].all():
+        k = np.flatnonzero(live)
+        if not k.size:
             break
+        diagonal = np.einsum("nii->ni", precision[k])
+        damped = precision[k] + np.eye(DIM) * (damping[k, None] * (1 + diagonal))[:, None]
+        step = np.linalg.solve(damped, slope[k][..., None])[..., 0]
+        step /= np.maximum(1.0, np.sqrt((step**2).sum(axis=1, keepdims=True)) / 3)
+        new = around(batch, s[k], sheet[k], x[k] + step)
+        up = new[0] > value[k]
+        x[k[up]] += step[up]
+        value[k[up]], slope[k[up]], precision[k[up]] = (values[up] for values in new)
+        damping[k] = np.clip(np.where(up, damping[k] / 5, damping[k] * 5), 1e-9, 1e9)
+        widths = np.einsum("ni,nij,nj->n", step, precision[k], step)
+        there = (widths < 1e-2) & (np.abs(step).max(axis=1) < 0.1)
+        live[k] = ~(there & (up | (damping[k] > 1e3)))
     there = np.isfinite(value)
     return Maxima(s[there], x[there], value[there], precision[there])
 
