@@ -117,6 +117,23 @@ class Costs(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines))
 
 
+class CommandHelp(SphinxDirective):
+    """The help of every command, as the command line prints it."""
+
+    def run(self) -> list[nodes.Node]:
+        from typer.main import get_command
+        from typer.testing import CliRunner
+
+        from smisym.cli import app
+
+        text, runner = [], CliRunner(env={"TERM": "dumb", "NO_COLOR": "1"})
+        names = get_command(app).list_commands(None)
+        for name in names:
+            shown = runner.invoke(app, [name, "--help"]).output.strip()
+            text.append(f"### smisym {name}\n\n```text\n{shown}\n```\n")
+        return self.parse_text_to_nodes("\n".join(text), allow_section_headings=True)
+
+
 def interactive(app: Sphinx, docname: str, source: list[str]) -> None:
     """On the site the table of architectures.md is the one to sort and filter."""
     if docname == "architectures":
@@ -155,7 +172,12 @@ def derivations(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    made: dict[str, type[Directive]] = {"architectures": Architectures, "result-codes": ResultCodes, "costs": Costs}
+    made: dict[str, type[Directive]] = {
+        "architectures": Architectures,
+        "result-codes": ResultCodes,
+        "costs": Costs,
+        "command-help": CommandHelp,
+    }
     for name, directive in made.items():
         app.add_directive(name, directive)
     app.connect("source-read", interactive)

@@ -1,6 +1,6 @@
 """
-|z|: from nothing to everything
-===============================
+The absolute value: from nothing to everything
+==============================================
 
 The smallest model of all: one field, and the output is its absolute value, ``y = |z|``. Statisticians know it as
 real phase retrieval.
@@ -21,8 +21,8 @@ print(f"learning begins at {weak.alpha:.4f}")
 # %%
 # One overlap map serves every alpha. A curve asks it again and again.
 
-omap = smisym.overlap_map(model, samples=2048)
-alphas = np.linspace(0.4, 1.3, 19)
+omap = smisym.overlap_map(model, samples=4096)
+alphas = np.linspace(0.4, 1.0, 13)
 points = smisym.curve(omap, alphas)
 q = np.array([point.value.Q[0, 0] for point in points])
 error = np.array([point.value.Q_error[0, 0] for point in points])

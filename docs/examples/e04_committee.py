@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import smisym
 from smisym import Architecture, Attention
 
-counts = [2, 4, 8, 16, 32]
+counts = [2, 3, 4, 6, 8]
 found = []
 for n in counts:
     layers = (*[Attention(readout=1 / n)] * n, Attention())

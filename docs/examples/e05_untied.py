@@ -20,8 +20,8 @@ print(weak.names, f"{weak.alpha:.4f}, sqrt(5) - 2 = {5**0.5 - 2:.4f}")
 # %%
 # :func:`smisym.curve_figure` draws what a curve returned, with its error bands and thresholds.
 
-omap = smisym.overlap_map(model, samples=2048)
-points = smisym.curve(omap, np.linspace(0.1, 0.9, 17))
+omap = smisym.overlap_map(model, samples=1024)
+points = smisym.curve(omap, np.linspace(0.1, 0.7, 7))
 figure = smisym.curve_figure(points, [weak], labels=model.labels)
 
 # %%

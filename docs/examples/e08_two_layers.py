@@ -14,7 +14,7 @@ import smisym
 from smisym import Architecture, Attention
 
 model = smisym.compile(Architecture(2, (Attention(), Attention(skip=1.0))))
-omap = smisym.overlap_map(model, samples=1024)
+omap = smisym.overlap_map(model, samples=512)
 thresholds = smisym.weak_recovery(omap).value
 for threshold in thresholds:
     print(threshold.names, f"{threshold.alpha:.4f} ± {threshold.error:.4f}")
@@ -22,7 +22,7 @@ for threshold in thresholds:
 # %%
 # The curve takes few samples here; the bands show it.
 
-points = smisym.curve(omap, np.linspace(0.1, 1.0, 10))
+points = smisym.curve(omap, np.linspace(0.1, 0.9, 9))
 figure = smisym.curve_figure(points, thresholds, labels=model.labels)
 plt.figure(figure)
 plt.show()

@@ -25,7 +25,7 @@ print(hard.kind, hard.names, hard.alpha, "order", hard.order)
 # %%
 # The overlaps against alpha:
 
-points = smisym.curve(smisym.overlap_map(model, samples=512), np.linspace(0.4, 3.2, 8))
+points = smisym.curve(smisym.overlap_map(model, samples=256), np.linspace(0.4, 3.2, 5))
 Q = np.array([np.diag(point.value.Q) for point in points])
 alphas = [point.value.alpha for point in points]
 figure, axes = plt.subplots(figsize=(5.5, 3.5), layout="constrained")

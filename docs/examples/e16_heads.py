@@ -18,7 +18,7 @@ for layout, style in (("shared", "o-"), ("split", "s-")):
     model = smisym.compile(Architecture(2, (Attention(heads=2),), head_layout=layout))
     (first,) = smisym.weak_recovery(model).value
     print(f"{layout}: {first.names} from {first.alpha:.4f} on")
-    points = smisym.curve(smisym.overlap_map(model, samples=2048), np.linspace(0.05, 0.65, 13))
+    points = smisym.curve(smisym.overlap_map(model, samples=1024), np.linspace(0.05, 0.55, 6))
     alphas = [point.value.alpha for point in points]
     axes.plot(alphas, [point.value.Q[0, 0] for point in points], style, label=f"{layout} heads")
 axes.set(xlabel="samples per dimension, N / D", ylabel="Q of a head", ylim=(-0.02, 1.05))
