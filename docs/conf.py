@@ -84,6 +84,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "only_warn_on_example_error": False,
     "remove_config_comments": True,
+    "write_computation_times": False,  # a page with scripts from elsewhere
     "min_reported_time": 0,
     "show_memory": False,
     "show_signature": False,

@@ -15,11 +15,12 @@ SPELT = ("README.md", "CHANGELOG.md", "docs", "benchmarks/README.md", "tests/REA
 
 
 class Page(HTMLParser):
-    """Targets of a page's links and pictures, and the anchors that it has."""
+    """Targets of a page's links and pictures, what it fetches from elsewhere, and the anchors that it has."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.targets: list[str] = []
+        self.fetched: list[str] = []
         self.anchors: set[str] = set()
         self.feed(text)
 
@@ -29,14 +30,17 @@ class Page(HTMLParser):
                 continue
             if name == "id" or (tag == "a" and name == "name"):
                 self.anchors.add(value)
-            elif name == "href" or (name == "src" and tag in ("img", "script")):
+            elif name == "href" or name == "src":
                 self.targets.append(value)
+                if urlsplit(value).netloc and tag in ("img", "script", "link", "iframe"):
+                    self.fetched.append(value)
 
 
 def broken_links(site: Path) -> Iterator[str]:
-    """One line for each link within the site, picture or script that is not there."""
+    """One line for each link within the site that leads nowhere, and for what a page would fetch from elsewhere."""
     pages = {path.resolve(): Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
+        yield from (f"{path.relative_to(site.resolve())}: is not read off line: {url}" for url in page.fetched)
         for target in page.targets:
             parts = urlsplit(target)
             if parts.scheme or parts.netloc or target in ("", "#"):

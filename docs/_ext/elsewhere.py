@@ -58,7 +58,8 @@ def derivation_pages(app: Sphinx) -> None:
     made = {"index.md": INDEX}
     for path in sorted((ROOT / "derivations").glob("*.md")):
         made[path.name] = as_page(path.read_text(), path.stem)
-        made["index.md"] += path.stem + "\n"
+        # Documents have one title in common.
+        made["index.md"] += f"{path.stem.replace('_', ' ').capitalize()} <{path.stem}>\n"
     made["index.md"] += "```\n"
     for old in set(folder.glob("*.md")) - {folder / name for name in made}:
         old.unlink()

@@ -34,6 +34,11 @@
     });
   }
 
+  // "T = 2" is one word, not three.
+  function words(text) {
+    return text.toLowerCase().replace(/\s*=\s*/g, "=");
+  }
+
   function choice(label, values, changed) {
     const select = document.createElement("select");
     select.setAttribute("aria-label", label);
@@ -60,11 +65,11 @@
       return { column: column, select: choice(name, values, show) };
     });
     function show() {
-      const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const asked = words(box.value).split(/\s+/).filter(Boolean);
       let left = 0;
       rows.forEach(function (row) {
-        const text = row.textContent.toLowerCase();
-        const fits = words.every((word) => text.includes(word)) &&
+        const text = words(row.textContent);
+        const fits = asked.every((word) => text.includes(word)) &&
           chosen.every((c) => !c.select.value || row.cells[c.column].textContent === c.select.value);
         row.hidden = !fits;
         left += fits ? 1 : 0;

@@ -75,7 +75,8 @@ def test_every_page_is_reached() -> None:
         text = (DOCS / f"{name}.md").read_text() if (DOCS / f"{name}.md").exists() else ""
         for tree in re.findall(r"^```\{toctree\}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
             entries = [line.strip() for line in tree.splitlines() if line.strip() and not line.startswith(":")]
-            left += [(Path(name).parent / entry).as_posix() for entry in entries]
+            targets = [re.sub(r"^.*<(.*)>$", r"\1", entry) for entry in entries]
+            left += [(Path(name).parent / target).as_posix() for target in targets]
     assert not set(PAGES) - found
 
 
@@ -97,9 +98,11 @@ def test_there_are_examples() -> None:
 def test_broken_links_are_found(checking: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<p id="here"><a href="b.html#there">x</a><a href="#here">y</a><img src="c.svg">')
     (tmp_path / "b.html").write_text('<a href="https://example.org">elsewhere</a><a href="a.html">back</a>')
+    (tmp_path / "c.html").write_text('<script src="https://example.org/c.js"></script>')
     assert list(checking.broken_links(tmp_path)) == [
         "a.html: nothing is at b.html#there",
         "a.html: nothing is at c.svg",
+        "c.html: is not read off line: https://example.org/c.js",
     ]
 
 
