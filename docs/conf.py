@@ -60,7 +60,7 @@ myst_fence_as_directive = ["math"]
 nb_execution_mode = os.environ.get("SMISYM_DOCS_EXECUTE", "force")
 if nb_execution_mode == "off":
     suppress_warnings.append("myst-nb.lexer")  # a kernel tells the language
-nb_execution_timeout = 60
+nb_execution_timeout = 600  # of one cell, on a machine with other work
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import os
@@ -117,6 +118,51 @@ class Costs(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines))
 
 
+class UsedOn(SphinxDirective):
+    """Pages whose examples use a public name, beside the gallery, which has thumbnails of its own."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0].rpartition(".")[2]
+        pages = [page for page, code in examples().items() if uses(code, name)]
+        if not pages:
+            return []
+        links = ", ".join(f":doc:`/{page}`" for page in pages)
+        return self.parse_text_to_nodes(f"*Used on* {links}.")
+
+
+@functools.cache
+def examples() -> dict[str, str]:
+    """The Python of every page that has some."""
+    docs, found = ROOT / "docs", {}
+    made = {"_build", "api", "gallery", "derivations"}
+    for path in sorted(docs.rglob("*.md")):
+        if not made & set(path.relative_to(docs).parts):
+            blocks = re.findall(r"```(?:python|\{code-cell\} python)\n(.*?)```", path.read_text(), re.DOTALL)
+            found[path.relative_to(docs).with_suffix("").as_posix()] = "\n".join(blocks)
+    return {page: code for page, code in found.items() if code}
+
+
+# What holds instances of a class, so that its examples are those of the class.
+MAKES = {
+    "Data": "generate",
+    "FixedPoint": "state_evolution",
+    "Gamp": "gamp",
+    "Model": "compile",
+    "Observation": "observe",
+    "OverlapMap": "overlap_map",
+    "Solution": "state_evolution",
+    "Threshold": "weak_recovery",
+}
+
+
+def uses(code: str, name: str) -> bool:
+    """Whether code uses a public name, or what makes its instances."""
+    made = MAKES.get(name, name)
+    return bool(re.search(rf"\bsmisym\.{made}\b|^from smisym import .*\b{made}\b|\.{made}\(", code, re.MULTILINE))
+
+
 class CommandHelp(SphinxDirective):
     """The help of every command, as the command line prints it."""
 
@@ -177,6 +223,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "result-codes": ResultCodes,
         "costs": Costs,
         "command-help": CommandHelp,
+        "used-on": UsedOn,
     }
     for name, directive in made.items():
         app.add_directive(name, directive)

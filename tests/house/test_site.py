@@ -34,6 +34,19 @@ RUN_BY_A_TEST = {
 }
 
 
+RETURNED = {
+    "Data": "generate",
+    "FixedPoint": "state_evolution",
+    "Gamp": "gamp",
+    "Model": "compile",
+    "Observation": "observe",
+    "OverlapMap": "overlap_map",
+    "Solution": "state_evolution",
+    "Threshold": "weak_recovery",
+}
+EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+
+
 @pytest.fixture(scope="module")
 def checking() -> ModuleType:
     """docs/_ext/checking.py, by which the build checks what it made."""
@@ -61,6 +74,21 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert listed == set(smisym.__all__) - {"__version__"}
 
 
+def test_every_public_name_has_an_example() -> None:
+    sources = [path.read_text() for path in EXAMPLES]
+    for page in PAGES:
+        sources += re.findall(r"```(?:python|\{code-cell\} python)\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    code = "\n".join(sources)
+    lost = {
+        name
+        for name in smisym.__all__
+        if not re.search(rf"\bsmisym\.{name}\b|^from smisym import .*\b{name}\b", code, re.M)
+    }
+    # Classes whose instances are what a function returns, and what compile keeps to itself.
+    assert lost == set(RETURNED) | {"NoChartError", "__version__"}
+    assert all(f".{maker}(" in code for maker in RETURNED.values())
+
+
 def test_every_result_code_is_explained() -> None:
     text = (DOCS / "reference" / "results.md").read_text()
     lost = [code.value for code in smisym.Result if not code.ok and f"\n**`{code.value}`.** " not in text]
@@ -78,9 +106,6 @@ def test_every_page_is_reached() -> None:
             targets = [re.sub(r"^.*<(.*)>$", r"\1", entry) for entry in entries]
             left += [(Path(name).parent / target).as_posix() for target in targets]
     assert not set(PAGES) - found
-
-
-EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 
 
 def test_there_are_examples() -> None:
