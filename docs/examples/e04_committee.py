@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import smisym
 from smisym import Architecture, Attention
 
-counts = [2, 3, 4, 6, 8]
+counts = [2, 3, 4, 6]
 found = []
 for n in counts:
     layers = (*[Attention(readout=1 / n)] * n, Attention())

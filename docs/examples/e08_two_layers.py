@@ -14,7 +14,7 @@ import smisym
 from smisym import Architecture, Attention
 
 model = smisym.compile(Architecture(2, (Attention(), Attention(skip=1.0))))
-omap = smisym.overlap_map(model, samples=512)
+omap = smisym.overlap_map(model, samples=256)
 thresholds = smisym.weak_recovery(omap).value
 for threshold in thresholds:
     print(threshold.names, f"{threshold.alpha:.4f} ± {threshold.error:.4f}")
