@@ -100,11 +100,20 @@ def inside(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: node
 
 @functools.cache
 def modules() -> tuple[Any, ...]:
-    """All modules of the package."""
+    """All modules of the package, but those that need an extra which is not installed."""
     names = [path.relative_to(ROOT).with_suffix("").as_posix() for path in (ROOT / "smisym").rglob("*.py")]
     # Parts of generated modules, and what runs as it is imported, are none of them.
     left_out = re.compile(r"__main__|/chained/|/meshed/|jax_code")
-    return tuple(importlib.import_module(name.replace("/", ".")) for name in names if not left_out.search(name))
+    found = []
+    for name in names:
+        if left_out.search(name):
+            continue
+        try:
+            found.append(importlib.import_module(name.removesuffix("/__init__").replace("/", ".")))
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] == "smisym":
+                raise
+    return tuple(found)
 
 
 def importable(name: str) -> bool:
