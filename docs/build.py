@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> int:
 
     started = time.perf_counter()
     builder = "linkcheck" if "--links" in arguments else "html"
+    forget_removed()
     # Pages of source are made only where they are older than their module: not where other names are described.
     shutil.rmtree(BUILT / builder / "_modules", ignore_errors=True)
     # -E: a page also depends on the package, which Sphinx does not see.
@@ -44,6 +45,17 @@ def main(arguments: list[str]) -> int:
         print(line, file=sys.stderr)
     print(f"\nThe site took {time.perf_counter() - started:.0f} s. Open {BUILT / builder / 'index.html'}")
     return 1 if wrong else 0
+
+
+def forget_removed() -> None:
+    """Pages of names and examples that are there no more."""
+    for path in (HERE / "api").glob("*.rst"):
+        path.unlink()
+    for path in (HERE / "gallery").glob("e*.rst"):
+        if not (HERE / "examples" / f"{path.stem}.py").exists():
+            for made in (HERE / "gallery").rglob(f"*{path.stem}*"):
+                made.unlink()
+    (HERE / "gallery" / "sg_execution_times.rst").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

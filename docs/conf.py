@@ -22,7 +22,12 @@ os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
 os.environ.setdefault("SMISYM_BACKEND", "numpy")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import cores  # noqa: E402
+
 import smisym  # noqa: E402
+
+# Evaluations begin other processes where there are more cores.
+cores.use_one()
 
 project = "smisym"
 author = "smisym contributors"

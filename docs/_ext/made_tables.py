@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import cores
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
@@ -210,7 +211,8 @@ def derivations(app: Sphinx, exception: Exception | None) -> None:
     kept = {path.stem for path in folder.glob("*.html") if path.stat().st_mtime > newest}
     left = [number for number, (_, declared) in enumerate(ROWS) if declared.digest not in kept]
     sys.stdout.flush()
-    with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    cores.use_all()
+    with ProcessPoolExecutor(max_workers=len(cores.ALL), mp_context=get_context("spawn")) as pool:
         for name in pool.map(derive, left, [str(folder)] * len(left)):
             print("derived:", name, flush=True)
     unmade = {row["digest"] for row in rows()} - {path.stem for path in folder.glob("*.html")}

@@ -19,8 +19,8 @@ print(weak.names, f"{weak.alpha:.5f} ± {weak.error:.0e} (19/32 = {19 / 32:.5f})
 # %%
 # What one output leaves possible: the hyperbola ``z1 z2 = y``. The chart of the model is coordinates on it.
 
-omap = smisym.overlap_map(model, samples=512)
-alphas = np.linspace(0.5, 1.2, 6)
+omap = smisym.overlap_map(model, samples=256)
+alphas = np.linspace(0.5, 1.1, 4)
 points = smisym.curve(omap, alphas)
 Q = np.array([np.diag(point.value.Q) for point in points])
 

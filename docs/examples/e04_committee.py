@@ -1,37 +1,37 @@
 """
-A committee: many layers for the price of one
-=============================================
+A committee: the more members, the longer it takes
+==================================================
 
-Many layers, each with a small readout, act like a committee: only the sum of their attention matrices reaches the
-output. ``statistic="gaussian"`` takes that sum for Gaussian, so that the cost does not grow with the number of
-layers.
-
-The last layer is learned first. Of more layers before it, one sees less.
+A committee adds up what its members say. Here every member squares its field, ``y = z1^2 + ... + zp^2``. Turning the
+members into one another changes nothing, so that all begin at once: at ``p / 2``.
 """
-# Rows: committee of 8 layers and a last one, through its sum, T = 2
 
 import matplotlib.pyplot as plt
+import numpy as np
 
 import smisym
-from smisym import Architecture, Attention
 
-counts = [2, 3, 4, 6]
-found = []
-for n in counts:
-    layers = (*[Attention(readout=1 / n)] * n, Attention())
-    model = smisym.compile(Architecture(2, layers, limit="first_order", statistic="gaussian"))
-    first = smisym.weak_recovery(model, stages=1).value[0]
-    found.append(first.alpha)
-    print(f"{n:2d} layers: {model.channel.free_dimensions} free dimensions, {first.names[0]} from {first.alpha:.5f} on")
+for p in (1, 2):
+    model = smisym.compile(smisym.SMI(" + ".join(f"z{k}**2" for k in range(1, p + 1)), p))
+    first = smisym.weak_recovery(model, samples=1024, stages=1).value[0]
+    print(f"{p} members: {first.names} from {first.alpha:.4f} ± {first.error:.0e} on")
+    print(f"    overlaps that the symmetry leaves possible: {len(model.symmetry.basis)}")
 
 # %%
-# With more and more layers the sum no longer fluctuates, and what is left is a single layer: 1/6.
+# One number says how well a committee is known, however many members it has. What one output leaves possible is a
+# circle: it shows how long the vector of the fields is, and not where it points.
+#
+# Layers and heads form committees too: ``limit="first_order"`` of :class:`smisym.Architecture`.
 
-figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
-axes.axhline(1 / 6, color="0.7", label="a single layer, 1/6")
-axes.plot(counts, found, "o-", label="last layer of the committee")
-axes.set(xscale="log", xlabel="layers in the committee", ylabel="first threshold, N / D", xticks=counts)
-axes.set_xticklabels(counts)
-axes.minorticks_off()
-axes.legend()
+truth = np.array([1.1, 0.6])
+angle = np.linspace(0, 2 * np.pi, 200)
+radius = np.hypot(*truth)
+circle = radius * np.stack([np.cos(angle), np.sin(angle)])
+assert np.ptp(model.link(circle.T[:, :, None])) < 1e-12  # all of it gives the same output
+
+figure, axes = plt.subplots(figsize=(4, 4), layout="constrained")
+axes.plot(*circle, label=f"all fields with y = {radius**2:.2f}")
+axes.plot(*truth, "*", color="C3", markersize=14, label="the truth")
+axes.set(xlabel="z1", ylabel="z2", aspect="equal", xlim=(-1.9, 1.9), ylim=(-1.9, 1.9))
+axes.legend(loc="upper left", fontsize=8)
 plt.show()
