@@ -28,9 +28,8 @@ def main(arguments: list[str]) -> int:
 
     started = time.perf_counter()
     builder = "linkcheck" if "--links" in arguments else "html"
-    forget_removed()
-    # Pages of source are made only where they are older than their module: not where other names are described.
-    shutil.rmtree(BUILT / builder / "_modules", ignore_errors=True)
+    if builder == "html":
+        forget()
     # -E: a page also depends on the package, which Sphinx does not see.
     code = sphinx(
         ["-b", builder, "-W", "--keep-going", "-n", "-E", "-d", str(BUILT / "trees"), str(HERE), str(BUILT / builder)]
@@ -47,15 +46,24 @@ def main(arguments: list[str]) -> int:
     return 1 if wrong else 0
 
 
-def forget_removed() -> None:
-    """Pages of names and examples that are there no more."""
+def forget() -> None:
+    """Remove what was made of names and examples that are there no more, or by a package that is, and the last pages."""
+    newest = max(path.stat().st_mtime for path in (HERE.parent / "smisym").rglob("*.py"))
+    for path in (HERE / "gallery").glob("*.md5"):
+        if path.stat().st_mtime < newest:
+            path.unlink()  # sphinx-gallery executes again what has none
     for path in (HERE / "api").glob("*.rst"):
         path.unlink()
     for path in (HERE / "gallery").glob("e*.rst"):
         if not (HERE / "examples" / f"{path.stem}.py").exists():
             for made in (HERE / "gallery").rglob(f"*{path.stem}*"):
                 made.unlink()
-    (HERE / "gallery" / "sg_execution_times.rst").unlink(missing_ok=True)
+    for path in (BUILT / "html").glob("*"):
+        # Derivations of the table's rows are made again where the package is newer than they.
+        if path.is_dir() and path.name != "derived":
+            shutil.rmtree(path)
+        elif path.is_file():
+            path.unlink()
 
 
 if __name__ == "__main__":

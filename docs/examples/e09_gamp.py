@@ -31,7 +31,7 @@ for i, alpha in enumerate(alphas):
     )
 
 # %%
-# Near the threshold, 1/6, finite data smear the jump out.
+# Near the threshold, 1/6, finite data fluctuate most.
 
 figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
 axes.plot(alphas, theory, "-", label="state evolution, D infinite")
