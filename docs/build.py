@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def forget() -> None:
-    """Remove what was made of names and examples that are there no more, or by a package that is, and the last pages."""
+    """Remove what was made of names, examples and a package as they were before, and the pages of the last build."""
     newest = max(path.stat().st_mtime for path in (HERE.parent / "smisym").rglob("*.py"))
     for path in (HERE / "gallery").glob("*.md5"):
         if path.stat().st_mtime < newest:
