@@ -4,6 +4,7 @@
     python3 run.py demo  [arguments of "smisym demo"]    the shipped example, from declaration to report
     python3 run.py test  [arguments of pytest]           the tests
     python3 run.py check [arguments of pytest]           ruff, mypy, then the tests
+    python3 run.py docs  [--quick | --links]             the site, in docs/_build/html
 
 The first call makes the virtual environment ./.venv and installs the package and what it needs into it;
 later calls find it up to date and say nothing.  It is set up anew when pyproject.toml changes.
@@ -21,7 +22,8 @@ ROOT = os.path.dirname(os.path.abspath(__file__))
 VENV = os.path.join(ROOT, ".venv")
 PYTHON = os.path.join(VENV, "Scripts", "python.exe") if os.name == "nt" else os.path.join(VENV, "bin", "python")
 STAMP = os.path.join(VENV, "smisym-set-up.json")
-COMMANDS = ("demo", "test", "check")
+# What each command needs beside the package.
+EXTRAS = {"demo": ["fast"], "test": ["test"], "check": ["test"], "docs": ["docs"]}
 
 
 def main(arguments: "list[str]") -> int:
@@ -30,17 +32,19 @@ def main(arguments: "list[str]") -> int:
             "this is Python {}.{}; smisym needs {}.{} or newer. To fix: call this script with a newer one, "
             "for example python3.12 run.py".format(*sys.version_info[:2], *OLDEST)
         )
-    if not arguments or arguments[0] not in COMMANDS:
+    if not arguments or arguments[0] not in EXTRAS:
         print(__doc__, file=sys.stdout if arguments in (["-h"], ["--help"]) else sys.stderr)
         return 0 if arguments in (["-h"], ["--help"]) else 2
     command, rest = arguments[0], arguments[1:]
-    problem = set_up(["fast"] if command == "demo" else ["test"])
+    problem = set_up(EXTRAS[command])
     if problem:
         return fail(problem)
     if command == "demo":
         return become(["-P", "-m", "smisym", "demo", *rest], os.getcwd())
     if command == "test":
         return become(["-m", "pytest", *rest], ROOT)
+    if command == "docs":
+        return become([os.path.join("docs", "build.py"), *rest], ROOT)
     steps = [["-m", "ruff", "check", "."], ["-m", "mypy"], ["-m", "pytest", *rest]]
     return max([run([PYTHON, *step]) for step in steps], key=abs)
 

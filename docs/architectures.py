@@ -161,15 +161,22 @@ def measure(name: str, declared: Architecture | SMI) -> dict[str, Any]:
 
 HEADER = """# Architectures, their charts and first thresholds
 
-Made by `docs/architectures.py` (smisym {version}); the numbers are in `architectures.json`. P: rows of Z. Free:
-dimensions of the posterior's integral once its closed-form directions are done. First threshold: the smallest
-alpha at which state evolution leaves Q = 0, with one standard error (or the change under refinement where no
-random numbers are used). A closed form is exact: its moments were taken symbolically, and the number beside it
-confirms it. Second way: the same number without any chart or integrator (`tests/second_way.py` makes
-`second_way.json`), from random walks that start at the truth, which is a sample of its own posterior; from draws of
-fields and outputs sorted into bins, where outputs have at most two coordinates (extrapolated to narrow bins; in
-brackets: half of what that changed); from all solutions found from many starts, where they are finitely many; or from
-nested quadratures over the fields of the first layers and the scores of the last one.
+Many networks and models, with the first threshold of each: the smallest alpha at which state evolution leaves Q = 0.
+What the columns say:
+
+* **P**: rows of Z.
+* **chart**: which rule found coordinates on the level set, or what is done without.
+* **free**: dimensions of the posterior's integral once its closed-form directions are done.
+* **first threshold**: with one standard error, or the change under refinement where no random numbers are used.
+* **closed form**: exact. Its moments were taken symbolically, and the number beside it confirms it.
+* **second way**: the same number without any chart or integrator, in one of four ways. *Walks*: random walks that
+  start at the truth, which is a sample of its own posterior. *Bins*: draws of fields and outputs sorted into bins,
+  where outputs have at most two coordinates, extrapolated to narrow bins (in brackets: half of what that changed).
+  *All solutions*, found from many starts, where they are finitely many. *Nested quadrature* over the fields of the
+  first layers and the scores of the last one.
+
+Made by `docs/architectures.py` (smisym {version}); the numbers are in `architectures.json`, the second ways in
+`second_way.json`, made by `tests/second_way.py`.
 
 | architecture | P | chart | free | branches | first threshold | closed form | second way |
 |---|---|---|---|---|---|---|---|

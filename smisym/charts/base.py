@@ -80,9 +80,9 @@ class Sheets:
     solved
         For each branch, len(solved_rows) * T arrays, row by row.
     log_weight
-        For each branch, or once for all, the log of |det d(solved, directions)/d(u, flat coordinates)|: the measure on
-        the level set against which the Gaussian of the fields is integrated; factors that depend on y alone may be
-        left out.
+        For each branch, or once for all, the log of ``|det d(solved, directions)/d(u, flat coordinates)|``: the
+        measure on the level set against which the Gaussian of the fields is integrated; factors that depend on y alone
+        may be left out.
     directions
         For each branch, the vectors (like ``solved``) along which the fields may move freely, with a flat measure on
         their coefficients; none in most charts.

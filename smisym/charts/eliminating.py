@@ -141,7 +141,8 @@ def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
         solutions = _through_inverse(expression, output, field, *generators)
         if solutions is None:
             solutions = sp.solve(expression - output, field)
-    except (NotImplementedError, ValueError, TypeError):
+    except (NotImplementedError, ValueError, TypeError, RecursionError):
+        # Of logarithms within logarithms sympy goes on substituting until Python ends it.
         return []
     return [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
 

@@ -1,4 +1,4 @@
-"""What docs/declaring.md prints: its Python runs, in order, and gives the lines below it; its TOML is read."""
+"""Pages that promise what they print: their Python runs, in order, and gives the lines below it; their TOML is read."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pages
 import pytest
 
 import smisym
 
-TEXT = (Path(__file__).parents[2] / "docs" / "declaring.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+# Blocks of a page are one program; what a block prints stands at its end, in comments.
+PROMISING = ("declaring.md", "reference/numeric.md", "extend/chart.md")
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL)
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
 
 
 def promised(code: str) -> list[str]:
@@ -35,25 +38,44 @@ def alike(said: str, printed: str) -> bool:
 
 
 @pytest.mark.slow
-def test_the_examples_print_what_they_say(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("page", PROMISING)
+def test_the_examples_print_what_they_say(page: str, request: pytest.FixtureRequest) -> None:
     from smisym.charts import RULES, unregister_chart
 
     before = list(RULES)
     request.addfinalizer(lambda: [unregister_chart(name) for name, _ in list(RULES) if name not in dict(before)])
     names: dict[str, Any] = {}
-    for code in blocks("python"):
+    for code in blocks(page, "python"):
         out = io.StringIO()
         with redirect_stdout(out):
-            exec(compile(code, "declaring.md", "exec"), names)
+            exec(compile(code, page, "exec"), names)
         said, printed = promised(code), out.getvalue().splitlines()
         assert len(said) == len(printed), (code, printed)
         for a, b in zip(said, printed, strict=True):
             assert alike(a, b), (a, b)
 
 
+@pytest.mark.slow
+def test_the_page_on_verification_prints_what_it_shows(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    followed = (DOCS / "verification.md").read_text().partition("## One fault, followed")[2]
+    for language, code, shown in pages.blocks(followed):
+        printed = pages.run(language, code, names, tmp_path)
+        assert pages.matches(shown, printed), "\n".join([code, "prints", *printed, "but the page shows", *shown])
+
+
+@pytest.mark.parametrize("page", PROMISING)
+def test_pages_promise_something(page: str) -> None:
+    """A quick look where the slow test is left out."""
+    codes = blocks(page, "python")
+    assert codes and any(promised(code) for code in codes)
+    for code in codes:
+        compile(code, page, "exec")
+
+
 def test_the_toml_is_read(tmp_path: Path) -> None:
-    assert len(blocks("toml")) >= 4
-    for number, text in enumerate(blocks("toml")):
+    assert len(blocks("declaring.md", "toml")) >= 4
+    for number, text in enumerate(blocks("declaring.md", "toml")):
         (tmp_path / f"{number}.toml").write_text(text)
         declared = smisym.load(tmp_path / f"{number}.toml")
         assert isinstance(declared, smisym.Architecture | smisym.SMI)

@@ -45,7 +45,7 @@ def test_every_key_is_on_the_page(tmp_path: Path) -> None:
     assert all(f"`{name}`" in TEXT for name in PROSE | PRINTED)
 
 
-@pytest.mark.parametrize("page", ["results.md", "guide.md"])
+@pytest.mark.parametrize("page", ["results.md", "guide/notebook.md"])
 def test_the_example_prints_what_it_says(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matplotlib.use("Agg")
     text = (DOCS / page).read_text()

@@ -104,6 +104,12 @@ def test_check_runs_everything_and_fails_if_anything_does(script: ModuleType) ->
         assert kinds(script) == ["ruff", "mypy", "pytest"]
 
 
+def test_the_site_has_packages_of_its_own(script: ModuleType) -> None:
+    assert script.main(["docs", "--quick"]) == 0
+    assert "[docs]" in script.calls[1][-1]
+    assert script.calls[-1] == ["python", "build.py", "--quick"]
+
+
 def test_an_old_python_is_told_so(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     script.OLDEST = (99, 0)
     assert script.main(["demo"]) == 1
