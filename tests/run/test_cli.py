@@ -308,7 +308,7 @@ def test_networks_without_a_closed_chart_say_why_in_their_derivation(tmp_path: P
     ):
         path, text = tmp_path / f"{number}.toml", tmp_path / f"{number}.md"
         io.save(network, path)
-        assert run("derive", path, "-o", text).exit_code == 0
+        assert run("derive", path, "--no-checks", "-o", text).exit_code == 0
         assert "found numerically from many starts" in text.read_text()
         assert "Rules that did not apply" in text.read_text()
 
