@@ -278,3 +278,11 @@ def test_a_wrong_chart_of_our_own_is_a_defect(name: str, change: Any) -> None:
 def test_nearly_singular_mixing_compiles() -> None:
     layers = (Attention(skip=0.0, beta=0.186), Attention(skip=0.01, activation="linear"), Attention(skip=3.9))
     assert smisym.compile(Architecture(4, layers)).level_set is not None
+
+
+@pytest.mark.slow
+def test_what_sympy_would_substitute_without_end_has_no_chart() -> None:
+    """Softmax with one more term: solved for one field, the rest is logarithms within logarithms."""
+    norms = [f"1 + exp(z[{i}]*z[1]) + exp(z[{i}]*z[2])" for i in (1, 2)]
+    entries = [f"exp(z[{i}]*z[{j}])/({norms[i - 1]})" for i in (1, 2) for j in (1, 2)]
+    assert smisym.compile(smisym.SMI(entries, ["z"], tokens=2)).level_set is None
