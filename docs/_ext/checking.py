@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 # Words that are right here and that the list of common misspellings has.
-RIGHT = "nd,ot,ans,fo,te,mis,hist,ba,som,lamda,thre"
+RIGHT = "nd,ot,ans,fo,te,mis,hist,ba,som,lamda,thre,bu"
 SPELT = ("README.md", "CHANGELOG.md", "docs", "benchmarks/README.md", "tests/README.md", "derivations")
 
 

@@ -181,7 +181,7 @@ class Solution(Shown, Tabled, Drawn):
         return self._of.grid_of(self)
 
     def picture(self) -> Picture:
-        """What :meth:`plot` draws: the overlap of a fixed point, thresholds, or the steps of GAMP."""
+        """What ``plot`` draws: the overlap of a fixed point, thresholds, or the steps of GAMP."""
         return self._of.picture_of(self)
 
     def raise_if_failed(self) -> Solution:

@@ -50,7 +50,7 @@ class Sweep(list[Record], Shown, Tabled, Drawn):
         return Card(title, notice, listing=listing if self else None, picture=self._drawn())
 
     def picture(self) -> Stages:
-        """What :meth:`plot` draws: finite thresholds against the value, where it is a number."""
+        """What ``plot`` draws: finite thresholds against the value, where it is a number."""
         found = self._drawn()
         if found is None:
             allowed = "thresholds at values that are numbers, some of them finite"

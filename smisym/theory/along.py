@@ -127,7 +127,7 @@ class Curve(Shown, Tabled, Sequence[Solution]):
         return Card("Overlap with the truth along alpha", notice, tuple(facts), (), listing, self.picture(), notes)
 
     def picture(self, thresholds: Iterable[Threshold] = ()) -> Points:
-        """What :meth:`plot` draws: the overlap of every row against alpha."""
+        """What ``plot`` draws: the overlap of every row against alpha."""
         if not self:
             raise InputError("curve", "no points", "at least one point", "ask for one alpha or more")
         return Points(tuple(map(point_record, self)), self.names, tuple(vars(threshold) for threshold in thresholds))
