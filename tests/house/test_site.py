@@ -89,7 +89,7 @@ def test_every_public_name_has_an_example() -> None:
         for name in smisym.__all__
         if not re.search(rf"\bsmisym\.{name}\b|^from smisym import .*\b{name}\b", code, re.M)
     }
-    # Classes whose instances are what a function returns, what compile keeps to itself, and what never should be raised.
+    # Classes whose instances are what a function returns, and errors that nobody should meet.
     assert lost == set(RETURNED) | {"DerivationError", "NoChartError", "__version__"}
     assert all(f".{maker}(" in code for maker in RETURNED.values())
 
