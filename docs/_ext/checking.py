@@ -36,14 +36,17 @@ class Page(HTMLParser):
                     self.fetched.append(value)
 
 
-def broken_links(site: Path) -> Iterator[str]:
-    """One line for each link within the site that leads nowhere, and for what a page would fetch from elsewhere."""
+def broken_links(site: Path, unmade: str | None = None) -> Iterator[str]:
+    """One line for each link within the site that leads nowhere, and for what a page would fetch from elsewhere.
+
+    unmade: how links begin that this build leaves open.
+    """
     pages = {path.resolve(): Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
         yield from (f"{path.relative_to(site.resolve())}: is not read off line: {url}" for url in page.fetched)
         for target in page.targets:
             parts = urlsplit(target)
-            if parts.scheme or parts.netloc or target in ("", "#"):
+            if parts.scheme or parts.netloc or target in ("", "#") or (unmade and target.startswith(unmade)):
                 continue
             there = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             anchors = pages[there].anchors if there in pages else None

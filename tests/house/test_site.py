@@ -68,7 +68,7 @@ def test_every_example_is_executed(page: str) -> None:
     if "```{code-cell}" in text:
         assert text.startswith("---\nfile_format: mystnb\n"), "without this front matter cells are only shown"
         for code in re.findall(r"```\{code-cell\} python\n(.*?)```", text, re.DOTALL):
-            compile("\n".join(line for line in code.splitlines() if not line.startswith(":")), page, "exec")
+            compile("\n".join(line for line in code.splitlines() if not line.startswith((":", "%"))), page, "exec")
     if re.search(r"^```python\n", text, re.MULTILINE):
         assert page in RUN_BY_A_TEST, "make its blocks cells, or have a test run them"
         assert Path(page).name in (Path(__file__).parent / RUN_BY_A_TEST[page]).read_text()
