@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from smisym.base import patience
 from smisym.base.derivation import Step
 from smisym.base.errors import DerivationError, SmisymError
 from smisym.integrate.accuracy import GAMP
 from smisym.posterior.central_limit import ThroughStatistic
-from smisym.verify.properties import Subject, Tried
+from smisym.verify.properties import Subject, Tried, left_out
 
 # The chance that any claim of a right model fails, in one derivation; and of one of them, of which there are fewer than
 # twenty that are left to chance.
@@ -25,6 +26,8 @@ LEVEL = DOCUMENT / 20
 # Seconds of the processor that one posterior may take, for claims that take thousands of them, and for runs of GAMP,
 # where covariances narrow from step to step (three layers on two tokens: 3 ms here, 12 in the runs).
 _PATIENCE, _ON_DATA = 0.012, 0.002
+# Seconds of the processor after which a claim is left out, whatever the probes said: coupled covariances may cost more.
+_LONGEST = 8.0
 # Posteriors that are timed, and how often; the first time compiles loops.
 _PROBED, _TIMED = 16, 3
 # Deviations beside what is allowed, and chances, that are told apart in documents: the last digits of rounding are of
@@ -77,11 +80,24 @@ def tried(part: Part, subject: Subject, unasked: str = "") -> Step:
 
 
 def _outcome(claim: Claim, subject: Subject) -> Tried:
+    until = time.process_time() + _LONGEST
+
+    def ask() -> None:
+        if time.process_time() > until:
+            raise _TooLong
+
     try:
-        return claim.trial(subject, LEVEL)
+        with patience.asking(ask):
+            return claim.trial(subject, LEVEL)
+    except _TooLong:
+        return left_out(f"it took more than {_LONGEST:.0f} seconds of the processor")
     except (SmisymError, ArithmeticError, np.linalg.LinAlgError) as error:
         # What cannot even be computed does not hold.
         return Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
+
+
+class _TooLong(Exception):
+    """A claim takes longer than its probes said."""
 
 
 def how(outcome: Tried) -> str:
