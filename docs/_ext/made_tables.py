@@ -100,6 +100,10 @@ class ResultCodes(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines))
 
 
+def spent(seconds: float) -> str:
+    return "under 0.1 s" if seconds < 0.1 else f"{seconds:.3g} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
 class Costs(SphinxDirective):
     """Seconds of a first threshold by free dimensions, from docs/architectures.json."""
 
@@ -113,9 +117,9 @@ class Costs(SphinxDirective):
             group.sort(key=lambda row: row["seconds"])
             middle = statistics.median(row["seconds"] for row in group)
             fast, slow = (
-                f"{row['seconds']:.3g} s ({row['name']})".replace("|", "\\|") for row in (group[0], group[-1])
+                f"{spent(row['seconds'])} ({row['name']})".replace("|", "\\|") for row in (group[0], group[-1])
             )
-            lines.append(f"| {free} | {len(group)} | {fast} | {middle:.3g} s | {slow} |")
+            lines.append(f"| {free} | {len(group)} | {fast} | {spent(middle)} | {slow} |")
         return self.parse_text_to_nodes("\n".join(lines))
 
 
