@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from smisym.base.cards import Card, Drawn, Grid, Picture, Shown, Tabled
-from smisym.base.errors import NotConverged
+from smisym.base.errors import InputError, NotConverged
 from smisym.base.outcome import Numbers, Outcome
 
 
@@ -191,11 +191,18 @@ class Solution(Shown, Tabled, Drawn):
         return self
 
     def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
-        """Student t interval of ``value`` from the statistical error alone."""
+        """Student t interval of ``value`` from the statistical error alone; of a fixed point, that of its overlap Q.
+
+        Raises InputError for a value that is a table of several numbers, as thresholds are: each has its own error.
+        """
+        value = getattr(self.value, "Q", self.value)
+        if isinstance(value, tuple | list | dict):
+            fix = "read the errors of its parts"
+            raise InputError("value", type(self.value).__name__, "a number, an array or a fixed point", fix)
         if self.statistical_error is None or not self.degrees_of_freedom:
-            return self.value, self.value
+            return value, value
         half = special.stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2) * np.asarray(self.statistical_error)
-        return self.value - half, self.value + half
+        return value - half, value + half
 
 
 _ENTRIES, _DIGITS, _LONGEST = 8, 5, 200

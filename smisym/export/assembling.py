@@ -159,6 +159,7 @@ def _imports(texts: list[str], plan: Plan) -> str:
     needed = {
         "itertools": "itertools." in every or (plan.dim and not plan.sampled),
         "math": "math." in every or plan.sampled,
+        "re": "re." in every,
         "sys": True,
     }
     lines += [f"import {name}" for name, used in needed.items() if used]

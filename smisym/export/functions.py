@@ -38,6 +38,22 @@ LOG_NDTR = '''def log_ndtr(x: Array) -> Array:
 '''
 
 
+def _by_math(name: str, what: str) -> str:
+    """The text of a function that Python has for one number, for arrays."""
+    return f'''def {name}(x: Array) -> Array:
+    """{what}"""
+    return np.asarray(np.frompyfunc(math.{name}, 1, 1)(x), dtype=float)
+'''
+
+
+# Functions that numpy has not.
+OWN_TEXTS = {
+    "log_ndtr": LOG_NDTR,
+    "erf": _by_math("erf", "The error function."),
+    "erfc": _by_math("erfc", "One less the error function."),
+}
+
+
 def network_function(link: LinkFunction) -> tuple[list[str], frozenset[str]]:
     """``network``, and what it calls."""
     program, fields = link.raw_program, field_names(link)
@@ -105,10 +121,10 @@ def coordinates_function(level_set: LevelSet) -> tuple[list[str], list[str], fro
 
 def kernel_texts(calls: frozenset[str]) -> list[str]:
     """Texts of the functions that programs call by name."""
-    found = [LOG_NDTR] if "log_ndtr" in calls else []
+    found = [text for name, text in OWN_TEXTS.items() if name in calls]
     if "solve_logdet" in calls:
         found.append(inspect.getsource(named.pivot))
-    return found + [inspect.getsource(getattr(named, name)) for name in sorted(calls - {"log_ndtr"})]
+    return found + [inspect.getsource(getattr(named, name)) for name in sorted(calls - OWN_TEXTS.keys())]
 
 
 # -------------------------------------------------------------------------------------------------- level set

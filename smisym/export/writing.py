@@ -7,12 +7,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from smisym.base.errors import InputError
 from smisym.kernels.straight_line import INFIX, PREFIX, Line, Operand, StraightLine, literal
 
 # Longest line of what is written, and longest expression that is written into the one line that uses it.
 WIDTH, INSIDE = 110, 72
 # Kernels whose first arguments are their sizes.
 _SIZED = ("solve_columns", "inverse_logdet", "least_norm")
+
+
+# Functions that a module brings along, for numpy has them not.
+OWN = frozenset({"log_ndtr", "erf", "erfc"})
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,12 @@ def _written(line: Line, operands: list[str]) -> tuple[str, str | None]:
         return f"{PREFIX[name]}{operands[0]}", None
     kernel = re.fullmatch(r"([a-z_]+?)((?:_\d+)+)", name)
     if kernel is None:
-        own = name == "log_ndtr"
+        own = name in OWN
+        if not own and not hasattr(np, name):
+            raise InputError(
+                "model to write as Python", f"it calls {name}, which numpy has not",
+                f"functions of numpy, {', '.join(sorted(OWN))}", "use the channel itself",
+            )  # fmt: skip
         return f"{'' if own else 'np.'}{name}({', '.join(_bare(o) for o in operands)})", name if own else None
     sizes = [*kernel[2].strip("_").split("_"), "["] if kernel[1] in _SIZED else []
     inside = ", ".join(_bare(o) for o in operands)

@@ -25,6 +25,13 @@ def write_derivation(derivation: Derivation, path: str | os.PathLike[str]) -> Pa
 
     Raises InputError for another suffix (before anything is rendered) and where the file cannot be written.
     """
+    given: object = derivation
+    if not isinstance(given, Derivation):
+        fix = "write smisym.write_derivation(smisym.derive(model), 'network.html')"
+        raise InputError("derivation", given, "a Derivation", fix)
+    named: object = path
+    if not isinstance(named, str | os.PathLike):
+        raise InputError("path", named, "a path", "give the name of a file")
     path = Path(path)
     write_text(path, _writer(path)(derivation))
     return path

@@ -18,7 +18,7 @@ import numpy as np
 from smisym.base.matrices import units
 from smisym.base.solution import Result
 from smisym.prior import remaining
-from smisym.theory.branch import Passed, followed
+from smisym.theory.branch import Passed, followed, once_more
 from smisym.theory.fixed_point import solve
 from smisym.theory.maps import OverlapMap
 from smisym.theory.stage import BEGUN, Stage
@@ -85,6 +85,17 @@ class Branch:
                 found.append(best)
                 upward, best = not upward, n
         return tuple(found)
+
+    @property
+    def unseen(self) -> float:
+        """How much alpha may come back, relative, before that is more than chance: of half of the points."""
+        errors = [point.error for point in self.points]
+        return _CLEARLY * math.sqrt(2) * float(np.median(errors)) if errors else 0.0
+
+    def on(self, omap: OverlapMap) -> Branch:
+        """The same points as another map has them; one that it loses is left out."""
+        moved = (once_more(omap, point) for point in self.points)
+        return Branch(self.begins, tuple(point for point in moved if point is not None), self.ends)
 
     def pieces(self) -> tuple[Branch, ...]:
         """The branch cut where it turns: on each piece there is one point at any alpha."""

@@ -91,12 +91,12 @@ def _up_to_signs(model: Model) -> ClosedForm | None:
     _, together = np.unique(signs, axis=1, return_counts=True)
     P, T = int(together.max()), model.tokens
     formula = "T(T+1)" if P == 1 else f"T({P}T+1)"
-    rows = "row is" if P == 1 else f"{P} rows that are flipped together are"
     return ClosedForm(
         1 / sp.Integer(slices * T * (P * T + 1)),
         f"1/({formula})" if slices == 1 else f"1/({slices} {formula})",
-        f"An output shows the fields up to signs, so that every {rows} as well known as by all products: "
-        r"$\sum_{ts} \mathbb{E}\|z_t z_s^{\top} - \delta_{ts} I\|^2$ of Gaussians.",
+        "An output shows the fields up to signs, and so all products of two entries of what is flipped together: "
+        rf"$G_{{ts}} = z_t z_s^{{\top}} - \delta_{{ts}} I$ there, and ${P} T^2 + T$, the mean of "
+        rf"$\sum_{{ts}} \|G_{{ts}}\|^2 / {P}$, is the largest eigenvalue.",
         "arXiv 2502.00901, section 5; the count of signs from the chart and the symmetry of this model",
     )
 

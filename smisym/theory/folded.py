@@ -10,6 +10,7 @@ the fields were tried beside it: they gain nothing more (Sobol points integrate 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ _EACH, _MOST = 32, 24
 # Share of the largest variance of a control below which it is a combination of the others; variance, beside that of the
 # loudest, below which a control is rounding.
 _SAME, _SILENT = 1e-9, 1e-20
+# Standard deviation, beside the size of dg, below which a control is constant.
+_QUIET = 1e-2
 
 
 def folds(n: int) -> np.ndarray:
@@ -47,15 +50,15 @@ def slope(dg: np.ndarray, controls: np.ndarray, rows: np.ndarray | None = None) 
     """
     n, P = dg.shape[:2]
     flat = dg.transpose(0, 1, 3, 2, 4).reshape(n, P * P, -1)
-    loud = _heard(controls)
+    among = np.ones(P) if rows is None else rows.astype(float)
+    pair = np.outer(among, among).ravel()
+    loud = _heard(controls, _QUIET * math.sqrt(float((flat[:, pair > 0] ** 2).sum()) / max(n, 1)))
     heard = controls[:, loud]
     fold = folds(n)
     parts = [_sums(flat[fold == f], heard[fold == f]) for f in range(int(fold[-1]) + 1)]
     whole = [sum(part[i] for part in parts) for i in range(len(parts[0]))]
     total, shares = np.array(whole[1]), np.zeros((controls.shape[1], P * P, P * P))
     if len(loud):
-        among = np.ones(P) if rows is None else rows.astype(float)
-        pair = np.outer(among, among).ravel()
         for part in parts:
             others = [everything - own for everything, own in zip(whole, part, strict=True)]
             taken = _coefficients(*others) * np.outer(pair, pair)
@@ -65,10 +68,14 @@ def slope(dg: np.ndarray, controls: np.ndarray, rows: np.ndarray | None = None) 
     return Slope((total / n).reshape(shape), (whole[1] / n).reshape(shape), shares.reshape(-1, *shape))
 
 
-def _heard(controls: np.ndarray) -> np.ndarray:
-    """Which of the controls (n, c) vary, as many of the first as there are points for."""
+def _heard(controls: np.ndarray, least: float) -> np.ndarray:
+    """Which of the controls (n, c) vary, as many of the first as there are points for.
+
+    One that varies by less than ``least`` is constant: what errors of the integrals leave of its mean is then more than
+    what it varies by, and would be taken off as if it were noise.
+    """
     spread = controls.var(axis=0)
-    loud = np.flatnonzero(spread > _SILENT * spread.max(initial=0.0))
+    loud = np.flatnonzero((spread > _SILENT * spread.max(initial=0.0)) & (spread > least**2))
     return loud[: min(len(controls) // _EACH, _MOST)]
 
 

@@ -62,16 +62,20 @@ def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: 
     errors (standard errors over the scrambles, and what the fit of a fold may miss).  most: None for three times the
     last threshold.  settings: those of the overlap map when ``model`` is a Model.
 
-    Result: SUCCESS, PARTIAL where a branch was lost, NOISY where an error is above 5 %.  Raises InputError for ``most``
+    Result: SUCCESS, PARTIAL where a branch was lost, NOISY where an error is above 5 %, or where chance
+    would hide a fold of that depth.  Raises InputError for ``most``
     that is no positive number, and for settings that the map refuses.
     """
     omap = as_map(model, **settings)
     most = _most(omap) if most is None else _positive(most)
     points = min(_POINTS, omap.samples // omap.scrambles)
-    followed = every_branch(omap.sibling(points * omap.scrambles), most)
+    rough = every_branch(omap.sibling(points * omap.scrambles), most)
+    followed = [branch.on(omap) for branch in rough]
     found = [*_spinodals(omap, followed), *_information(omap, followed)]
     lost = any(branch.ends == "lost" and branch.begins == "weak" for branch in followed)
-    noisy = any(t.error > _NOISY * t.alpha for t in found)
+    # A fold that is less deep than chance goes unseen.
+    unseen = max((branch.unseen for branch in followed), default=0.0)
+    noisy = unseen > _NOISY or any(t.error > _NOISY * t.alpha for t in found)
     code = Result.NOISY if noisy else Result.PARTIAL if lost else Result.SUCCESS
     found.sort(key=lambda threshold: threshold.alpha)
     return Solution(

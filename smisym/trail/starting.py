@@ -84,7 +84,7 @@ def _written(subject: Subject) -> Step:
         formulas += _numbers(subject)
     exact = exactly(subject)
     if exact is not None:
-        text += f" It is known in closed form. {exact.why}"
+        text += f" The first threshold is known in closed form. {exact.why}"
         formulas.append(Formula(r"\alpha_c", exact.alpha, "exactly"))
     source = "arXiv 2502.00901, theorem 2.3, eqs 15-16; arXiv 2405.15480; arXiv 2002.12903 for first-order methods"
     return Step("stability", "Linear stability and the first threshold", text, tuple(formulas), source=source)

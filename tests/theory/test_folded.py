@@ -75,3 +75,32 @@ def test_rates_of_what_is_not_learned_scatter_less_and_are_the_same() -> None:
     assert np.var(beside, ddof=1) < np.var(plain, ddof=1) / 1.3
     difference = np.subtract(beside, plain)
     assert abs(difference.mean()) < 4 * difference.std(ddof=1) / np.sqrt(len(difference))
+
+
+def test_what_errors_leave_of_a_constant_is_not_taken_off() -> None:
+    """A control that is zero but for errors of the integrals: of that size is its mean, and all that it varies by."""
+    dg, controls = drawn(256, 1)
+    constant = -1e-6 + 1e-9 * controls
+    found = folded.slope(dg, constant)
+    np.testing.assert_array_equal(found.value, found.raw)
+    assert not found.shares.any()
+
+
+@pytest.mark.slow
+def test_what_is_learned_late_is_not_called_hard() -> None:
+    """z1 tells the sign of z2 z3: once it is known these are two fields of which the sign of the product is seen."""
+    model = smisym.compile(smisym.SMI("z1**2 + sign(z1*z2*z3)", 3))
+    found = smisym.weak_recovery(model, samples=1024)
+    first, later = found.value
+    assert found.result.ok
+    assert (first.kind, first.names) == ("weak", ("z1",))
+    assert (later.kind, later.names) == ("weak", ("z2", "z3"))
+    assert abs(later.alpha - np.pi**2 / 4) < 5 * later.error + 1e-3
+
+
+def test_the_rate_of_what_others_reveal_is_not_taken_off() -> None:
+    """The same where z1 is known: the rate of z2 and z3 is (2 / pi)^2, for |E[z2 z3 | y, z1]| = 2 / pi."""
+    model = smisym.compile(smisym.SMI("z1**2 + sign(z1*z2*z3)", 3))
+    omap = smisym.overlap_map(model, samples=256, scrambles=2)
+    found = [float(e.slope[1, 2, 2, 1]) for e in omap.evaluate(np.diag([1 - 1e-8, 0, 0]))]
+    assert found == pytest.approx([4 / np.pi**2] * 2, rel=1e-3)
