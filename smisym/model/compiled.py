@@ -31,7 +31,7 @@ from smisym.model.integration import (
     record_statistic,
 )
 from smisym.posterior.central_limit import ThroughStatistic
-from smisym.prior import GaussianRows, Prior, SlicedRows
+from smisym.prior import ExtensiveRank, GaussianRows, Prior, SlicedRows
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,7 +171,10 @@ def compile(
 
 
 def _prior_of(link: LinkFunction) -> Prior:
-    """Standard normal weights, on slices of the embedding where the declaration splits it."""
+    """As declared: of extensive rank, else standard normal, on slices of the embedding where it is split."""
+    ratios = [row.rank_ratio for row in link.rows if row.rank_ratio is not None]
+    if ratios:
+        return ExtensiveRank(ratios[0])
     return SlicedRows(link.row_slices) if link.slices > 1 else GaussianRows(link.fields)
 
 
