@@ -152,7 +152,9 @@ def compile(
     declared = None if isinstance(architecture, Program) else architecture
     noise = 0.0 if isinstance(architecture, Program) else float(architecture.noise)
     symmetry = held_symmetry(link, derivation, exact=not noise)
-    prior = _prior_of(link) if prior is None else prior
+    if prior is None:
+        prior = _prior_of(link)
+        symmetry = symmetry.kept(prior.respects)
     _check_prior(prior, link, symmetry)
     through = isinstance(declared, Architecture) and declared.statistic == "gaussian"
     if through:

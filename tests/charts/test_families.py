@@ -127,7 +127,7 @@ def test_the_group_leaves_the_link_unchanged(family: Family) -> None:
 
 # ------------------------------------------------------------------------------------------------------ the chart
 
-NUMERIC = ("sequence-two-T3", "sequence-two-T4", "heads-sum-T3", "no-inverse")
+NUMERIC = ("sequence-two-T3", "sequence-two-T4", "heads-sum-T3", "no-inverse", "extensive-own")
 CHARTED = [
     f for f in EVERY if f.declared.noise == 0 and "hardmax" not in f.name and f.name not in ("curved-cell", *NUMERIC)
 ]
