@@ -217,6 +217,9 @@ def _label(number: int, head: int, role: str, k: int, layer: Attention) -> str:
 
 def record_architecture(architecture: Architecture, program: Program, derivation: Derivation) -> None:
     tokens = architecture.tokens
+    if any(layer.rank_ratio is not None for layer in architecture.layers):
+        _record_extensive(architecture, program, derivation)
+        return
     derivation.add(
         Step(
             "architecture",
@@ -242,6 +245,32 @@ def record_architecture(architecture: Architecture, program: Program, derivation
     few = sum(int(symbol.shape[0]) for symbol in program.inputs) <= _READABLE_ROWS
     if tokens == 2 and few and not program.more_outputs and all(_readable(a.value) for a in program.assigns):
         derivation.add(partial(_explicit_step, program))
+
+
+def _record_extensive(architecture: Architecture, program: Program, derivation: Derivation) -> None:
+    tokens, source = architecture.tokens, "arXiv 2506.01582, section 2; the indices are those of tokens as rows"
+    derivation.add(
+        Step(
+            "architecture",
+            "What was declared",
+            f"One attention layer on sequences of $T = {tokens}$ tokens, whose key-query matrix $S$ has a rank that "
+            "grows with the dimension $d$ of the tokens; what is observed is the "
+            f"{architecture.output} output. Tokens are rows: $X$ is $(T, d)$ with independent standard normal entries.",
+            (Formula("H", r"(X S X^{\top} - \operatorname{tr} S\, I) / \sqrt{d}", "the scores, of order one"),),
+            source=source,
+        )
+    )
+    derivation.add(
+        Step(
+            "link",
+            "From attention to its indices",
+            "The output is a function of the symmetric matrix of scores alone, of "
+            f"$T (T + 1) / 2 = {tokens * (tokens + 1) // 2}$ numbers. Those of a token with itself are divided by "
+            "$\\sqrt{2}$, so that all fields have one variance.",
+            tuple(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
+            source=source,
+        )
+    )
 
 
 def _readable(value: MatrixExpr) -> bool:

@@ -156,6 +156,8 @@ def compile(
         prior = _prior_of(link)
         symmetry = symmetry.kept(prior.respects)
     _check_prior(prior, link, symmetry)
+    for step in prior.steps():
+        derivation.add(step)
     through = isinstance(declared, Architecture) and declared.statistic == "gaussian"
     if through:
         record_statistic(link, derivation)

@@ -8,6 +8,8 @@ from typing import final
 
 import numpy as np
 
+from smisym.base.derivation import Step
+
 
 def remaining(Q: np.ndarray) -> np.ndarray:
     """V = I - Q (..., P, P), what is left to learn at an overlap; and the overlap at which V is left."""
@@ -93,6 +95,10 @@ class Prior(abc.ABC):
     @abc.abstractmethod
     def respects(self, change: np.ndarray) -> bool:
         """Whether a linear change (P, P) of the rows leaves the law as it is."""
+
+    @abc.abstractmethod
+    def steps(self) -> tuple[Step, ...]:
+        """What the derivation says of it; nothing of standard normal weights, of which it speaks anyway."""
 
     # ---- D to infinity
 

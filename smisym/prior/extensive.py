@@ -29,6 +29,7 @@ from typing import final
 import numpy as np
 from scipy import linalg
 
+from smisym.base.derivation import Formula, Step
 from smisym.base.errors import InputError
 from smisym.prior.base import Law, Prior, Response
 from smisym.prior.spectrum import LEAST_NOISE, NoisyWishart
@@ -107,6 +108,9 @@ class ExtensiveRank(Prior):
 
     def respects(self, change: np.ndarray) -> bool:
         return bool(np.abs(change - 1).max() <= 1e-12)
+
+    def steps(self) -> tuple[Step, ...]:
+        return _steps(self.rank_ratio)
 
     # ---- D to infinity
 
@@ -238,3 +242,50 @@ def _blocks(X: np.ndarray, tokens: int) -> list[tuple[slice, np.ndarray]]:
     """(which samples, their tokens), so many at a time."""
     size = max(_BLOCK // (tokens * X.shape[1]), 1)
     return [(slice(k, k + size), X[k * tokens : (k + size) * tokens]) for k in range(0, len(X) // tokens, size)]
+
+
+def _steps(rho: float) -> tuple[Step, ...]:
+    """From matrices to state evolution, in words and formulas."""
+    fields = Step(
+        "prior",
+        "The matrix, and what is known of it",
+        f"The weights are one symmetric matrix of rank ratio $\\rho = {rho:g}$, whose mean is known. The fields are "
+        "linear in it, with sensing matrices that have independent entries of variance one in an orthonormal basis of "
+        "symmetric matrices: as $d$ grows they are independent Gaussians, and the mean alone, seen by the tokens, "
+        "makes up $\\rho$ of their variance. What is learned is what varies; a sample counts twice, for there are "
+        "$d^2/2$ numbers.",
+        (
+            Formula("S", r"W W^{\top} / \sqrt{r d}, \qquad r / d \to \rho", "W (d, r) standard normal"),
+            Formula("z_{ab}", r"x_a S x_b^{\top} / \sqrt{d}, \quad a < b", "the fields, of variance 1 + rho"),
+            Formula("z_{aa}", r"(x_a S x_a^{\top} - \operatorname{tr} S) / \sqrt{2 d}"),
+            Formula(
+                "Q", r"\tfrac{1}{d} \operatorname{tr}\, (S - \sqrt{\rho} I)(\hat S - \sqrt{\rho} I)", "from 0 to 1"
+            ),
+            Formula(r"\mathrm{Var}\,\omega", r"\rho + Q, \qquad V = 1 - Q = \|\hat S - S\|^2 / d"),
+            Formula(r"\hat Q", r"2 \alpha\, \mathbb{E} \sum_{a \le b} g_{ab}^2, \qquad \alpha = N / d^2"),
+        ),
+        source="arXiv 2506.01582; in its notation q = rho + Q",
+    )
+    denoiser = Step(
+        "prior",
+        "The error of denoising it",
+        "What the data tell of the matrix is the matrix in symmetric Gaussian noise of variance $\\Delta = 1/\\hat Q$. "
+        "The posterior mean keeps eigenvectors and shrinks eigenvalues $z$ to $m$. On the support everything is "
+        "rational in $m$, and the error is an integral of positive numbers.",
+        (
+            Formula(
+                "z", r"\Delta g + 1/g + g / (1 - g / \sqrt{\rho})", "the Stieltjes transform g, less the mean of S"
+            ),
+            Formula("m", r"z + \sqrt{\rho} - 2 \Delta \operatorname{Re} g", "an eigenvalue after denoising"),
+            Formula(r"|g|^2", r"\sqrt{\rho} / n, \qquad n = m + \Delta \sqrt{\rho}"),
+            Formula(r"V", r"F(\Delta) = \int \mu_\Delta(dz)\, \Delta\, m / n", "state evolution: what is left"),
+            Formula(r"F(\Delta)", r"\Delta - \tfrac{4 \pi^2}{3} \Delta^2 \int \mu_\Delta^3", "as it was published"),
+            Formula(
+                r"\alpha_{\mathrm{perfect}}",
+                r"\frac{1 - (1 - \rho)_+^2}{2 K}",
+                "K measurements a sample, without noise",
+            ),
+        ),
+        source="arXiv 2408.03733; integrated by a uniformisation derived here (smisym/prior/spectrum.py)",
+    )
+    return fields, denoiser

@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 from scipy import linalg
 
+from smisym.base.derivation import Step
 from smisym.base.errors import InputError
 from smisym.base.matrices import square_root
 from smisym.prior.base import Law, Prior, Response, remaining
@@ -55,6 +56,10 @@ class GaussianPrior(Prior):
         covariance = np.diag(self.deviations**2)
         moved = change @ covariance @ change.T
         return bool(np.abs(moved - covariance).max() <= 1e-12 * np.abs(covariance).max())
+
+    @final
+    def steps(self) -> tuple[Step, ...]:
+        return ()
 
     # ---- D to infinity
 

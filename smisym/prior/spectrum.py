@@ -83,7 +83,7 @@ class NoisyWishart:
         g = self._roots / scale
         y = 1 - g / math.sqrt(self.rho)
         m, D = math.sqrt(self.rho) / y**2, g * (1 + y) / y**2
-        order = np.lexsort((m.real, m.imag != 0))
+        order = np.lexsort((m.real, g.imag != 0))
         return g[order], D[order], m[order]
 
     @property
