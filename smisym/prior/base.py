@@ -84,6 +84,11 @@ class Prior(abc.ABC):
     def samples(self, alpha: float, dim: int) -> float:
         """How many samples alpha stands for where tokens have dimension D."""
 
+    @property
+    @abc.abstractmethod
+    def unit(self) -> str:
+        """What alpha is, in short: N/D."""
+
     @abc.abstractmethod
     def alpha(self, samples: int, dim: int) -> float:
         """What alpha so many samples are."""

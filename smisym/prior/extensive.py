@@ -100,6 +100,10 @@ class ExtensiveRank(Prior):
     def samples(self, alpha: float, dim: int) -> float:
         return alpha * dim**2
 
+    @property
+    def unit(self) -> str:
+        return "N/D^2"
+
     def alpha(self, samples: int, dim: int) -> float:
         return samples / dim**2
 

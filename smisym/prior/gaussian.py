@@ -47,6 +47,11 @@ class GaussianPrior(Prior):
     def samples(self, alpha: float, dim: int) -> float:
         return alpha * dim
 
+    @property
+    @final
+    def unit(self) -> str:
+        return "N/D"
+
     @final
     def alpha(self, samples: int, dim: int) -> float:
         return samples / dim

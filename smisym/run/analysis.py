@@ -280,7 +280,7 @@ def _draw(
     labels = list(model.labels)
     figure = plots.curve_figure(
         results["points"], results["thresholds"], labels=labels, gamp_points=gamp_plots.gamp_points(results["gamp"]),
-        published=published,
+        published=published, unit=model.prior.unit,
     )  # fmt: skip
     for name in ("curve.svg", "curve.png"):
         plots.save(figure, folder / name)
