@@ -252,6 +252,16 @@ NAMED = (
     Family("noise-untied", attention(2, A(tied=False), noise=0.05), 2, 4, 24),
 )
 
+# Matrices whose rank grows with the dimension: T (T + 1) / 2 fields in one row.
+EXTENSIVE = (
+    Family("extensive-T2", attention(2, A(rank_ratio=0.5)), 1, 0, 2000),
+    Family("extensive-T3-ring", attention(3, A(rank_ratio=2.0, mask=RING), output="sequence"), 1, 0, 1000),
+    Family("extensive-T3-linear", attention(3, A(rank_ratio=0.5, activation="linear")), 1, 0, 1000),
+    Family("extensive-hardmax", attention(2, A(rank_ratio=0.5, activation="hardmax")), 1, 0, 1000),
+    Family("extensive-own", attention(2, A(rank_ratio=0.1, activation="s/(1 + abs(s))")), 1, 0, 60),
+    Family("extensive-noise", attention(2, A(rank_ratio=0.5, activation="linear"), noise=0.05), 1, 3, 40),
+)
+
 MODELS = (
     Family("abs", SMI("abs(z1)", 1), 1, 0, 2000, 1 / 2),
     Family("product", SMI("z1*z2", 2), 2, 1, 600, 0.59375),
@@ -271,7 +281,7 @@ MODELS = (
     Family("curved-cell", SMI("sign(z1 + z2**2)", 2), 2, 2, 60),
 )
 
-FAMILIES = {family.name: family for family in (*PAIRS, *NAMED, *MODELS)}
+FAMILIES = {family.name: family for family in (*PAIRS, *NAMED, *EXTENSIVE, *MODELS)}
 # First thresholds known in closed form: those of ELSEWHERE are tested at more length in test_multi_index.py.
 ELSEWHERE = ("triple-product", "staircase")
 KNOWN = [f for f in FAMILIES.values() if f.threshold is not None and f.name not in ELSEWHERE]
@@ -298,6 +308,7 @@ KINDS: dict[str, Callable[[Architecture | SMI], bool]] = {
     "tied, rank above one": _layers(of=lambda a: a.tied and a.rank > 1),
     "untied, rank one": _layers(of=lambda a: not a.tied and a.rank == 1),
     "untied, rank above one": _layers(of=lambda a: not a.tied and a.rank > 1),
+    "extensive rank": _layers(of=lambda a: a.rank_ratio is not None),
     "several layers": _networks(lambda d: len(d.layers) > 1 and d.limit is None),
     "split heads": _networks(lambda d: d.head_layout == "split" and _several_heads(d)),
     "shared heads, stacked": _networks(

@@ -21,6 +21,11 @@ def scores_vector(layer: int, rank: int, tokens: int, role: str = "", head: int 
     return sp.MatrixSymbol(f"U{role}_{layer}{_suffix(head)}", tokens, rank)
 
 
+def indices(layer: int, tokens: int) -> sp.MatrixSymbol:
+    """Scores ``H_l`` of shape (tokens, tokens) of a layer whose fields are its entries."""
+    return sp.MatrixSymbol(f"H_{layer}", tokens, tokens)
+
+
 def layer_matrix(layer: int, tokens: int, stream: int = 0) -> sp.MatrixSymbol:
     """One layer's mixing ``A_l = c I + sigma(...)``, (tokens, tokens)."""
     return sp.MatrixSymbol(f"A_{layer}{_suffix(stream)}", tokens, tokens)

@@ -15,6 +15,7 @@ from smisym.charts.attention import attention_matrices
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Rule, Sheets
 from smisym.charts.checking import QUICK, THOROUGH, check_chart
 from smisym.charts.linear_forms import expressions_in_linear_forms
+from smisym.charts.measurements import linear_measurements
 from smisym.charts.mixing import mixing_product
 from smisym.charts.rank_one import tied_rank_one
 from smisym.charts.solving import solved_expressions
@@ -38,6 +39,7 @@ RULES: list[tuple[str, Rule]] = [
     ("tied rank-one attention matrix", tied_rank_one),
     ("attention matrices, head by head", attention_matrices),
     ("product of mixing matrices on two tokens", mixing_product),
+    ("linear measurements of the fields", linear_measurements),
     ("expressions in linear forms of some fields", expressions_in_linear_forms),
     ("expressions solved on every orthant", solved_expressions),
 ]

@@ -164,6 +164,8 @@ class LevelSet:
     bordered
         Whether fields may be likely far out in the latent coordinates, where no bound on the weight says how far:
         errors then hold what the border of a lattice has.
+    linear
+        Whether all fields are linear in ``u`` and in the coefficients of the directions, without a weight.
     registered
         Whether a rule of one's own found it (:func:`smisym.register_chart`); ``compile`` says so.
     reading
@@ -190,6 +192,7 @@ class LevelSet:
     unfolding: Unfolding | None = None
     pieces: bool = False
     bordered: bool = False
+    linear: bool = False
     registered: bool = False
     program: StraightLine | None = None
     reading: Reading | None = None

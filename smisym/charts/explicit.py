@@ -71,7 +71,7 @@ def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr], Read] |
         if scores.atoms(Activation, Elementwise):
             return Refusal("the scores are not polynomials in the fields")
         table = scores.as_explicit().xreplace(swap)
-        for i in range(link.tokens):
+        for i in range(int(core.expression.shape[0])):
             columns = core.expression.attended(i)
             base = reference(columns, i)
             for j in columns:

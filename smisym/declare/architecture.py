@@ -26,6 +26,7 @@ from smisym.declare.checking import (
     checked_mask,
     checked_noise,
     checked_position,
+    checked_rank_ratio,
     checked_readout,
     checked_scale,
     one_of,
@@ -43,6 +44,8 @@ STATISTICS = ("exact", "gaussian")
 # they are one limit), tokens that a table of masks is made for, rows of Z and entries of Z, and inverse temperature.
 MAX_RANK, MAX_HEADS, MAX_LAYERS, MAX_LIMIT_LAYERS, MAX_SEQUENCE = 32, 48, 48, 100_000, 1024
 MAX_ROWS, MAX_FIELD_ENTRIES, MAX_BETA = 48, 128, 1e100
+# Tokens where the rank is extensive, which has T (T + 1) / 2 fields.
+MAX_EXTENSIVE = 12
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,6 +54,10 @@ class Attention(Shown):
 
     rank
         Rank of the weights, an integer >= 1.
+    rank_ratio
+        None, or the rank over the dimension d of the tokens, 0.001 to 1000, in place of ``rank``: the scores are
+        (X S X^T - tr S I) / sqrt(d), S = W W^T / sqrt(r d) of rank r = rank_ratio d, and alpha is N / d^2 (arXiv
+        2506.01582).  For one tied layer with one head.
     skip
         Strength c of the skip connection, >= 0.  Solving for the last layer's fields needs the mixing of the
         layers before it to be invertible: at c = 0 softmax mixing is, almost surely; linear mixing of
@@ -91,6 +98,7 @@ class Attention(Shown):
     scale: float = 1.0
     mask: Mask | None = None
     position: Table | None = None
+    rank_ratio: float | None = None
 
     def __post_init__(self) -> None:
         _put(self, "rank", whole_number("rank", self.rank, 1, MAX_RANK))
@@ -105,9 +113,14 @@ class Attention(Shown):
         _put(self, "tied", checked_flag("tied", self.tied))
         _put(self, "heads", whole_number("heads", self.heads, 1, MAX_HEADS))
         _put(self, "readout", checked_readout(self.readout, self.heads))
+        given: object = self.scale
+        if self.rank_ratio is not None and isinstance(given, str):
+            raise InputError("scale", given, "a number > 0 beside rank_ratio", "the rank grows: give a number")
         _put(self, "scale", checked_scale(self.scale, self.rank))
         _put(self, "mask", checked_mask(self.mask))
         _put(self, "position", checked_position(self.position))
+        _put(self, "rank_ratio", checked_rank_ratio(self.rank_ratio))
+        _check_extensive(self)
 
     def __repr__(self) -> str:
         return f"Attention({', '.join(_changed(self))})"
@@ -189,6 +202,7 @@ class Architecture(Shown):
         _check_combine(self)
         _check_limit(self)
         _check_size(self)
+        _check_alone(self)
         for number, layer in enumerate(self.layers, start=1):
             _check_tables(layer, number, self.tokens)
 
@@ -219,7 +233,7 @@ class Architecture(Shown):
 
 
 # Fields that came after files were first named by digests.
-_LATER = ("readout", "scale", "mask", "position", "head_layout", "combine", "limit", "statistic")
+_LATER = ("readout", "scale", "mask", "position", "rank_ratio", "head_layout", "combine", "limit", "statistic")
 
 
 def _without_later(declaration: Any, table: dict[str, Any]) -> dict[str, Any]:
@@ -262,6 +276,29 @@ def _layers(value: object) -> tuple[Attention, ...]:
     return layers
 
 
+def _check_extensive(layer: Attention) -> None:
+    """What a layer of extensive rank cannot have."""
+    if layer.rank_ratio is None:
+        return
+    for name, given, allowed, fix in (
+        ("rank", layer.rank, "no rank beside rank_ratio", "leave out one of the two"),
+        ("tied", layer.tied, "tied = true where the rank is extensive", "leave tied out, or declare a finite rank"),
+        ("heads", layer.heads, "one head where the rank is extensive", "leave heads out, or declare a finite rank"),
+    ):
+        if given != {"rank": 1, "tied": True, "heads": 1}[name]:
+            raise InputError(f"{name} with rank_ratio", given, allowed, fix)
+
+
+def _check_alone(architecture: Architecture) -> None:
+    if len(architecture.layers) > 1 and any(layer.rank_ratio is not None for layer in architecture.layers):
+        raise InputError(
+            "layers",
+            f"{len(architecture.layers)}, one of them with rank_ratio",
+            "one layer where the rank is extensive: of several the posterior of their matrices is joint, and not known",
+            "declare one layer, or finite ranks",
+        )
+
+
 def _check_tables(layer: Attention, number: int, tokens: int) -> None:
     for what, table in (("mask", layer.mask), ("position", layer.position)):
         if isinstance(table, tuple) and len(table) != tokens:
@@ -288,6 +325,11 @@ def _check_size(architecture: Architecture) -> None:
     if len(shown) > MAX_LAYERS:
         raise InputError(
             "layers", f"{len(shown)} layers", f"at most {MAX_LAYERS}", 'declare fewer layers, or limit="ode"'
+        )
+    extensive = any(layer.rank_ratio is not None for layer in shown)
+    if extensive and tokens > MAX_EXTENSIVE:
+        raise InputError(
+            "tokens", tokens, f"at most {MAX_EXTENSIVE} where the rank is extensive", "declare fewer tokens"
         )
     rows = sum(layer.rank * layer.heads * (1 if layer.tied else 2) for layer in shown)
     most = min(MAX_ROWS, max(1, MAX_FIELD_ENTRIES // tokens))

@@ -35,6 +35,10 @@ LEAST_NOISE = 1e-20
 MOST_POSITION = 1e6
 
 
+# Rank over dimension, between which the law of eigenvalues keeps ten digits at any noise.
+LEAST_RATIO, MOST_RATIO = 1e-3, 1e3
+
+
 # Strongest skip connection and readout: beside them, mixing of size one keeps ten digits.
 MOST_MIXING = 1e6
 
@@ -176,6 +180,13 @@ def checked_scale(value: object, rank: int) -> float:
     if isinstance(value, str):
         value = float(parse(value, {"rank": sp.Integer(rank)}, what="scale"))
     return real_number("scale", value, allowed, above=0.0)
+
+
+def checked_rank_ratio(value: object) -> float | None:
+    if value is None:
+        return None
+    allowed = f"a number, {LEAST_RATIO:g} to {MOST_RATIO:g}"
+    return real_number("rank_ratio", value, allowed, lower=LEAST_RATIO, upper=MOST_RATIO)
 
 
 def checked_mask(value: object) -> Mask | None:

@@ -62,7 +62,7 @@ class Step:
 
     def __call__(self, state: State) -> State:
         V, D, prior = state.C_hat, state.W_hat.shape[1], self.model.prior
-        omega = prior.project(state.W_hat, self.X, self.model.tokens) - V @ state.g
+        omega = prior.project(state.W_hat, self.X, prior.tokens(self.model.tokens)) - V @ state.g
         moments = self.model.channel.moments(self.y, omega, V, cov=self.A == "hessian", rtol=self.rtol)
         g = moments.g
         if not np.isfinite(g).all():
@@ -81,7 +81,7 @@ class Step:
             (1 - keep) * C_hat + keep * state.C_hat,
             (1 - keep) * g + keep * state.g,
             prior,
-            *_surprise(outer, V, C_hat, len(self.X) / D),
+            *_surprise(outer, V, C_hat, g.shape[0] * g.shape[2] / D),
             float(np.sqrt(np.sum(np.square(moments.error)) / (len(A) * D))),
             moments.result,
         )

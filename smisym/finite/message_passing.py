@@ -125,10 +125,11 @@ def gamp(
     # A stream of its own: with the bare seed, a user who drew the data from the same seed would start at the truth.
     own = seed if isinstance(seed, np.random.Generator) else np.random.SeedSequence(check_seed(seed), spawn_key=_STREAM)
     rng = np.random.default_rng(own)
-    start = _start(initial, lam, S, model.prior, X.shape, rng)
+    start = _start(initial, lam, S, model, X.shape, rng)
     step = Step(model, flatten(X), y, damping, lam, S, rtol, A)
     settings = {
-        "samples": X.shape[0], "dim": X.shape[2], "alpha": X.shape[0] / X.shape[2], "max_steps": max_steps,
+        "samples": X.shape[0], "dim": X.shape[2], "alpha": model.prior.alpha(X.shape[0], X.shape[2]),
+        "max_steps": max_steps,
         "damping": damping,
         "tol": tol, "rtol": rtol, "A": A, "side_information": lam, "initial": _describe(initial, lam),
         "seed": seed if isinstance(seed, int) else "generator",
@@ -238,12 +239,13 @@ def _start(
     initial: np.ndarray | float | None,
     lam: float,
     S: np.ndarray | None,
-    prior: Prior,
+    model: SampleModel,
     shape: tuple[int, ...],
     rng: np.random.Generator,
 ) -> State:
+    prior = model.prior
     P, D = prior.rows, prior.row_dimension(shape[2])
-    g = np.zeros((shape[0], P, shape[1]))
+    g = np.zeros((shape[0], P, model.tokens))
     if initial is None and S is not None and lam > 0:
         return State(*prior.denoise(np.zeros((P, P)), math.sqrt(lam) * S, lam), g, prior)
     if initial is None:
@@ -254,7 +256,7 @@ def _start(
         strength = float(given)
         if not (math.isfinite(strength) and strength > 0):
             raise InputError("initial", initial, allowed, "leave it out")
-        return State(strength * prior.draw(shape[2], rng), prior.nothing_known(), g, prior)
+        return State(prior.start(shape[2], strength, rng), prior.nothing_known(), g, prior)
     W_hat = check_array("initial", initial, (P, D))
     Q = overlap(prior, W_hat)
     if np.linalg.eigvalsh(Q)[-1] >= 1:

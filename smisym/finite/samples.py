@@ -87,7 +87,8 @@ def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generato
     """Draw a truth and data: W (P, D) from the prior, X (N, T, D) i.i.d. N(0, 1), y from the channel at W X^T /
     sqrt(D).
 
-    dim is D >= 2; N = round(alpha D) >= 1.  Raises InputError otherwise, and for more data than fit in memory.
+    dim is D >= 2; N = round(alpha D) >= 1, or round(alpha D^2) where the rank is extensive.  Raises InputError
+    otherwise, and for more data than fit in memory.
     normalised: scale each row of W to the norm that it has on average, so that overlaps end at one at any D;
     their fluctuation is then that of the estimate, not of the length of the truth.
     """
@@ -95,16 +96,16 @@ def generate(model: SampleModel, dim: int, alpha: float, rng: np.random.Generato
     check_dimension(dim)
     check_alpha(alpha, most=math.inf)  # memory is the limit of data
     check_generator(rng)
-    count = round(alpha * dim)
+    count = round(model.prior.samples(alpha, dim))
     if count < 1:
-        raise InputError(
-            "alpha", alpha, f"more than {0.5 / dim:g} at D = {dim}, so that N = round(alpha D) >= 1", "raise alpha or D"
-        )
+        least = 0.5 * model.prior.alpha(1, dim)
+        raise InputError("alpha", alpha, f"more than {least:g} at D = {dim}, so that N >= 1", "raise alpha or D")
     model.prior.row_dimension(dim)
     check_fits(model, dim, alpha)
     W = model.prior.draw(dim, rng, normalised=normalised)
-    X = rng.standard_normal((count, model.tokens, dim))
-    return Data(X, model.channel.sample(model.prior.project(W, flatten(X), model.tokens), rng), W)
+    tokens = model.prior.tokens(model.tokens)
+    X = rng.standard_normal((count, tokens, dim))
+    return Data(X, model.channel.sample(model.prior.project(W, flatten(X), tokens), rng), W)
 
 
 def check_fits(model: SampleModel, dim: int, alpha: float, copies: int = 1) -> None:
@@ -130,7 +131,9 @@ def check_fits(model: SampleModel, dim: int, alpha: float, copies: int = 1) -> N
 def _bytes(model: SampleModel, dim: int, alpha: float) -> float:
     """What data and GAMP take: X, W and W_hat of two steps, and of each sample fields, means and one covariance."""
     fields = model.fields * model.tokens
-    return 8.0 * (alpha * dim * (model.tokens * dim + 8 * fields + 2 * fields**2) + 4 * model.fields * dim)
+    prior, count = model.prior, model.prior.samples(alpha, dim)
+    own = prior.row_dimension(max(dim // prior.multiplicity, 1) * prior.multiplicity)
+    return 8.0 * (count * (prior.tokens(model.tokens) * dim + 8 * fields + 2 * fields**2) + 4 * model.fields * own)
 
 
 def flatten(X: np.ndarray) -> np.ndarray:
@@ -147,10 +150,11 @@ def check_data(
     sample, W (None allowed) be (P, D), every entry be finite, and the tokens be standardised (:func:`check_standard`).
     """
     X = _real("X", X)
-    if X.ndim != 3 or X.shape[1] != model.tokens or len(X) == 0:
+    tokens = model.prior.tokens(model.tokens)
+    if X.ndim != 3 or X.shape[1] != tokens or len(X) == 0:
         raise InputError(
-            "X", Words(f"an array of shape {X.shape}"), f"shape (N, {model.tokens}, D) with N >= 1",
-            f"arrange it as N samples of {model.tokens} tokens (rows) in dimension D",
+            "X", Words(f"an array of shape {X.shape}"), f"shape (N, {tokens}, D) with N >= 1",
+            f"arrange it as N samples of {tokens} tokens (rows) in dimension D",
         )  # fmt: skip
     check_dimension(X.shape[2])
     X = _floats("X", X)

@@ -36,7 +36,7 @@ def core_of(program: Program, output: sp.MatrixSymbol) -> Core | None:
     """The core of an output, or None where it has another form (a product of mixing matrices, a sum over heads)."""
     definitions = program.definitions
     shape = tuple(map(int, output.shape))
-    if shape[0] != shape[1] or shape[0] != program.tokens:
+    if shape[0] != shape[1]:
         return None
     value: MatrixExpr = output
     constant, coefficient = np.zeros(shape), 1.0

@@ -145,7 +145,7 @@ class LinkFunction:
     def attended(self) -> np.ndarray:
         """Which entries of the output are not masked, (...,) booleans of the output's shape."""
         masks = [getattr(core.expression, "mask", None) for core in self.cores or ()]
-        size = (self.tokens, self.tokens)
+        size = self.output_shape[-2:]
         if not masks:
             return np.ones(self.output_shape, bool)
         table = [np.ones(size, bool) if m is None else np.array(m.tolist(), dtype=float) != 0 for m in masks]

@@ -9,6 +9,7 @@ heads with a slice of it each have a recursion of their own.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
 
@@ -31,13 +32,17 @@ PAPER = "arXiv 2502.00901, eqs 2-7 and appendix A"
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the fields: its input in the program, layer and head (from 1), slice of the embedding, plain name."""
+    """One row of the fields: its input in the program, layer and head (from 1), slice of the embedding, plain name.
+
+    rank_ratio: of the matrix whose entries between tokens it holds, None for the products of tokens with one vector.
+    """
 
     input: int
     layer: int
     head: int
     slice: int
     label: str
+    rank_ratio: float | None = None
 
 
 @dataclass
@@ -146,9 +151,12 @@ def _plus(*terms: MatrixExpr) -> MatrixExpr:
 
 def _heads(build: _Build, number: int, layer: Attention) -> list[MatrixExpr]:
     """The attention matrix of every head of a layer, on the mixing as it stands; records fields and scores."""
-    found = []
+    found, T = [], build.tokens
     for head, name in enumerate(_names(layer.heads)):
         stream = head if build.split else 0
+        if layer.rank_ratio is not None:
+            found.append(activated(layer, exact(layer.beta * layer.scale) * _extensive(build, number, layer), T))
+            continue
         mixed = []
         for role in ("",) if layer.tied else ("q", "k"):
             symbol = symbols.field(number, layer.rank, build.tokens, role, name)
@@ -160,8 +168,24 @@ def _heads(build: _Build, number: int, layer: Attention) -> list[MatrixExpr]:
             ]
             build.inputs.append(symbol)
             mixed.append(vector)
-        found.append(activated(layer, exact(layer.beta * layer.scale) * mixed[0] * mixed[-1].T, build.tokens))
+        found.append(activated(layer, exact(layer.beta * layer.scale) * mixed[0] * mixed[-1].T, T))
     return found
+
+
+def _extensive(build: _Build, number: int, layer: Attention) -> MatrixExpr:
+    """The scores of a matrix of extensive rank: symmetric, of T (T + 1) / 2 independent fields in one row.
+
+    h_ab = z_ab, h_aa = sqrt(2) z_aa: all fields have one variance (:mod:`smisym.prior.extensive`).
+    """
+    T = build.tokens
+    symbol = symbols.field(number, 1, T * (T + 1) // 2, "", 0)
+    places = {pair: k for k, pair in enumerate(itertools.combinations_with_replacement(range(T), 2))}
+    entries = [
+        (sp.sqrt(2) if i == j else 1) * symbol[0, places[min(i, j), max(i, j)]] for i in range(T) for j in range(T)
+    ]
+    build.rows.append(Row(len(build.inputs), number, 1, 0, f"layer {number}", layer.rank_ratio))
+    build.inputs.append(symbol)
+    return build.assign(symbols.indices(number, T), sp.ImmutableDenseMatrix(T, T, entries))
 
 
 def activated(layer: Attention, scores: MatrixExpr, tokens: int) -> MatrixExpr:
@@ -193,6 +217,9 @@ def _label(number: int, head: int, role: str, k: int, layer: Attention) -> str:
 
 def record_architecture(architecture: Architecture, program: Program, derivation: Derivation) -> None:
     tokens = architecture.tokens
+    if any(layer.rank_ratio is not None for layer in architecture.layers):
+        _record_extensive(architecture, program, derivation)
+        return
     derivation.add(
         Step(
             "architecture",
@@ -218,6 +245,32 @@ def record_architecture(architecture: Architecture, program: Program, derivation
     few = sum(int(symbol.shape[0]) for symbol in program.inputs) <= _READABLE_ROWS
     if tokens == 2 and few and not program.more_outputs and all(_readable(a.value) for a in program.assigns):
         derivation.add(partial(_explicit_step, program))
+
+
+def _record_extensive(architecture: Architecture, program: Program, derivation: Derivation) -> None:
+    tokens, source = architecture.tokens, "arXiv 2506.01582, section 2; the indices are those of tokens as rows"
+    derivation.add(
+        Step(
+            "architecture",
+            "What was declared",
+            f"One attention layer on sequences of $T = {tokens}$ tokens, whose key-query matrix $S$ has a rank that "
+            "grows with the dimension $d$ of the tokens; what is observed is the "
+            f"{architecture.output} output. Tokens are rows: $X$ is $(T, d)$ with independent standard normal entries.",
+            (Formula("H", r"(X S X^{\top} - \operatorname{tr} S\, I) / \sqrt{d}", "the scores, of order one"),),
+            source=source,
+        )
+    )
+    derivation.add(
+        Step(
+            "link",
+            "From attention to its indices",
+            "The output is a function of the symmetric matrix of scores alone, of "
+            f"$T (T + 1) / 2 = {tokens * (tokens + 1) // 2}$ numbers. Those of a token with itself are divided by "
+            "$\\sqrt{2}$, so that all fields have one variance.",
+            tuple(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
+            source=source,
+        )
+    )
 
 
 def _readable(value: MatrixExpr) -> bool:

@@ -8,8 +8,8 @@ posterior follows, so that state evolution commutes with the map, and an overlap
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -57,6 +57,12 @@ class Symmetry:
     elements: np.ndarray
     rotations: tuple[tuple[tuple[int, ...], ...], ...] = ()
     gauges: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+
+    def kept(self, respects: Callable[[np.ndarray], bool]) -> Symmetry:
+        """Without what a law of the weights does not respect: it tells such rows apart though the output does not."""
+        elements = np.array([respects(element) for element in self.elements])
+        signs = np.array([respects(np.diag(flip)) for flip in self.signs])
+        return replace(self, elements=self.elements[elements], signs=self.signs[signs])
 
     @property
     def projectors(self) -> bool:

@@ -32,7 +32,7 @@ from smisym.model.integration import (
     record_statistic,
 )
 from smisym.posterior.central_limit import ThroughStatistic
-from smisym.prior import GaussianRows, Prior, SlicedRows
+from smisym.prior import ExtensiveRank, GaussianRows, Prior, SlicedRows
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,8 +179,12 @@ def compile(
     declared = None if isinstance(architecture, Program) else architecture
     noise = 0.0 if isinstance(architecture, Program) else float(architecture.noise)
     symmetry = held_symmetry(link, derivation, exact=not noise)
-    prior = _prior_of(link) if prior is None else prior
+    if prior is None:
+        prior = _prior_of(link)
+        symmetry = symmetry.kept(prior.respects)
     _check_prior(prior, link, symmetry)
+    for step in prior.steps():
+        derivation.add(step)
     through = isinstance(declared, Architecture) and declared.statistic == "gaussian"
     if through:
         record_statistic(link, derivation)
@@ -198,7 +202,10 @@ def compile(
 
 
 def _prior_of(link: LinkFunction) -> Prior:
-    """Standard normal weights, on slices of the embedding where the declaration splits it."""
+    """As declared: of extensive rank, else standard normal, on slices of the embedding where it is split."""
+    ratios = [row.rank_ratio for row in link.rows if row.rank_ratio is not None]
+    if ratios:
+        return ExtensiveRank(ratios[0])
     return SlicedRows(link.row_slices) if link.slices > 1 else GaussianRows(link.fields)
 
 

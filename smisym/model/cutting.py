@@ -15,6 +15,7 @@ from smisym.posterior.columns import SCOUTS
 from smisym.posterior.composite import ByChain, BySharedRows, ByTables
 from smisym.posterior.crossed import OnCrossed
 from smisym.posterior.level_set import OnLevelSet
+from smisym.posterior.measured import OnMeasurements
 from smisym.posterior.shared_rows import MOST_COORDINATES, WORTH, OnSharedRows
 from smisym.posterior.sheeted import SIDE
 from smisym.posterior.tables import WIDEST, OnTables
@@ -29,6 +30,8 @@ _CROSSED = (3, 4)
 
 def on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation, rules: Rules | None) -> Posterior:
     """By a chain or tables where the network behind a cut is a shallower one with a chart, else all at once."""
+    if level_set.linear:
+        return OnMeasurements(level_set, link.fields, link.tokens)
     whole = OnLevelSet(level_set, link.tokens)
     if whole.dim < _DEEP or level_set.registered:
         return whole

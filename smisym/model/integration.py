@@ -23,6 +23,7 @@ from smisym.posterior.around_image import NEAR, AroundImage, refusal
 from smisym.posterior.base import Posterior
 from smisym.posterior.central_limit import ThroughStatistic, skewness
 from smisym.posterior.composite import WhereNoiseIsWeak
+from smisym.posterior.half_spaces import half_spaces_of
 from smisym.posterior.image import Image, image_of
 from smisym.posterior.pieces import on_all_fields
 from smisym.posterior.slices import numeric_posterior
@@ -55,7 +56,9 @@ def choose_posterior(
         return on_level_set(link, level_set, derivation, rules)
     if noise:
         return _under_noise(link, noise, derivation, rules)
-    return OnAllFields(link, noise) if _discrete(link) else numeric_posterior(link, symmetry.signs)
+    if not _discrete(link):
+        return numeric_posterior(link, symmetry.signs)
+    return half_spaces_of(link) or OnAllFields(link, noise)
 
 
 def choose_parts(

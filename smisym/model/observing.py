@@ -19,7 +19,7 @@ def observation_from_array(y: np.ndarray, link: LinkFunction, noise: float = 0.0
         raise InputError("y", "an array with NaN or infinity", "finite numbers", "remove the bad samples")
     if noise or not link.output_is_softmax:
         return Observation(y, None, exact=False)
-    T = link.tokens
+    T = shape[-1]
     inner = link.core_values(y)
     off = np.abs(inner.sum(axis=-1) - 1).reshape(len(y), -1).max(axis=1)
     rounding = 64 * T * np.finfo(float).eps

@@ -143,10 +143,11 @@ class Image:
 
 def _centring(link: LinkFunction) -> np.ndarray:
     """(M, M): takes the mean over its attended entries off every row of an output, flattened."""
-    rows = link.attended.reshape(-1, link.tokens)
+    width = link.attended.shape[-1]
+    rows = link.attended.reshape(-1, width)
     out = np.zeros((rows.size, rows.size))
     for i, attended in enumerate(rows):
-        own = i * link.tokens + np.flatnonzero(attended)
+        own = i * width + np.flatnonzero(attended)
         out[np.ix_(own, own)] = np.eye(len(own)) - 1 / len(own)
     return out
 

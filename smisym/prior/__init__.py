@@ -6,6 +6,7 @@ Overlaps are counted in units of the prior: Q = 0 where nothing is known, Q = I 
 from __future__ import annotations
 
 from smisym.prior.base import Law, Prior, Response, remaining
+from smisym.prior.extensive import ExtensiveRank
 from smisym.prior.gaussian import GaussianPrior, GaussianRows, SlicedRows
 
-__all__ = ["GaussianPrior", "GaussianRows", "Law", "Prior", "Response", "SlicedRows", "remaining"]
+__all__ = ["ExtensiveRank", "GaussianPrior", "GaussianRows", "Law", "Prior", "Response", "SlicedRows", "remaining"]

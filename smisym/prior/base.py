@@ -8,6 +8,8 @@ from typing import final
 
 import numpy as np
 
+from smisym.base.derivation import Step
+
 
 def remaining(Q: np.ndarray) -> np.ndarray:
     """V = I - Q (..., P, P), what is left to learn at an overlap; and the overlap at which V is left."""
@@ -38,11 +40,15 @@ class Response:
 
     V' is what is left to learn afterwards, V^{-1/2} V' V^{-1/2} = vectors diag(1 / values) vectors^T.
     half (P, P): log(V^{-1/2} V' V^{-1/2}) moves by -half M half^T as the data tell M more, in units of V^{1/2}.
+    rest (P, P): what the data must tell, V^{1/2} alpha E V^{1/2}, so that V stays as it is; I - V for Gaussian weights.
+    still (P, P): still^2 is half there, and between two of it the derivative of the map is symmetric; I for them.
     """
 
     vectors: np.ndarray
     values: np.ndarray
     half: np.ndarray
+    still: np.ndarray
+    rest: np.ndarray
 
 
 class Prior(abc.ABC):
@@ -68,7 +74,24 @@ class Prior(abc.ABC):
     @property
     @abc.abstractmethod
     def multiplicity(self) -> int:
-        """At alpha samples per dimension of the tokens there are multiplicity * alpha for each entry of a row of W."""
+        """At alpha there are multiplicity * alpha samples for each entry of a row of W."""
+
+    @abc.abstractmethod
+    def tokens(self, columns: int) -> int:
+        """How many tokens there are where the fields have so many columns."""
+
+    @abc.abstractmethod
+    def samples(self, alpha: float, dim: int) -> float:
+        """How many samples alpha stands for where tokens have dimension D."""
+
+    @property
+    @abc.abstractmethod
+    def unit(self) -> str:
+        """What alpha is, in short: N/D."""
+
+    @abc.abstractmethod
+    def alpha(self, samples: int, dim: int) -> float:
+        """What alpha so many samples are."""
 
     @abc.abstractmethod
     def describe(self) -> str:
@@ -77,6 +100,10 @@ class Prior(abc.ABC):
     @abc.abstractmethod
     def respects(self, change: np.ndarray) -> bool:
         """Whether a linear change (P, P) of the rows leaves the law as it is."""
+
+    @abc.abstractmethod
+    def steps(self) -> tuple[Step, ...]:
+        """What the derivation says of it; nothing of standard normal weights, of which it speaks anyway."""
 
     # ---- D to infinity
 
@@ -97,6 +124,12 @@ class Prior(abc.ABC):
         """Its term of the free entropy, whose derivative is -(V^{-1} - I) / 2 over the multiplicity where it is
         Gaussian."""
 
+    @abc.abstractmethod
+    def dimension(self, span: np.ndarray) -> float:
+        """Of how many numbers a column of W in some directions (d, P) is made, where next to nothing is left of them:
+        d, or less where the law leaves less open.  What is left then falls by that much, from V to V * dimension / d
+        / told, where the data tell ``told`` in each."""
+
     # ---- D as it is
 
     @abc.abstractmethod
@@ -108,16 +141,21 @@ class Prior(abc.ABC):
         """W (P, own); normalised: rows of exactly the norm that they have on average."""
 
     @abc.abstractmethod
+    def start(self, dim: int, strength: float, rng: np.random.Generator) -> np.ndarray:
+        """An estimate (P, own) that knows next to nothing: the mean, and ``strength`` times a draw less the mean."""
+
+    @abc.abstractmethod
     def in_units(self, W: np.ndarray) -> np.ndarray:
-        """Weights (P, own), or an estimate of them, in units of the prior: what overlaps are taken of."""
+        """Weights (P, own), or an estimate of them, less their mean and in units of the prior: what overlaps are taken
+        of."""
 
     @abc.abstractmethod
     def project(self, W: np.ndarray, X: np.ndarray, tokens: int) -> np.ndarray:
-        """Fields (N, P, T) of weights (P, own) on tokens X (N T, D)."""
+        """Fields (N, P, columns) of weights (P, own) on tokens X (N tokens, D)."""
 
     @abc.abstractmethod
     def back_project(self, g: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """The transpose: (P, own) from g (N, P, T) and X (N T, D)."""
+        """The transpose: (P, own) from g (N, P, columns) and X (N tokens, D)."""
 
     @abc.abstractmethod
     def denoise(self, A: np.ndarray, b: np.ndarray, side_information: float) -> tuple[np.ndarray, np.ndarray]:
@@ -136,5 +174,11 @@ class Prior(abc.ABC):
 
     @final
     def nothing_known(self) -> np.ndarray:
-        """V (P, P) of the fields where nothing is known."""
+        """V (P, P) of the fields where nothing is known but the mean of the weights."""
         return self.law(np.zeros((self.rows, self.rows))).V
+
+    @final
+    def centred(self) -> bool:
+        """Whether nothing is known of fields where nothing is known of the weights: omega = 0 there."""
+        law = self.law(np.zeros((self.rows, self.rows)))
+        return not (law.gain.any() or law.noise.any())

@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 from scipy import linalg
 
+from smisym.base.derivation import Step
 from smisym.base.errors import InputError
 from smisym.base.matrices import square_root
 from smisym.prior.base import Law, Prior, Response, remaining
@@ -39,10 +40,31 @@ class GaussianPrior(Prior):
         return 1 + max(self.row_slices)
 
     @final
+    def tokens(self, columns: int) -> int:
+        return columns
+
+    @final
+    def samples(self, alpha: float, dim: int) -> float:
+        return alpha * dim
+
+    @property
+    @final
+    def unit(self) -> str:
+        return "N/D"
+
+    @final
+    def alpha(self, samples: int, dim: int) -> float:
+        return samples / dim
+
+    @final
     def respects(self, change: np.ndarray) -> bool:
         covariance = np.diag(self.deviations**2)
         moved = change @ covariance @ change.T
         return bool(np.abs(moved - covariance).max() <= 1e-12 * np.abs(covariance).max())
+
+    @final
+    def steps(self) -> tuple[Step, ...]:
+        return ()
 
     # ---- D to infinity
 
@@ -76,12 +98,17 @@ class GaussianPrior(Prior):
             root = square_root(V)
             prior = V + side_information * (root * squares) @ root
         values, vectors = np.linalg.eigh(prior + told)
-        return Response(vectors, values, (vectors / np.sqrt(values)) @ vectors.T)
+        eye = np.eye(len(V))
+        return Response(vectors, values, (vectors / np.sqrt(values)) @ vectors.T, eye, eye - V)
 
     @final
     def entropy(self, Q: np.ndarray) -> float:
         whole = 0.5 * float(np.trace(Q)) + 0.5 * float(np.linalg.slogdet(remaining(Q))[1])
         return whole / self.multiplicity
+
+    @final
+    def dimension(self, span: np.ndarray) -> float:
+        return float(len(span))
 
     # ---- D as it is
 
@@ -104,6 +131,10 @@ class GaussianPrior(Prior):
         if normalised:
             W *= math.sqrt(own) / np.linalg.norm(W, axis=1, keepdims=True)
         return self.deviations[:, None] * W
+
+    @final
+    def start(self, dim: int, strength: float, rng: np.random.Generator) -> np.ndarray:
+        return strength * self.draw(dim, rng)
 
     @final
     def in_units(self, W: np.ndarray) -> np.ndarray:

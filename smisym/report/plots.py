@@ -71,6 +71,7 @@ def curve_figure(
     title: str | None = None,
     width: float = 7.0,
     panels: Sequence[str] = _PANELS,
+    unit: str = "N/D",
 ) -> Figure:
     """Overlaps, prediction errors and free entropy against alpha, one above the other.
 
@@ -94,6 +95,8 @@ def curve_figure(
         In inches: 7.0 across two columns, 3.4 in one.
     panels
         Which of "overlap", "errors", "free_entropy"; a panel without finite data is left out.
+    unit
+        What alpha is: ``model.prior.unit``.
 
     Raises InputError for no points, an unknown panel, or labels that do not fit.
     """
@@ -111,6 +114,7 @@ def curve_figure(
         if "free_entropy" in by_name:
             _draw_free_entropy(by_name["free_entropy"], records)
         _finish_curve(figure, axes, records, found, gamp_points or (), published or {})
+        axes[-1].set_xlabel(rf"samples per dimension $\alpha = {unit}$")
         handles = _curve_legend(records, labels, gamp_points or (), published or {})
         freeze(figure, axes, handles, found, title)
     return figure
@@ -277,7 +281,7 @@ def _finish_curve(
     gamp: Sequence[Record],
     published: Mapping[str, Any],
 ) -> None:
-    """Common limits, threshold lines through every panel, one label for alpha."""
+    """Common limits, threshold lines through every panel."""
     everything = [*points, *gamp, *(published.get("amp") or ())]
     x = np.concatenate([column(everything, "alpha"), [t["alpha"] for t in thresholds if is_number(t["alpha"])]])
     low, high = float(x.min()), float(x.max())
@@ -285,7 +289,6 @@ def _finish_curve(
     for one in axes:
         one.set_xlim(low - margin, high + margin)
         draw_thresholds(one, thresholds)
-    axes[-1].set_xlabel(r"samples per dimension $\alpha = N/D$")
     figure.align_ylabels(list(axes))
 
 

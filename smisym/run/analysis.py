@@ -225,7 +225,7 @@ def _gamp_runs(
     omap: OverlapMap, plan: Plan, alphas: Sequence[float], seed: int, store: Store | None, bar: Bar
 ) -> list[Record]:
     """``plan.runs`` runs at each of about eight alphas, evenly spread; none at alpha = 0, where there are no data."""
-    usable = [alpha for alpha in alphas if round(alpha * plan.dim) >= 1]
+    usable = [alpha for alpha in alphas if round(omap.model.prior.samples(alpha, plan.dim)) >= 1]
     chosen = np.linspace(0, len(usable) - 1, min(GAMP_POINTS, len(usable))).round().astype(int)
     interrupted = threading.Event()
     pool = omap.pool
@@ -283,7 +283,7 @@ def _draw(
     labels = list(model.labels)
     figure = plots.curve_figure(
         results["points"], results["thresholds"], labels=labels, gamp_points=gamp_plots.gamp_points(results["gamp"]),
-        published=published,
+        published=published, unit=model.prior.unit,
     )  # fmt: skip
     for name in ("curve.svg", "curve.png"):
         plots.save(figure, folder / name)

@@ -16,6 +16,8 @@ import numpy as np
 from smisym.base.errors import InputError
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.declare.io import Store, to_json
+from smisym.model.compiled import Model
+from smisym.prior import remaining
 from smisym.theory.closed_forms import closed_form
 from smisym.theory.collecting import FixedPoint, perfect_part
 from smisym.theory.curves import curve as trace_curve
@@ -145,12 +147,12 @@ def curve(
 
     accuracy, most_samples: of :func:`smisym.curve`.
 
-    A record has alpha, samples (of the map that it was solved on), Q, Q_error, Q_deterministic_error (what is left of
-    the equation, in the unit of Q, and with an accuracy what inner integrals may change), degrees of freedom, nishimori
-    (:class:`smisym.theory.sentinel.Agreement`), result and start; bayes_error and plug_in_error,
-    with ``_stderr`` that holds the error of Q as well; free_entropy with ``_stderr``, None with ``"unbounded": "+inf"``
-    at perfect recovery, and None where some scrambles are perfect and others almost.  ``progress`` is called with each
-    record.
+    A record has alpha, samples (of the map that it was solved on), Q, Q_error, mmse (one number a layer that has rows,
+    1 where nothing is known), Q_deterministic_error (what is left of the equation, in the unit of Q, and with an
+    accuracy what inner integrals may change), degrees of freedom, nishimori
+    (:class:`smisym.theory.sentinel.Agreement`), result and start; bayes_error and plug_in_error, with ``_stderr`` that
+    holds the error of Q as well; free_entropy with ``_stderr``, None with ``"unbounded": "+inf"`` at perfect recovery,
+    and None where some scrambles are perfect and others almost.  ``progress`` is called with each record.
     """
     alphas = sorted(alphas)
 
@@ -188,6 +190,7 @@ def _point(omap: OverlapMap, solution: Solution) -> Record:
         "samples": solution.settings["samples"],
         "Q": found.Q,
         "Q_error": found.Q_error,
+        "mmse": errors_of_layers(omap.model, found.Q),
         "Q_deterministic_error": solution.deterministic_error,
         "degrees_of_freedom": solution.degrees_of_freedom,
         "nishimori": solution.checks["nishimori"],
@@ -195,6 +198,12 @@ def _point(omap: OverlapMap, solution: Solution) -> Record:
         "start": found.start,
     }
     return record | _errors(omap, found, solution.checks.get("rare")) | entropy_record(omap, found)
+
+
+def errors_of_layers(model: Model, Q: np.ndarray) -> list[float]:
+    """What is left to learn, layer by layer: the mean of 1 - Q over the rows of a layer, 1 where nothing is known."""
+    layers, left = np.array(model.row_layers), np.diag(remaining(Q))
+    return [float(left[layers == layer].mean()) for layer in sorted(set(layers))]
 
 
 def _errors(omap: OverlapMap, found: FixedPoint, rare: np.ndarray | None) -> Record:

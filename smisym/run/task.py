@@ -212,7 +212,7 @@ def announce_gamp(model: Model, samples: float, dim: int | None, iterations: int
     if not 1 <= samples < _COUNTABLE:  # refused where the data are drawn
         return
     if dim is not None:
-        check_fits(model, dim, samples / dim)
+        check_fits(model, dim, model.prior.alpha(1, dim) * samples)
     cost = estimate(model, int(samples), 1)
     if cost.seconds * iterations > LONG:
         typer.echo(f"smisym: {cost} an iteration; at most {iterations} iterations", err=True)
@@ -247,8 +247,9 @@ def begin(
 
 def source_of(
     alpha: float | None, dim: int | None, data: str | None
-) -> tuple[Callable[..., dict[str, Any]], dict[str, Any], float, int]:
-    """What runs GAMP on the data that were asked for, the settings that name them, their number and dimension."""
+) -> tuple[Callable[..., dict[str, Any]], dict[str, Any], Callable[[Model], float], int]:
+    """What runs GAMP on the data that were asked for, the settings that name them, their number (of a model) and
+    dimension."""
     from smisym.base.edge import MOST_DIM, check_count
     from smisym.base.errors import InputError, Words
     from smisym.declare.io import read_data
@@ -257,7 +258,7 @@ def source_of(
     if data is None and alpha is not None and dim is not None:
         dim = check_count("dim", dim, 2, "give the dimension D", MOST_DIM)
         run = functools.partial(gamp_runs.gamp_run, alpha=alpha, dim=dim)
-        return run, {"alpha": alpha, "dim": dim}, alpha * dim, dim
+        return run, {"alpha": alpha, "dim": dim}, lambda model: model.prior.samples(alpha, dim), dim
     if data is not None and alpha is None and dim is None:
         read = read_data(data)
         if read.others:
@@ -265,7 +266,8 @@ def source_of(
         samples, dim = (len(read.X), read.X.shape[-1]) if read.X.ndim else (0, 1)
         content = b"".join(a.tobytes() for a in (read.X, read.y, read.W) if a is not None)
         settings = {"data": {"file": data, "sha256": hashlib.sha256(content).hexdigest()}}
-        return functools.partial(gamp_runs.gamp_on_data, X=read.X, y=read.y, W=read.W), settings, samples, dim
+        run = functools.partial(gamp_runs.gamp_on_data, X=read.X, y=read.y, W=read.W)
+        return run, settings, lambda model: float(samples), dim
     options = {"--alpha": alpha, "--dim": dim, "--data": data}
     given = Words(" and ".join(f"{name} {value}" for name, value in options.items() if value is not None) or "none")
     allowed = "either --alpha and --dim, or --data alone"

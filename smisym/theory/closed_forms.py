@@ -67,7 +67,8 @@ def closed_form(model: Model | Architecture | SMI) -> ClosedForm | None:
 
 def _standard(model: Model) -> bool:
     """Noiseless, with weights whose fields are standard normal where nothing is known, and no sum in their place."""
-    plain = np.array_equal(model.prior.nothing_known(), np.eye(model.fields))
+    law = model.prior.law(np.zeros((model.fields,) * 2))
+    plain = np.array_equal(law.scale, np.eye(model.fields)) and model.prior.centred()
     return plain and not model.noise and model.charted is model.link
 
 

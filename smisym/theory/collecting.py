@@ -222,8 +222,9 @@ def _at_the_mean(
 
 def unseen_change(omap: OverlapMap, here: Local, slopes: np.ndarray, active: np.ndarray) -> np.ndarray:
     """(P, P): what one output that no point saw would change there; slopes (a, a): of the active coordinates (k,)."""
-    # At a fixed point V^{1/2} alpha E V^{1/2} is similar to Q.
-    unseen = np.einsum("kij,ij->k", here.units, here.Q) / omap.samples
+    if omap.model.channel.posterior.alike:  # there is no such output
+        return np.zeros_like(here.Q)
+    unseen = np.einsum("kij,ij->k", here.units, here.rest) / omap.samples
     step = np.zeros(len(active))
     step[active] = np.linalg.solve(slopes, unseen[active])
     return np.abs(here.in_overlap(step))

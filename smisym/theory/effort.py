@@ -10,9 +10,14 @@ from smisym.base.errors import InputError
 from smisym.integrate.accuracy import SCOUT_POINTS
 from smisym.model.compiled import Model
 
+# Samples where each of them tells all of E: the other estimators of it are still held against that.
+ALIKE = 128
+
 
 def affordable(model: Model, samples: int) -> int:
     """``samples``, or as many as cost about the same patience where posteriors cost more."""
+    if model.channel.posterior.alike:
+        return min(samples, ALIKE)
     return samples // model.channel.plan.dearer
 
 

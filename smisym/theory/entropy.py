@@ -56,4 +56,4 @@ def perfect_value(model: Model, alpha: float, Q: np.ndarray) -> float:
     values, vectors = np.linalg.eigh(Q)
     S = vectors.T[values >= _PERFECT]
     rank = model.jacobian_ranks(np.random.default_rng(0))(S)[0]
-    return math.inf if alpha * rank * model.prior.multiplicity > len(S) else -math.inf
+    return math.inf if alpha * rank * model.prior.multiplicity > model.prior.dimension(S) else -math.inf

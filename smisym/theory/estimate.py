@@ -40,7 +40,8 @@ class Estimate:
     gap, gap_error (2, k): what the first of the three has above the second and the third in the invariant coordinates,
     and its standard error if the points were independent draws (Sobol points do better).
     beside (k, k, 9, 10): at Q = 0 the rates of growth and what is known of their fluctuations
-    (:func:`smisym.theory.controls.beside`), times the multiplicity; zeros at any other Q.
+    (:func:`smisym.theory.controls.beside`), times the multiplicity; zeros at any other Q, and where the
+    mean of the weights tells of the fields.
     """
 
     Q: np.ndarray

@@ -111,7 +111,7 @@ class Estimator:
     ) -> np.ndarray:
         """:attr:`Estimate.beside`."""
         unit, made = units(self.model.symmetry.basis), None
-        if Q.any():
+        if Q.any() or not self.model.prior.centred():
             return np.zeros((len(unit), len(unit), NUMBERS, NUMBERS + 1))
         if worth(self.model, len(dg)):
             surrogate = self._surrogate.get((), lambda: Surrogate.of(self.model))

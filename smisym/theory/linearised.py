@@ -41,6 +41,7 @@ class Local:
     not perfect yet.  scaled (k, k): the derivative of R away from a fixed point, up to the -1 on its diagonal.
     active (k,): whether something is learned or is about to be.
     known (P, P): projector on the directions that are perfect.  image (P, P): what the map makes of V.
+    rest (P, P): what the data must tell, V^{1/2} alpha E V^{1/2}, so that V stays as it is.
     """
 
     estimate: Estimate
@@ -55,6 +56,7 @@ class Local:
     known: np.ndarray
     units: np.ndarray
     image: np.ndarray
+    rest: np.ndarray
 
     @property
     def Q(self) -> np.ndarray:
@@ -136,7 +138,7 @@ class Equation:
         unit = units(symmetry.basis)
         inward = free @ unit @ free
         fed = alpha * np.einsum("paqb,jab->jpq", estimate.slope, inward, optimize=True)
-        jacobian = np.einsum("ipq,jpq->ij", inward, fed)
+        jacobian = _at_rest(inward, fed, response.still, alpha * estimate.slope)
         jacobian = 0.5 * (jacobian + jacobian.T)
         half = free @ response.half
         scaled = np.einsum("ipq,jpq->ij", half @ unit @ half.T, fed)
@@ -146,7 +148,20 @@ class Equation:
         # What the output shows of itself is learned from nothing; rounding and integrals leave less than this.
         active = ~idle(symmetry.basis, estimate.Q) | (np.abs(residual) > _SHOWN)
         image = root @ ((X / w) @ X.T) @ root
-        return Local(estimate, alpha, root, residual, onward, R, jacobian, scaled, active, known, unit, image)
+        return Local(
+            estimate, alpha, root, residual, onward, R, jacobian, scaled, active, known, unit, image, response.rest
+        )
+
+
+def _at_rest(inward: np.ndarray, fed: np.ndarray, still: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """(k, k): the derivative of the map as if V were a fixed point, where the prior answers by ``still`` (P, P).
+
+    fed (k, P, P): what the slope makes of ``inward`` (k, P, P).
+    """
+    if np.array_equal(still, np.eye(len(still))):
+        return np.asarray(np.einsum("ipq,jpq->ij", inward, fed))
+    within = still @ inward @ still.T
+    return np.asarray(np.einsum("ipq,paqb,jab->ij", within, slope, within, optimize=True))
 
 
 def idle(basis: np.ndarray, Q: np.ndarray) -> np.ndarray:

@@ -272,7 +272,8 @@ def _beside(model: Model, hard: np.ndarray, pivot: int) -> np.ndarray:
 
 
 def counting(model: Model) -> tuple[np.ndarray, float, float]:
-    """(directions (d, P), alpha, its standard error) of the subspace S with the largest dim S / K_S.
+    """(directions (d, P), alpha, its standard error) of the subspace S with the largest dim S / K_S, dim S as the prior
+    counts it (:meth:`smisym.prior.Prior.dimension`).
 
     Over spans of rows, of the blocks that symmetries leave, the flag in which what is left near Q = I falls apart
     (:meth:`smisym.link.rank.JacobianRanks.flag`), and the directions that the output never sees.
@@ -286,9 +287,10 @@ def counting(model: Model) -> tuple[np.ndarray, float, float]:
     best: tuple[np.ndarray, float, float] = (np.eye(model.fields), 0.0, 0.0)
     for span in itertools.chain(ranks.flag(), _spans(model)):
         rank, error = (model.prior.multiplicity * x for x in ranks(span))
-        ratio = len(span) / rank if rank > 0 else math.inf
+        own = model.prior.dimension(span)
+        ratio = own / rank if rank > 0 else math.inf
         if ratio >= best[1]:
-            best = (span, ratio, len(span) * error / rank**2 if rank > 0 else 0.0)
+            best = (span, ratio, own * error / rank**2 if rank > 0 else 0.0)
     return best
 
 

@@ -153,7 +153,8 @@ def _thresholds_respect_floors(subject: Subject, level: float) -> Tried:
         mean, error = float(ranks.mean()), float(ranks.std(ddof=1)) / math.sqrt(len(ranks))
         stable, uncertain = counting(model)[1:]
         if mean > 0 and math.isfinite(stable):
-            least = model.fields / (model.prior.multiplicity * (mean + 4 * error))
+            numbers = model.prior.dimension(np.eye(model.fields))
+            least = numbers / (model.prior.multiplicity * (mean + 4 * error))
             ratios.append(least / (stable * (1 + _EXACT) + 4 * uncertain))
             said.append(f"perfect from {stable:.4g} on, floor {least:.4g}")
     if not ratios:

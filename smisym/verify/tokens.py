@@ -27,6 +27,11 @@ def slices_of(declared: Architecture | SMI) -> int:
     return declared.layers[0].heads if split and isinstance(declared, Architecture) else 1
 
 
+def ratio_of(declared: Architecture | SMI) -> float | None:
+    """The rank over the dimension where that is what was declared."""
+    return declared.layers[0].rank_ratio if isinstance(declared, Architecture) else None
+
+
 def rows_of(declared: Architecture | SMI) -> list[int]:
     """The slice, counted from 0, of each row of W: layer, head, query before key, rank."""
     if isinstance(declared, SMI):
@@ -41,16 +46,24 @@ def rows_of(declared: Architecture | SMI) -> list[int]:
 
 
 def draw_tokens(declared: Architecture | SMI, dimension: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens X (T, D) and weights W (P, D), (P, D / H) where H heads split the embedding, with standard normal
-    entries; D is ``dimension`` times the number of slices."""
-    rng, slices = np.random.default_rng(seed), slices_of(declared)
+    """Tokens X (T, D) and weights W (P, D), (P, D / H) where H heads split the embedding, (r, D) of extensive rank r,
+    with standard normal entries; D is ``dimension`` times the number of slices."""
+    rng, slices, ratio = np.random.default_rng(seed), slices_of(declared), ratio_of(declared)
     X = rng.standard_normal((declared.tokens, dimension * slices))
-    return X, rng.standard_normal((len(rows_of(declared)), dimension))
+    rows = len(rows_of(declared)) if ratio is None else max(round(ratio * dimension), 1)
+    return X, rng.standard_normal((rows, dimension))
 
 
 def fields_of(declared: Architecture | SMI, X: np.ndarray, W: np.ndarray) -> np.ndarray:
-    """Z (P, T) = W X^T / sqrt(D), each row with its slice, rounded once."""
+    """Z (P, T) = W X^T / sqrt(D), each row with its slice, rounded once; of extensive rank the scores of tokens a <= b,
+    those of a token with itself over sqrt(2)."""
     width = W.shape[1]
+    if ratio_of(declared) is not None:
+        scores = _extensive(X.astype(Long), W.astype(Long))
+        first, second = np.triu_indices(len(X))
+        return np.where(first == second, scores[first, second] / np.sqrt(Long(2)), scores[first, second])[None].astype(
+            float
+        )
     parts = [X[:, s * width : (s + 1) * width] for s in rows_of(declared)]
     rows = [part.astype(Long) @ w.astype(Long) / np.sqrt(Long(width)) for part, w in zip(parts, W, strict=True)]
     return np.array(rows).astype(float)
@@ -119,11 +132,19 @@ def _run(declared: Architecture, X: np.ndarray, W: np.ndarray, which: int) -> tu
             row += layer.rank * (1 if layer.tied else 2)
             if declared.head_layout == "split" and head != which:
                 continue
-            A = _attention(layer, seen @ (queries.T @ keys / Long(W.shape[1])) @ seen.T)
+            scores = seen @ (queries.T @ keys / Long(W.shape[1])) @ seen.T
+            A = _attention(layer, scores if layer.rank_ratio is None else _extensive(seen, W))
             attentions.append(A)
             moved = moved + Long(readout) * (A @ seen)
         X = moved
     return attentions, X
+
+
+def _extensive(X: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """(X S X^T - tr S I) / sqrt(D), S = W^T W / sqrt(r D), of W (r, D)."""
+    rank, dimension = W.shape
+    scores = (X @ W.T) @ (X @ W.T).T - np.sum(W * W) * np.eye(len(X), dtype=Long)
+    return np.asarray(scores / (np.sqrt(Long(rank)) * Long(dimension)))
 
 
 def _attention(layer: Attention, scores: np.ndarray) -> np.ndarray:

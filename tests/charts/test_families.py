@@ -105,7 +105,7 @@ def test_invariant_overlaps_commute_with_the_group(family: Family) -> None:
 
 # ------------------------------------------------------------------------------------------------------ the chart
 
-NUMERIC = ("sequence-two-T3", "sequence-two-T4", "heads-sum-T3", "no-inverse")
+NUMERIC = ("sequence-two-T3", "sequence-two-T4", "heads-sum-T3", "no-inverse", "extensive-own")
 CHARTED = [
     f for f in EVERY if f.declared.noise == 0 and "hardmax" not in f.name and f.name not in ("curved-cell", *NUMERIC)
 ]

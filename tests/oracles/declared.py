@@ -33,6 +33,7 @@ def described(declared: Architecture) -> Network:
             scale=a.scale,
             mask=a.mask,
             position=a.position,
+            rank_ratio=a.rank_ratio,
         )
         for a in declared.layers
     )

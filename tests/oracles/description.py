@@ -26,6 +26,10 @@ class Layer:
         None, "causal", or (T, T) booleans, True where attended.
     position
         None or (T, T) numbers, added to the scores after beta and scale.
+    rank_ratio
+        None, or r / D of a layer of extensive rank, one head: scores are (X S X^T - tr S I) / sqrt(D) with
+        S = W^T W / sqrt(r D), W (r, D).  Its fields are one row: the scores of tokens a <= b, row by row of the upper
+        triangle, those with a = b over sqrt(2).
     """
 
     rank: int = 1
@@ -38,6 +42,7 @@ class Layer:
     scale: float = 1.0
     mask: str | Sequence[Sequence[bool]] | None = None
     position: Sequence[Sequence[float]] | None = None
+    rank_ratio: float | None = None
 
     @property
     def readouts(self) -> tuple[float, ...]:

@@ -42,7 +42,12 @@ def _run(network: Network, Z: np.ndarray, number: int, ratios: bool) -> tuple[li
     for depth, heads in enumerate(_heads(network, number)):
         layer = network.layers[depth]
         below = start if network.limit == "first_order" and depth != last else B
-        scores = [_scores(layer, Z[:, q] @ below.swapaxes(1, 2), Z[:, k] @ below.swapaxes(1, 2)) for q, k, _ in heads]
+        if layer.rank_ratio is not None:
+            scores = [_shifted(layer, layer.beta * layer.scale * _symmetric(Z[:, 0], network.tokens))]
+        else:
+            scores = [
+                _scores(layer, Z[:, q] @ below.swapaxes(1, 2), Z[:, k] @ below.swapaxes(1, 2)) for q, k, _ in heads
+            ]
         attentions = [_attention(layer, s) for s in scores]
         moved = layer.skip * B
         for (_, _, readout), A in zip(heads, attentions, strict=True):
@@ -67,8 +72,19 @@ def _heads(network: Network, number: int) -> Iterator[list[tuple[slice, slice, f
 
 
 def _scores(layer: Layer, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    scores = layer.beta * layer.scale * (queries.swapaxes(1, 2) @ keys)
+    return _shifted(layer, layer.beta * layer.scale * (queries.swapaxes(1, 2) @ keys))
+
+
+def _shifted(layer: Layer, scores: np.ndarray) -> np.ndarray:
     return np.asarray(scores if layer.position is None else scores + np.asarray(layer.position))
+
+
+def _symmetric(fields: np.ndarray, tokens: int) -> np.ndarray:
+    """(n, T, T) from its upper triangle (n, T (T + 1) / 2), of which the diagonal is over sqrt(2)."""
+    first, second = np.triu_indices(tokens)
+    scores = np.zeros((len(fields), tokens, tokens), dtype=fields.dtype)
+    scores[:, first, second] = scores[:, second, first] = np.where(first == second, math.sqrt(2), 1.0) * fields
+    return scores
 
 
 def _attention(layer: Layer, scores: np.ndarray) -> np.ndarray:

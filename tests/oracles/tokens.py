@@ -32,7 +32,9 @@ def draw(network: Network, D: int, rng: np.random.Generator) -> tuple[np.ndarray
     """(X (T, D), W (P, D) or (P, D/H), Z (P, T)), Gaussian; Z to double rounding of its exact value."""
     _slice_width(network, D)
     X = rng.standard_normal((network.tokens, D))
-    W = rng.standard_normal((network.fields, D // network.slices))
+    ratio = network.layers[0].rank_ratio
+    rows = network.fields if ratio is None else max(round(ratio * D), 1)
+    W = rng.standard_normal((rows, D // network.slices))
     return X, W, exact_fields(network, X, W).astype(float)
 
 
@@ -40,6 +42,11 @@ def exact_fields(network: Network, X: np.ndarray, W: np.ndarray) -> np.ndarray:
     """Z (P, T) = W X^T / sqrt(D) in extended precision; split heads: of every row with its slice, over sqrt(D/H)."""
     X, W = np.asarray(X, np.longdouble), np.asarray(W, np.longdouble)
     width = _slice_width(network, X.shape[1])
+    if network.layers[0].rank_ratio is not None:
+        M = _extensive(W, np.longdouble)
+        scores = X @ M @ X.T - np.trace(M) * np.eye(len(X))
+        scores[np.diag_indices(len(X))] /= np.sqrt(np.longdouble(2))
+        return scores[np.triu_indices(len(X))][None]
     Z = np.empty((len(W), len(X)), np.longdouble)
     row = 0
     for layer in network.with_rows:
@@ -49,6 +56,12 @@ def exact_fields(network: Network, X: np.ndarray, W: np.ndarray) -> np.ndarray:
                 Z[p] = X[:, start : start + width] @ W[p] / np.sqrt(np.longdouble(width))
             row += layer.rows
     return Z
+
+
+def _extensive(W: np.ndarray, dtype: Any) -> np.ndarray:
+    """S / sqrt(D), S = W^T W / sqrt(r D), of W (r, D)."""
+    rank, D = W.shape
+    return W.T @ W / (np.sqrt(dtype(rank)) * dtype(D))
 
 
 def _slice_width(network: Network, D: int) -> int:
@@ -71,7 +84,10 @@ class _Head:
     def attention(self, X: np.ndarray) -> np.ndarray:
         size = len(self.matrix)
         seen = X[:, :size]  # the coordinates beyond are carried along and seen by no head
-        return attention_matrix(self.layer, seen @ self.matrix @ seen.T)
+        scores = seen @ self.matrix @ seen.T
+        if self.layer.rank_ratio is not None:
+            scores = scores - np.trace(self.matrix) * np.eye(len(scores))
+        return attention_matrix(self.layer, scores)
 
 
 def on_tokens(network: Network, X: np.ndarray, W: np.ndarray, dtype: Any = float) -> np.ndarray:
@@ -127,6 +143,8 @@ def _step(layer: Layer, heads: list[_Head], X: np.ndarray, dtype: Any) -> tuple[
 
 def _heads(network: Network, number: int, W: np.ndarray, width: int, dtype: Any) -> list[list[_Head]]:
     """Layer by layer, the heads that act on one slice: all of them if shared, one if split."""
+    if network.layers[0].rank_ratio is not None:
+        return [[_Head(network.layers[0], network.layers[0].readouts[0], _extensive(W, dtype))]]
     if W.shape != (network.fields, width):
         raise ValueError(f"W has shape {W.shape}, not {(network.fields, width)}")
     layers, row = [], 0

@@ -1,0 +1,127 @@
+"""Posteriors in closed form of links that are affine in the fields: hardmax on two tokens, and linear measurements."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+import smisym
+from smisym import Architecture, Attention
+from smisym.base.errors import InputError
+from smisym.posterior.half_spaces import log_normal_orthant
+
+HARDMAX = Architecture(2, (Attention(rank_ratio=0.5, activation="hardmax"),))
+
+
+def by_brute_force(signs: tuple[float, float], omega: np.ndarray, V: float) -> tuple[float, np.ndarray, np.ndarray]:
+    """(log p, mean (3,), E[z12 z] (3,)) by the trapezoid rule over z12: given it the others are truncated normals.
+
+    Fields z11, z12, z22 with h = (sqrt(2) z11, z12, sqrt(2) z22); a token attends to itself where h_aa > h_12.
+    """
+    t = omega[1] + math.sqrt(V) * np.linspace(-12, 12, 20001)
+    weight = np.exp(-0.5 * (t - omega[1]) ** 2 / V) / math.sqrt(2 * math.pi * V) * (t[1] - t[0])
+    means, chances = [], []
+    for sign, centre in zip(signs, (omega[0], omega[2]), strict=True):
+        # sign (sqrt(2) z - t) > 0
+        edge = sign * (centre - t / math.sqrt(2)) / math.sqrt(V)
+        chance = ndtr(edge)
+        density = np.exp(-0.5 * edge**2) / math.sqrt(2 * math.pi)
+        chances.append(chance)
+        means.append(centre * chance + sign * math.sqrt(V) * density)
+    whole = weight * chances[0] * chances[1]
+    parts = np.array([weight * means[0] * chances[1], whole * t, weight * chances[0] * means[1]])
+    total = whole.sum()
+    return math.log(total), parts.sum(axis=1) / total, (parts * t).sum(axis=1) / total
+
+
+@pytest.mark.parametrize("V", [1.0, 0.3, 1e-3])
+def test_hardmax_on_two_tokens_against_brute_force(V: float) -> None:
+    model = smisym.compile(HARDMAX)
+    rng = np.random.default_rng(0)
+    omega = rng.standard_normal((12, 1, 3))
+    Z = omega + math.sqrt(V) * rng.standard_normal(omega.shape)
+    y = model.link(Z)
+    found = model.channel.moments(y, omega, np.full((1, 1), V), cov=True)
+    for s in range(len(Z)):
+        signs = tuple(1.0 if y[s, i, i] == 1 else -1.0 for i in range(2))
+        log, mean, second = by_brute_force(signs, omega[s, 0], V)  # type: ignore[arg-type]
+        assert found.log_partition[s] == pytest.approx(log, abs=1e-9)
+        np.testing.assert_allclose(found.g[s, 0], (mean - omega[s, 0]) / V, atol=1e-8 / math.sqrt(V))
+        np.testing.assert_allclose(found.cov[s, 0, 1, 0], second - mean[1] * mean, atol=1e-8 * V)
+    # What is known of h_aa - h_12 is all that is told.
+    np.testing.assert_allclose(found.g[:, 0] @ [1 / math.sqrt(2), 1, 1 / math.sqrt(2)], 0, atol=1e-12 / V)
+
+
+def test_one_plane_where_the_first_token_sees_itself_alone() -> None:
+    model = smisym.compile(Architecture(2, (Attention(rank_ratio=1.0, activation="hardmax", mask="causal"),)))
+    omega = np.random.default_rng(1).standard_normal((6, 1, 3))
+    y = model.link(omega)
+    kappa = np.abs(math.sqrt(2) * omega[:, 0, 2] - omega[:, 0, 1]) / math.sqrt(3 * 0.5)
+    found = model.channel.log_partition(y, omega, np.full((1, 1), 0.5))
+    np.testing.assert_allclose(found, np.log(ndtr(kappa)), atol=1e-12)
+
+
+def test_the_normal_orthant_far_out_and_at_strong_correlations() -> None:
+    h = np.array([0.3, -1.0, 2.0, -8.0, -30.0, -4.0, 3.0])
+    k = np.array([1.0, -0.5, -1.5, -7.0, -2.0, 5.0, -20.0])
+    c = np.array([1 / 3, -0.9, 0.99, 1 / 3, -0.5, 0.7, 0.999])
+    found = log_normal_orthant(h, k, c)
+    for i in range(len(h)):
+        with mpmath.workdps(25):
+            s = mpmath.sqrt(1 - mpmath.mpf(c[i]) ** 2)
+            cuts = [min(h[i], 0) - 25, *sorted({min(h[i], x) for x in (k[i] / c[i], h[i] - 1, h[i] - 4)}), h[i]]
+            points = sorted(set(cuts))
+            # Relative to what was found: quadrature stops at an absolute error.
+            scale = mpmath.exp(-mpmath.mpf(float(found[i])))
+            value = mpmath.quad(
+                lambda x, i=i, s=s, scale=scale: scale * mpmath.npdf(x) * mpmath.ncdf((k[i] - c[i] * x) / s), points
+            )
+            assert float(value) == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "activation", "mask"), [(2, "softmax", None), (3, "softmax", "causal"), (3, "linear", None)]
+)
+def test_linear_measurements_are_conditioned_gaussians(tokens: int, activation: str, mask: str | None) -> None:
+    """Against the projection written out for all T (arXiv 2506.01582), or conditioning on the entries that are seen."""
+    model = smisym.compile(
+        Architecture(tokens, (Attention(rank_ratio=0.5, activation=activation, mask=mask, beta=1.7),))
+    )
+    rng, V, n = np.random.default_rng(2), 0.37, tokens * (tokens + 1) // 2
+    omega = rng.standard_normal((5, 1, n))
+    Z = omega + math.sqrt(V) * rng.standard_normal(omega.shape)
+    found = model.channel.moments(model.observe(Z), omega, np.full((1, 1), V), cov=True)
+    first, second = np.triu_indices(tokens)
+    tau = np.where(first == second, 1 / math.sqrt(2), 1.0)  # z of equal scores
+    if mask == "causal":
+        seen = np.array([1 / math.sqrt(2) if i == 0 and j == 0 else 0.0 for i, j in zip(first, second, strict=True)])
+        free = np.stack([seen / np.linalg.norm(seen)])
+        # Rows 2 and 3 see differences within them; the first entry is in none.
+        rows = [(1, 0, 1), (2, 0, 2), (2, 1, 2)]
+        entry = {pair: k for k, pair in enumerate(zip(first, second, strict=True))}
+        forms = np.zeros((3, n))
+        for line, (i, j, k) in enumerate(rows):
+            for column, sign in ((j, 1), (k, -1)):
+                a, b = min(i, column), max(i, column)
+                forms[line, entry[a, b]] += sign * (math.sqrt(2) if a == b else 1.0)
+        projector = forms.T @ np.linalg.solve(forms @ forms.T, forms)
+        assert np.abs(projector @ free.T).max() < 1e-12
+    elif activation == "softmax":
+        projector = np.eye(n) - np.outer(tau, tau) / (tau @ tau)
+    else:
+        projector = np.eye(n)
+    np.testing.assert_allclose(found.g[:, 0], (Z - omega)[:, 0] @ projector / V, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.cov[0, 0, :, 0], V * (np.eye(n) - projector), atol=1e-12)
+    assert model.channel.free_dimensions == 0
+
+
+def test_an_output_off_the_image_is_refused() -> None:
+    model = smisym.compile(Architecture(3, (Attention(rank_ratio=0.5),)))
+    y = model.link(np.random.default_rng(3).standard_normal((2, 1, 6)))
+    y[1, 0] = y[1, 0, ::-1]
+    with pytest.raises(InputError, match="linear equations"):
+        model.channel.g_out(y, np.zeros((2, 1, 6)), np.eye(1))
