@@ -91,13 +91,14 @@ def _up_to_signs(model: Model) -> ClosedForm | None:
         return None
     _, together = np.unique(signs, axis=1, return_counts=True)
     P, T = int(together.max()), model.tokens
+    rows, share = ("a row", "") if P == 1 else (f"the {P} rows that are flipped together", f" / {P}")
     formula = "T(T+1)" if P == 1 else f"T({P}T+1)"
     return ClosedForm(
         1 / sp.Integer(slices * T * (P * T + 1)),
         f"1/({formula})" if slices == 1 else f"1/({slices} {formula})",
-        "An output shows the fields up to signs, and so all products of two entries of what is flipped together: "
-        rf"$G_{{ts}} = z_t z_s^{{\top}} - \delta_{{ts}} I$ there, and ${P} T^2 + T$, the mean of "
-        rf"$\sum_{{ts}} \|G_{{ts}}\|^2 / {P}$, is the largest eigenvalue.",
+        f"An output shows the fields up to signs, and so all products of two entries of {rows}: there "
+        r"$G_{ts} = z_t z_s^{\top} - \delta_{ts} I$, and the identity grows at the rate "
+        rf"$\mathbb{{E}} \sum_{{ts}} \|G_{{ts}}\|^2{share} = {formula.replace('T(', 'T (')}$, faster than all else.",
         "arXiv 2502.00901, section 5; the count of signs from the chart and the symmetry of this model",
     )
 
