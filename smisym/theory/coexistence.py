@@ -17,7 +17,7 @@ import numpy as np
 
 from smisym.base.solution import Result, mean_and_error
 from smisym.theory.all_branches import Branch, growth
-from smisym.theory.branch import Passed, once_more
+from smisym.theory.branch import Passed
 from smisym.theory.fixed_point import solve
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
@@ -56,8 +56,8 @@ class Crossing:
     upper: np.ndarray
 
 
-def fold(omap: OverlapMap, branch: Branch, at: int) -> Fold | None:
-    """The fold at a point of a branch, as a map has it (which may be larger than that of the branch)."""
+def fold(branch: Branch, at: int) -> Fold | None:
+    """The fold at a point of a branch; None where it has too few points beside it."""
     height = np.log(branch.alphas / branch.alphas[at])
     first = at
     while first > 0 and (at - first < _BESIDE or abs(height[first]) < _LOW):
@@ -65,10 +65,8 @@ def fold(omap: OverlapMap, branch: Branch, at: int) -> Fold | None:
     last = at
     while last < len(height) - 1 and (last - at < _BESIDE or abs(height[last]) < _LOW):
         last += 1
-    points = [moved for point in branch.points[first : last + 1] if (moved := once_more(omap, point)) is not None]
-    if len(points) < 4:
-        return None
-    return _vertex(points, branch.alphas[at])
+    points = branch.points[first : last + 1]
+    return None if len(points) < 4 else _vertex(points, branch.alphas[at])
 
 
 def _vertex(points: Sequence[Passed], near: float) -> Fold | None:

@@ -104,7 +104,7 @@ def _spinodals(omap: OverlapMap, followed: Sequence[Branch]) -> list[Threshold]:
     found = list[Fold]()
     for branch in followed:
         for at in branch.turns:
-            one = fold(omap, branch, at)
+            one = fold(branch, at)
             if one is not None and not any(_same(one, other) for other in found):
                 found.append(one)
     return [
