@@ -44,7 +44,8 @@ class Branch:
 
     begins: "weak" where directions begin to be learned, "informed" where it is followed down from an informed start.
     points: of :class:`smisym.theory.branch.Passed`.  ends: "perfect", "alpha" (the largest that was asked for),
-    "nothing" (all overlaps vanish) or "lost" (no further point was found).
+    "nothing" (all overlaps vanish), "vanishing" (next to nothing is left of one direction, much more of another: what
+    is learned on begins a branch of its own) or "lost" (no further point was found).
     """
 
     begins: str
@@ -169,7 +170,10 @@ def _branch(begins: str, omap: OverlapMap, Q: np.ndarray, alpha: float, along: n
         if np.linalg.eigvalsh(remaining(point.Q))[-1] < LEFT:
             ends = "perfect"
             break
-        if len(points) >= _MOST or any(here.vanishing for here in point.found):
+        if any(here.vanishing for here in point.found):
+            ends = "vanishing"
+            break
+        if len(points) >= _MOST:
             break
     return Branch(begins, tuple(points), ends)
 
