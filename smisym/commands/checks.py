@@ -1,0 +1,41 @@
+"""Whether all holds, and what it runs on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from smisym.commands.application import command
+from smisym.run.options import File, Json, Seed
+from smisym.run.task import finish_check
+
+
+@command
+def check(
+    file: File,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="This property alone; several times, or a comma list; ? lists them."),
+    ] = None,
+    thorough: Annotated[bool, typer.Option("--thorough", help="Eight times as many cases and samples.")] = False,
+    as_json: Json = False,
+    seed: Seed = 0,
+) -> None:
+    """Everything that must hold of the network, tried on random cases; what fails is shown as lines of Python."""
+    from smisym.run.progress import progress_bar
+    from smisym.run.terminal import saying_checked
+    from smisym.verify import suite
+
+    chosen = suite.chosen_of(suite.names_of(only))
+    with progress_bar("check", len(chosen)) as step:
+        document = suite.check_file(file, chosen, thorough, seed, saying_checked(step))
+    finish_check(document, as_json)
+
+
+@command
+def info(as_json: Json = False) -> None:
+    """What this installation runs on: versions, which backend, and why."""
+    from smisym.run import info
+
+    info.print_info(as_json)

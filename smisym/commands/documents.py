@@ -1,0 +1,56 @@
+"""What is read: derivations, code, citations."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated
+
+import typer
+
+from smisym.commands.application import command
+from smisym.run.options import File, Json, Seed, State
+from smisym.run.task import begin
+
+
+@command
+def derive(
+    file: File,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Ends in .html, .md or .tex; of code, .py.")
+    ] = None,
+    code: Annotated[
+        str | None, typer.Option(metavar="LANGUAGE", help="Not a document: python (one module), latex or numba.")
+    ] = None,
+    checks: Annotated[
+        bool, typer.Option("--checks/--no-checks", help="Try each step on the model, in seconds; or say not run.")
+    ] = True,
+    as_json: Json = False,
+    seed: Seed = 0,
+    state: State = None,
+) -> None:
+    """The derivation as a document, to the last formula; or code: the denoiser as a module, formulas, compiled loops.
+
+    Each step of a document is tried on the network; where one does not hold nothing is written.
+    """
+    from smisym.base.files import check_path
+    from smisym.report import check_document, write_derivation
+    from smisym.run import info, terminal
+    from smisym.trail.whole import derive as derived
+
+    if code is not None:
+        begun = functools.partial(begin, "derive", file, seed, state, False, {"code": code})
+        return info.print_code(lambda: begun().model, code, output, seed)
+    path = check_document(check_path(output or "", "document"))
+    task = begin("derive", file, seed, state, as_json, {} if checks else {"checks": False})
+    write_derivation(derived(task.model, checks=checks, seed=seed), path)
+    task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
+
+
+@command
+def cite(file: File) -> None:
+    """Print BibTeX of what an analysis of the network rests on."""
+    from smisym.declare.io import load
+    from smisym.report import bibliography
+    from smisym.trail.whole import derive as derived
+
+    typer.echo(bibliography(derived(load(file), checks=False)), nl=False)

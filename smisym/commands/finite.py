@@ -1,0 +1,70 @@
+"""GAMP: the network in the dimension that it has."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated
+
+import typer
+
+from smisym.commands.application import command
+from smisym.run.options import Damping, File, Iterations, Json, Seed, State
+from smisym.run.task import announce_gamp, begin, check_npz, each_step, options_of, source_of
+
+
+# Many parameters: options of a command.
+@command
+def gamp(
+    file: File,
+    alpha: Annotated[float | None, typer.Option(help="Samples per dimension of the data to draw.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Dimension D of the data to draw.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.npz",
+            help="Your own data: X (N, T, D), standardised, and y (N, ...), one output of the link a sample; "
+            "W (P, D) where the truth is known.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="OUT.npz", help="Keep the estimate: W_hat, C_hat, Q and the history."),
+    ] = None,
+    iterations: Iterations = 100,
+    damping: Damping = 0.0,
+    tol: Annotated[
+        float | None,
+        typer.Option(help="Relative change of a step to stop at; by default 0.01 / sqrt(D), at most 0.001."),
+    ] = None,
+    as_json: Json = False,
+    seed: Seed = 0,
+    state: State = None,
+) -> None:
+    """GAMP on data drawn from the network (--alpha and --dim), or on your own (--data)."""
+    from smisym.declare.io import write_npz
+    from smisym.report import wording
+    from smisym.run import gamp_runs, terminal
+    from smisym.run.progress import progress_bar
+
+    if output is not None:
+        check_npz(output)
+    run, source, count, dim = source_of(alpha, dim, data)
+    settings = {"iterations": iterations, "damping": damping, **source}
+    settings["tol"] = gamp_runs.gamp_tolerance(max(dim, 1)) if tol is None else tol
+    task = begin("gamp", file, seed, state, as_json, settings)
+    if iterations > 0:
+        announce_gamp(task.model, count(task.model), dim if data is None else None, iterations)
+    how = {"iterations": iterations, "damping": damping, "tol": settings["tol"]}
+    with progress_bar("gamp", iterations) as step:
+        # The start comes as step 0, which is none.
+        each = functools.partial(each_step, step)
+        record = run(task.model, seed=seed, estimate=True, store=task.store, progress=each, **how)
+    shown = {name: value for name, value in record.items() if name not in ("W_hat", "C_hat", "Q", "W")}
+    if output is None:
+        again = f"the same command with -o OUT.npz {'writes' if state else 'would have written'} it"
+        typer.echo(f"smisym: the estimate W_hat is not among what is printed; {again}", err=True)
+    else:
+        write_npz(output, gamp_runs.estimate_arrays(record), {**task.header, "result": record["result"]})
+        shown["output"] = output
+    explain = functools.partial(wording.of_reason, options=options_of("gamp"))
+    task.finish(shown, [record["result"]], functools.partial(terminal.print_gamp, explain=explain))
