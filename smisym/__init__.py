@@ -24,9 +24,11 @@ from smisym.link.linking import Observation
 from smisym.link.program import Program
 from smisym.model.compiled import Model, compile
 from smisym.run.cost import estimate
+from smisym.run.diagram import PhaseDiagram, phase_diagram
 from smisym.run.progress import progress_bar
 from smisym.run.sweeping import sweep
 from smisym.theory.along import Curve
+from smisym.theory.branched import Branches, BranchLine, Phases
 from smisym.theory.closed_forms import ClosedForm, closed_form
 from smisym.theory.collecting import FixedPoint
 from smisym.theory.curves import curve
@@ -75,6 +77,8 @@ __all__ = [
     "SMI",
     "Architecture",
     "Attention",
+    "BranchLine",
+    "Branches",
     "ClosedForm",
     "Curve",
     "Data",
@@ -89,6 +93,8 @@ __all__ = [
     "Observation",
     "OutOfTime",
     "OverlapMap",
+    "PhaseDiagram",
+    "Phases",
     "Program",
     "Refusal",
     "Result",
@@ -115,6 +121,7 @@ __all__ = [
     "load_result",
     "overlap_map",
     "perfect_recovery",
+    "phase_diagram",
     "phases",
     "prediction_errors",
     "progress_bar",

@@ -84,7 +84,48 @@ class Stages:
     thresholds: tuple[Mapping[str, Any], ...]
 
 
-Picture = Blocks | Points | Steps | Marks | Stages
+class Traced(NamedTuple):
+    """One branch: alphas (n,), overlaps (n, P), and whether each point is stable (n,)."""
+
+    alphas: np.ndarray
+    overlaps: np.ndarray
+    stable: np.ndarray
+
+
+@dataclass(frozen=True)
+class Branched:
+    """Branches of fixed points against alpha, folds included, with the names of rows and records of thresholds."""
+
+    branches: tuple[Traced, ...]
+    names: tuple[str, ...]
+    thresholds: tuple[Mapping[str, Any], ...] = ()
+
+
+class Boundary(NamedTuple):
+    """One boundary of a phase diagram: what it is, records of thresholds by value, and where it is no success.
+
+    label: for the legend.  kind: of its thresholds.  values, alphas, errors (n,), ok (n,).
+    """
+
+    label: str
+    kind: str
+    values: np.ndarray
+    alphas: np.ndarray
+    errors: np.ndarray
+    ok: np.ndarray
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """Boundaries over the values of one parameter; over two each has its own map (n, m), NaN where it has no alpha."""
+
+    boundaries: tuple[Boundary, ...]
+    names: tuple[str, ...]
+    scale: str = "linear"
+    grids: tuple[tuple[str, np.ndarray, np.ndarray, np.ndarray], ...] = ()
+
+
+Picture = Blocks | Points | Steps | Marks | Stages | Branched | Diagram
 
 
 # --- cards -----------------------------------------------------------------------------------------

@@ -20,6 +20,11 @@ class InputError(SmisymError, ValueError):
         self.fix = fix
         super().__init__(f"{what}: given {_short(given)}; allowed: {allowed}. To fix: {fix}.")
 
+    # Python sends an exception to another process by its arguments, which are not its message; what was given may be
+    # something that cannot be sent.
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.what, Words(_short(self.given)), self.allowed, self.fix)
+
 
 class NoChartError(SmisymError, NotImplementedError):
     """No rule found a chart of the level set; carries every rule's reason for refusing."""
@@ -32,6 +37,9 @@ class NoChartError(SmisymError, NotImplementedError):
             "chart, or supply one with smisym.register_chart: free fields, the others solved for as functions of these "
             "and of y, and the log of the Jacobian."
         )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.refusals,)
 
 
 class NotConverged(SmisymError, RuntimeError):
@@ -50,6 +58,9 @@ class DerivationError(SmisymError, ArithmeticError):
             f"the derivation stops at {step!r}: expected {claim}; found {found}. A chart, a channel or a prior of your "
             "own may be wrong; for one of smisym's this is a defect: please report it with the declaration"
         )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.step, self.claim, self.found)
 
 
 class OutOfTime(SmisymError, TimeoutError):

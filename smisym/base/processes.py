@@ -164,6 +164,32 @@ class Pool:
             executor.shutdown(wait=True, kill_workers=True)
 
 
+@contextlib.contextmanager
+def executor(workers: int) -> Iterator[Any]:
+    """A concurrent.futures executor of so many other processes, each with one thread, ended with the block.
+
+    They leave interrupts to this process, and end where it is killed.
+    """
+    loky = importlib.import_module("loky")
+    for tracker in ("multiprocessing.resource_tracker", "loky.backend.resource_tracker"):
+        importlib.import_module(tracker).ensure_running()
+    with _undisturbed():
+        own = loky.ProcessPoolExecutor(workers, timeout=_IDLE, initializer=_settle, env=_ALONE)
+    try:
+        yield own
+    finally:
+        own.shutdown(wait=True, kill_workers=True)
+
+
+def alone(function: Callable[..., Any], *args: Any) -> Any:
+    """function(*args) in one thread; where another process of :func:`executor` makes it, until the asker is killed."""
+    if not _ASKER[0]:
+        with one_thread():
+            return function(*args)
+    with one_thread(), patience.asking(_check_asker):
+        return function(*args)
+
+
 _POOLS: dict[int, Pool] = {}
 _ALL: set[Pool] = set()
 

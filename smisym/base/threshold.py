@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from smisym.base.cards import Card, Cell, Grid, Listing, Marks, Number, Shown, Variable, listed, row_names
+from smisym.base.cards import Branched, Card, Cell, Grid, Listing, Marks, Number, Shown, Variable, listed, row_names
 from smisym.base.outcome import ABOUT, UNITS, Outcome, Solved, attributes, ending, notice, provenance
 from smisym.base.solution import short
 
@@ -84,7 +84,7 @@ class Thresholds(tuple[Threshold, ...], Shown, Outcome):
 
     labels: tuple[str, ...]
 
-    def __new__(cls, found: Iterable[Threshold] = (), labels: Iterable[str] = ()) -> Thresholds:
+    def __new__(cls, found: Iterable[Threshold] = (), labels: Iterable[str] = ()) -> Self:
         made = super().__new__(cls, found)
         made.labels = tuple(labels)
         return made
@@ -100,7 +100,7 @@ class Thresholds(tuple[Threshold, ...], Shown, Outcome):
     def card_of(self, solution: Solved) -> Card:
         return replace(self.card(), notice=notice(solution), facts=ending(solution))
 
-    def picture_of(self, solution: Solved) -> Marks:
+    def picture_of(self, solution: Solved) -> Marks | Branched:
         return Marks(tuple(vars(threshold) for threshold in self))
 
     def grid_of(self, solution: Solved) -> Grid:

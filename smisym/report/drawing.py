@@ -10,9 +10,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from smisym.base.cards import Blocks, Marks, Picture, Points, Stages, Steps
+from smisym.base.cards import Blocks, Branched, Diagram, Marks, Picture, Points, Stages, Steps
 from smisym.base.errors import InputError
 from smisym.report.numbers import format_with_error
+from smisym.report.phase_plots import draw_branched, draw_diagram
 from smisym.report.plot_parts import (
     INK,
     PALETTE,
@@ -32,7 +33,8 @@ from smisym.report.plot_parts import (
 from smisym.report.plots import draw_overlaps, draw_thresholds, svg_text
 
 # Inches of the figures that are made here.
-_SIZES = {Points: (5.2, 3.1), Steps: (5.2, 3.1), Stages: (5.2, 3.1), Marks: (5.2, 1.25)}
+_SIZES: dict[type, tuple[float, float]] = {Marks: (5.2, 1.25)}
+_SIZE = (5.2, 3.1)
 # Of a notebook, where letters are larger than in a column of a paper.
 _WIDTH = 5.2
 # Rows up to which every block has its number written in.
@@ -73,7 +75,7 @@ def _size(picture: Picture) -> tuple[float, float]:
     if isinstance(picture, Blocks):
         side = min(0.9 + 0.5 * len(picture.names), 4.2)
         return side + 0.9, side
-    return _SIZES[type(picture)]
+    return _SIZES.get(type(picture), _SIZE)
 
 
 def _draw(picture: Picture, axes: Axes) -> None:
@@ -85,6 +87,10 @@ def _draw(picture: Picture, axes: Axes) -> None:
         _draw_steps(picture, axes)
     elif isinstance(picture, Stages):
         _draw_stages(picture, axes)
+    elif isinstance(picture, Branched):
+        draw_branched(picture, axes)
+    elif isinstance(picture, Diagram):
+        draw_diagram(picture, axes)
     else:
         _draw_marks(picture, axes)
 

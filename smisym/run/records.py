@@ -18,6 +18,7 @@ from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.declare.io import Store, to_json
 from smisym.model.compiled import Model
 from smisym.prior import remaining
+from smisym.theory.branched import Branches, BranchLine
 from smisym.theory.closed_forms import closed_form
 from smisym.theory.collecting import FixedPoint, perfect_part
 from smisym.theory.curves import curve as trace_curve
@@ -27,6 +28,7 @@ from smisym.theory.maps import OverlapMap
 from smisym.theory.prediction import prediction_errors
 from smisym.theory.stability import perfect_recovery, weak_recovery
 from smisym.theory.taking_over import alike
+from smisym.theory.transitions import phases as find_phases
 
 Record = dict[str, Any]
 Progress = Callable[[Record], object]
@@ -128,6 +130,50 @@ def thresholds(
     exact = closed_form(omap.model)
     told = None if exact is None else {"alpha": float(exact), "value": str(exact.alpha), "formula": exact.formula}
     return {"thresholds": found, "closed_form": told, "result": worst(codes).value}
+
+
+def phases(
+    omap: OverlapMap, *, most: float | None = None, store: Store | None = None, progress: Progress | None = None
+) -> Record:
+    """{"thresholds": of kinds spinodal and information, "branches", "most", "result"} (:func:`smisym.phases`).
+
+    A branch has begins, ends, turns, and for each of its points alpha, error, Q and growth.
+    """
+
+    def make() -> Record:
+        solution = finished(find_phases(omap, most=most))
+        branches = [
+            {
+                "begins": line.begins, "ends": line.ends, "turns": line.turns, "alphas": line.alphas,
+                "errors": line.errors, "overlaps": line.overlaps, "growth": line.growth,
+            }
+            for line in solution.value.branches
+        ]  # fmt: skip
+        found = [vars(threshold) for threshold in solution.value]
+        return {"thresholds": found, "branches": branches, "most": solution.settings["most"], "result": solution.result}
+
+    def valid(entry: Any) -> bool:
+        fine = all(len(b["alphas"]) == len(b["overlaps"]) == len(b["growth"]) for b in entry["branches"])
+        return fine and _is_thresholds(entry, omap.model.fields)
+
+    part = kept(store, f"phases most={most!r}", make, valid)
+    if progress is not None:
+        progress(part)
+    return part
+
+
+def branches_of(record: Record, labels: Sequence[str]) -> Branches:
+    """The branches of a record of :func:`phases`."""
+    rows = len(labels)
+    lines = [
+        BranchLine(
+            one["begins"], one["ends"], np.array(one["alphas"], dtype=float), np.array(one["errors"], dtype=float),
+            np.array(one["overlaps"], dtype=float).reshape(-1, rows, rows), np.array(one["growth"], dtype=float),
+            tuple(one["turns"]),
+        )
+        for one in record["branches"]
+    ]  # fmt: skip
+    return Branches(lines, labels)
 
 
 # --- curves --------------------------------------------------------------------------------------
@@ -252,9 +298,6 @@ def entropy_record(omap: OverlapMap, found: FixedPoint) -> Record:
         value, error = solution.value, solution.statistical_error
     unbounded = {"unbounded": "+inf" if value > 0 else "-inf"} if math.isinf(value) else {}
     return {"free_entropy": value, "free_entropy_stderr": error, **unbounded}
-
-
-# --- GAMP ----------------------------------------------------------------------------------------
 
 
 # --- whether a stored entry has the shape of ours ------------------------------------------------

@@ -21,6 +21,7 @@ from smisym.finite.estimated import Gamp
 from smisym.run.beyond_json import types_of, with_types
 from smisym.run.printed import own_form, real, whole
 from smisym.theory.along import BESIDE, Curve
+from smisym.theory.branched import Branches, BranchLine, Phases
 from smisym.theory.collecting import FixedPoint
 
 Record = dict[str, Any]
@@ -73,14 +74,23 @@ def _record(solution: Solution) -> Record:
     code = {"result": solution.result.value}
     if isinstance(value, FixedPoint):
         return {"kind": "fixed_point", **_point(solution)}
+    if isinstance(value, Branches):
+        return {"kind": "branches", **code, "branches": _lines(value), "labels": list(value.labels), **common}
     if isinstance(value, Thresholds):
         found = [vars(t) | {"layers": list(t.layers), "names": list(t.names)} for t in value]
-        return {"kind": "thresholds", **code, "thresholds": found, "labels": list(value.labels), **common}
+        own = {"thresholds": found, "labels": list(value.labels)}
+        if isinstance(value, Phases):
+            return {"kind": "phases", **code, **own, "branches": _lines(value.branches), **common}
+        return {"kind": "thresholds", **code, **own, **common}
     if isinstance(value, Gamp):
         steps = common.pop("history")
         own = {f.name: getattr(value, f.name) for f in fields(Gamp)} | {"names": list(value.names)}
         return {"kind": "gamp", **code, **own, "iterations": steps, **common}
     return {"kind": "numbers", **code, "value": value, **common}
+
+
+def _lines(branches: Branches) -> list[Record]:
+    return [{f.name: getattr(one, f.name) for f in fields(BranchLine)} | {"turns": list(one.turns)} for one in branches]
 
 
 def _point(solution: Solution) -> Record:
@@ -207,6 +217,23 @@ def _thresholds(record: Record) -> Thresholds:
     return Thresholds(map(_threshold, record["thresholds"]), labels)
 
 
+def _branches(record: Record) -> Branches:
+    return Branches(map(_line, record["branches"]), _texts(record["labels"]))
+
+
+def _phases(record: Record) -> Phases:
+    return Phases(_thresholds(record), _texts(record["labels"]), _branches(record))
+
+
+def _line(record: Record) -> BranchLine:
+    own = {name: _array(record[name], name) for name in ("alphas", "errors", "overlaps", "growth")}
+    shapes = {len(array) for array in own.values()}
+    if own["overlaps"].ndim != 3 or own["overlaps"].shape[1] != own["overlaps"].shape[2] or len(shapes) != 1:
+        raise ValueError("a branch whose arrays do not fit together")
+    turns = tuple(whole(n, "turns") for n in record["turns"])
+    return BranchLine(_text(record["begins"]), _text(record["ends"]), **own, turns=turns)
+
+
 def _threshold(record: Record) -> Threshold:
     Q, subspace = _square(record["Q"], "Q"), _array(record["subspace"], "subspace")
     if subspace.ndim != 2 or subspace.shape[1] != len(Q):
@@ -230,7 +257,8 @@ def _gamp(record: Record) -> Gamp:
 
 
 _VALUES: dict[str, Callable[[Record], Any]] = {
-    "fixed_point": _fixed_point, "thresholds": _thresholds, "gamp": _gamp, "numbers": lambda record: record["value"],
+    "branches": _branches, "phases": _phases, "fixed_point": _fixed_point, "thresholds": _thresholds,
+    "gamp": _gamp, "numbers": lambda record: record["value"],
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
 import typer
@@ -18,7 +19,10 @@ from typer.models import OptionInfo
 
 if TYPE_CHECKING:
     from smisym.base.errors import SmisymError
+    from smisym.declare.architecture import Architecture
     from smisym.declare.io import Store
+    from smisym.declare.smi import SMI
+    from smisym.declare.varying import Varied
     from smisym.model.compiled import Model
     from smisym.run.analysis import Plan
     from smisym.theory.maps import OverlapMap
@@ -37,6 +41,8 @@ LONG = 20.0
 # those of one evaluation as they are told beforehand, one and two layers, untied ones and z^2, 1024 to 65536 samples;
 # of curves 10 and more where there are five alphas, 2 where there are 27.
 EVALUATIONS, STAGE_EVALUATIONS, POINT_EVALUATIONS = (3, 15), (0.3, 3), (1, 10)
+# The same of following all branches.
+BRANCH_EVALUATIONS = (20, 150)
 
 
 # Of an answer with an accuracy: evaluations of the map that has as many samples as it takes.
@@ -120,6 +126,13 @@ class _Task:
     store: Store | None
     as_json: bool
 
+    @property
+    def declared(self) -> Architecture | SMI:
+        """As it was read."""
+        declared = self.model.architecture
+        assert declared is not None
+        return declared
+
     def overlap_map(self, workers: int | None) -> OverlapMap:
         from smisym.theory.maps import overlap_map
 
@@ -166,7 +179,7 @@ class _Task:
         if not result.ok:
             bad = sum(code != Result.SUCCESS.value for code in results)
             advice = wording.of_result(
-                result, options_of(self.header["command"]), "accuracy" in self.header["settings"]
+                result, options_of(self.header["command"].replace("-", "_")), "accuracy" in self.header["settings"]
             )
             which = f"{bad} of {len(results)} results are" if len(results) > 1 else "the result is"
             fail(f"smisym: {which} no success: {advice}", NOT_CONVERGED)
@@ -297,6 +310,31 @@ def check_npz(output: str) -> None:
         raise InputError(f"output {output}", Words(reason(error)), allowed, remedy(error)) from None
     if not os.access(path.parent, os.W_OK):
         raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
+
+
+def check_picture(output: str | None, endings: tuple[str, ...] = (".svg", ".pdf", ".png")) -> Path | None:
+    """Before a long run: that a file of one of these kinds can be written at the end; None for none."""
+    from smisym.base.errors import InputError
+    from smisym.base.files import check_path
+
+    if output is None:
+        return None
+    path = check_path(output, "file to write")
+    if path.suffix.lower() not in endings or path.is_dir():
+        raise InputError("output", output, f"the name of a file that ends in {' or '.join(endings)}", "rename it")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
+    return path
+
+
+def declared_in(read: Sequence[Varied]) -> dict[str, tuple[float, ...]]:
+    """Values by name; InputError for a name that comes twice, and for more than two."""
+    from smisym.base.errors import InputError
+
+    names = [one.name for one in read]
+    if len(set(names)) < len(names) or len(names) > 2:
+        raise InputError("parameters to vary", names, "one or two, each once", "leave out the others")
+    return {one.name: one.values for one in read}
 
 
 def finish_check(document: Document, as_json: bool) -> None:

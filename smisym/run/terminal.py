@@ -44,6 +44,53 @@ def print_thresholds(document: Record) -> None:
         _say(f"the first weak one in closed form: {' = '.join(parts)}")
 
 
+def print_phases(document: Record) -> None:
+    """One line for each transition; then the branches that it was found on."""
+    found = document["thresholds"]
+    if found:
+        lines = [[t["kind"], ", ".join(t["names"]) or "–", _alpha(t), _diagonal(t["Q"])] for t in found]
+        _print(["transition", "fields", "alpha", "overlaps there"], lines, folded=["fields", "overlaps there"])
+    else:
+        _say(f"no branch folds, and no two stable states coexist, up to alpha = {document['most']:.4g}")
+    lines = []
+    for branch in document["branches"]:
+        alphas = branch["alphas"]
+        span = f"{min(alphas):.4g} to {max(alphas):.4g}" if alphas else "–"
+        stable = sum(growth < 1 for growth in branch["growth"])
+        lines.append([branch["begins"], branch["ends"], span, str(len(branch["turns"])), f"{stable} of {len(alphas)}"])
+    _say("")
+    _print(["branch begins", "ends", "alpha", "folds", "points stable"], lines)
+    _told_files(document)
+
+
+def print_diagram(document: Record) -> None:
+    """One line for each value, one column for each boundary; then where one begins or ends."""
+    names, boundaries = document["names"], document["boundaries"]
+    values = [tuple(record["at"][name] for name in names) for record in document["records"]]
+    columns = {name: [f"{value[k]:.6g}" for value in values] for k, name in enumerate(names)}
+    titles: dict[str, dict[tuple[float, ...], str]] = {}
+    for one in boundaries:
+        place = zip(one["values"], one["alphas"], one["errors"], strict=True)
+        cells = {(v, *(one[name] for name in names[1:])): format_with_error(a, e) for v, a, e in place}
+        title = one["label"]
+        while set(cells) & set(titles.get(title, {})):
+            title += " "  # a second one of the same kind
+        titles.setdefault(title, {}).update(cells)
+    columns |= {title: [cells.get(value, "–") for value in values] for title, cells in titles.items()}
+    columns["result"] = [record["result"] for record in document["records"]]
+    _print_wide([[*names[1:], *titles, "result"]], columns, names[0])
+    for change in document["changes"]:
+        low, high = change["between"]
+        _say(f"{change['label']} {change['what']} between {names[0]} = {low:.6g} and {high:.6g}")
+    _told_files(document)
+
+
+def _told_files(document: Record) -> None:
+    written = document.get("output", [])
+    for name in [written] if isinstance(written, str) else written:
+        Console(soft_wrap=True).print(f"written: {name}", markup=False, highlight=False)
+
+
 def saying_found(step: Callable[[Record], object]) -> Callable[[Record], object]:
     """Calls ``step``, and says on stderr which thresholds are known before the long part that follows the first."""
     parts: list[Record] = []

@@ -51,7 +51,7 @@ def told(state: str | None) -> str:
     if state:
         return f"what was finished is in {state}; the same command resumes from there"
     for store in _kept:
-        if any(store.folder.glob("entry_*.json")):
+        if any(store.folder.rglob("entry_*.json")):
             return f"the same command resumes, for {DAYS} days, from what is kept in {store.folder}"
     forget()
     return "nothing was finished yet"
@@ -60,7 +60,7 @@ def told(state: str | None) -> str:
 def count() -> int:
     """How many commands there are that can be taken up again."""
     with contextlib.suppress(OSError, RuntimeError):
-        return sum(1 for folder in place().iterdir() if any(folder.glob("entry_*.json")))
+        return sum(1 for folder in place().iterdir() if any(folder.rglob("entry_*.json")))
     return 0
 
 
@@ -70,7 +70,7 @@ def _tidy() -> None:
         whole = 0
         for folder in found:
             with contextlib.suppress(OSError):
-                whole += sum(path.stat().st_size for path in folder.iterdir())
+                whole += sum(path.stat().st_size for path in folder.rglob("*"))
                 if whole > _BYTES or folder.stat().st_mtime < time.time() - DAYS * 86400:
                     shutil.rmtree(folder, ignore_errors=True)
 

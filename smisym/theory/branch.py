@@ -96,7 +96,7 @@ def _corrected(omap: OverlapMap, Q: np.ndarray, alpha: float, tangent: np.ndarra
         size = float(np.abs(steps).max())
         if size > _LOST:
             return None
-        Q = _inside(found[0], steps)
+        Q = inside(found[0], steps)
         if size <= _OFF:
             break
     if size > _LEFT:
@@ -105,7 +105,7 @@ def _corrected(omap: OverlapMap, Q: np.ndarray, alpha: float, tangent: np.ndarra
     return None if onward is None else Passed(Q, alpha, error, found, steps, onward)
 
 
-def _inside(here: Local, step: np.ndarray) -> np.ndarray:
+def inside(here: Local, step: np.ndarray) -> np.ndarray:
     """The overlap after a step (k,), or after as much of it as leaves one."""
     while True:
         Q = here.moved(step)
@@ -139,6 +139,19 @@ def _in_plane(
             return found, whole, alpha, float(error[-1])
         alpha *= float(np.exp(np.clip(step[-1], -_LOST, _LOST)))
     return None
+
+
+def newton_step(omap: OverlapMap, Q: np.ndarray, alpha: float) -> tuple[list[Local], np.ndarray]:
+    """All scrambles at Q, and Newton's step (k,) for the mean map at this alpha; NaN where it has none."""
+    found = omap.each(lambda r: Equation(omap, r).at(Q, alpha))
+    on = np.any([here.active for here in found], axis=0)
+    step = np.zeros(len(on))
+    residual = np.mean([here.residual for here in found], axis=0)[on]
+    try:
+        step[on] = np.linalg.solve(_slopes(found, on)[0], residual)
+    except np.linalg.LinAlgError:
+        step[on] = math.nan
+    return found, step
 
 
 def _slopes(found: Sequence[Local], on: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

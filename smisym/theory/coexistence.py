@@ -15,19 +15,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smisym.base.solution import Result, mean_and_error
+from smisym.base.solution import mean_and_error
 from smisym.theory.all_branches import Branch, growth
-from smisym.theory.branch import Passed
-from smisym.theory.fixed_point import solve
+from smisym.theory.branch import Passed, inside, newton_step
+from smisym.theory.linearised import Local
 from smisym.theory.maps import OverlapMap
-from smisym.theory.point import Point
 
 # Points beside a fold through which its parabola goes, at least, and how far alpha may differ there, in log.
 _BESIDE, _LOW = 2, 0.02
 # Where in the window that two pieces have in common they are compared at first.
 _SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
+# Alphas between which the free entropies of two pieces are compared as their points have them.
+_BETWEEN = 41
 # Steps of Newton's method to where two free entropies are the same, and how near that is, relative to alpha.
 _STEPS, _CLOSE = 12, 1e-5
+# Newton's step, relative to what is left to learn, from which on a point is there: its free entropy is off by the
+# square; and the largest that still leads to it.
+_NEAR, _FAR = 0.02, 1.0
 # How much of a direction two fixed points must differ by to be two.
 _APART = 0.02
 # Growth below which a piece of a branch is stable at the point that is looked at.
@@ -100,21 +104,23 @@ def _apart(a: Passed, b: Passed) -> float:
 def crossing(omap: OverlapMap, lower: Branch, upper: Branch) -> Crossing | None:
     """Where the free entropies of two pieces are the same; None where nowhere at an alpha that both have.
 
-    Each scramble is solved on both pieces by itself: what they have in common cancels in the difference.
+    What both have in common of a scramble's error cancels in the difference.
     """
     low = max(lower.alphas.min(), upper.alphas.min())
     high = min(lower.alphas.max(), upper.alphas.max())
     if not low < high:
         return None
-    # Near folds some scramble has none of the two any more.
-    tried = [low + share * (high - low) for share in _SHARES]
-    found = [(alpha, gap) for alpha in tried if (gap := _difference(omap, lower, upper, alpha)) is not None]
-    below = [alpha for alpha, gap in found if gap.value < 0]
-    above = [alpha for alpha, gap in found if gap.value >= 0]
-    if not below or not above or max(below) > min(above):
-        return None
-    low, high = max(below), min(above)
-    at = 0.5 * (low + high)
+    at = _roughly(omap, lower, upper, low, high)
+    if at is None:
+        # Near folds some scramble has none of the two any more.
+        tried = [low + share * (high - low) for share in _SHARES]
+        found = [(alpha, gap) for alpha in tried if (gap := _difference(omap, lower, upper, alpha)) is not None]
+        below = [alpha for alpha, gap in found if gap.value < 0]
+        above = [alpha for alpha, gap in found if gap.value >= 0]
+        if not below or not above or max(below) > min(above):
+            return None
+        low, high = max(below), min(above)
+        at = 0.5 * (low + high)
     for _ in range(_STEPS):
         gap = _difference(omap, lower, upper, at)
         if gap is None or gap.slope <= 0:
@@ -125,6 +131,31 @@ def crossing(omap: OverlapMap, lower: Branch, upper: Branch) -> Crossing | None:
             return Crossing(at, gap.error / gap.slope, gap.below, gap.above)
         at = at + step if low < at + step < high else 0.5 * (low + high)
     return None
+
+
+def _roughly(omap: OverlapMap, lower: Branch, upper: Branch, low: float, high: float) -> float | None:
+    """About where the free entropies are the same, from the points of both pieces; None where these show nothing.
+
+    The points were evaluated near the fixed points, where the free entropy does not change to first order.
+    """
+    grid = np.linspace(low, high, _BETWEEN)
+    phi = []
+    for piece in (lower, upper):
+        order = np.argsort(piece.alphas)
+        values = [_free_entropy(omap, piece.points[n]) for n in order]
+        phi.append(np.interp(grid, piece.alphas[order], values))
+    gap = phi[1] - phi[0]
+    turns = np.flatnonzero((gap[:-1] < 0) & (gap[1:] >= 0))
+    if len(turns) != 1:
+        return None
+    n = int(turns[0])
+    return float(grid[n] - gap[n] * (grid[n + 1] - grid[n]) / (gap[n + 1] - gap[n]))
+
+
+def _free_entropy(omap: OverlapMap, point: Passed) -> float:
+    Q = point.found[0].Q
+    potential = np.mean([here.estimate.log_partition for here in point.found])
+    return float(omap.model.prior.entropy(Q) + point.alpha * potential)
 
 
 @dataclass(frozen=True)
@@ -147,24 +178,34 @@ def _difference(omap: OverlapMap, lower: Branch, upper: Branch, alpha: float) ->
     prior = omap.model.prior
     gaps, slopes = [], []
     for a, b in zip(below, above, strict=True):
-        slopes.append(b.potential - a.potential)
+        slopes.append(b.estimate.log_partition - a.estimate.log_partition)
         gaps.append(prior.entropy(b.Q) - prior.entropy(a.Q) + alpha * slopes[-1])
     gap, error = mean_and_error(np.array(gaps))
-    Q = [np.mean([p.Q for p in state], axis=0) for state in (below, above)]
+    Q = [state[0].Q for state in (below, above)]
     if np.abs(Q[1] - Q[0]).max() < _APART or not np.isfinite(gaps).all():
         return None
     return _Gap(float(gap), float(np.mean(slopes)), float(error), Q[0], Q[1])
 
 
-def _rests(omap: OverlapMap, piece: Branch, alpha: float) -> list[Point] | None:
-    """The fixed points of all scrambles at alpha, from where the piece has it; None where one goes elsewhere."""
-    alphas = piece.alphas
-    order = np.argsort(alphas)
-    at = int(order[min(int(np.searchsorted(alphas[order], alpha)), len(order) - 1)])
-    Q = piece.points[at].Q
-    found = omap.each(lambda r: solve(omap, r, alpha, Q=Q, kicked=False))
-    fine = all(p.result in (Result.SUCCESS, Result.INTEGRATION) and not p.known.any() for p in found)
-    return found if fine else None
+def _rests(omap: OverlapMap, piece: Branch, alpha: float) -> list[Local] | None:
+    """All scrambles at the fixed point of their mean at alpha, from where the piece has it; None where it has none.
+
+    The free entropy is stationary there: what each scramble's own fixed point would change is of second order.
+    """
+    order = np.argsort(piece.alphas)
+    alphas, overlaps = piece.alphas[order], piece.overlaps[order]
+    at = min(max(int(np.searchsorted(alphas, alpha)), 1), len(alphas) - 1)
+    share = float(np.clip((alpha - alphas[at - 1]) / (alphas[at] - alphas[at - 1]), 0, 1))
+    Q = (1 - share) * overlaps[at - 1] + share * overlaps[at]
+    for _ in range(_STEPS):
+        found, step = newton_step(omap, Q, alpha)
+        size = float(np.abs(step).max(initial=0.0)) if np.isfinite(step).all() else math.inf
+        if size > _FAR:
+            return None
+        if size <= _NEAR:
+            return found
+        Q = inside(found[0], step)
+    return None
 
 
 def is_stable(piece: Branch) -> bool:

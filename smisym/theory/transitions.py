@@ -16,9 +16,10 @@ import numpy as np
 
 from smisym.base.edge import check_number
 from smisym.base.solution import Result, Solution
-from smisym.base.threshold import Threshold, Thresholds
+from smisym.base.threshold import Threshold
 from smisym.model.compiled import Model
 from smisym.theory.all_branches import Branch, every_branch
+from smisym.theory.branched import Branches, BranchLine, Phases
 from smisym.theory.coexistence import Crossing, Fold, crossing, fold, is_stable
 from smisym.theory.maps import OverlapMap, as_map
 from smisym.theory.stability import counting
@@ -36,7 +37,8 @@ _NOISY = 0.05
 
 
 def branches(model: Model | OverlapMap, *, most: float | None = None, **settings: Any) -> Solution:
-    """Every branch of fixed points up to alpha = most; ``Solution.value`` is a tuple of Branch.
+    """Every branch of fixed points up to alpha = most; ``Solution.value`` is a tuple of
+    :class:`~smisym.theory.branched.BranchLine` that shows itself.
 
     most: None for three times the last threshold.  settings: those of the overlap map when ``model`` is a Model.
     PARTIAL where a branch was lost.  Raises InputError for ``most`` that is no positive number.
@@ -44,13 +46,14 @@ def branches(model: Model | OverlapMap, *, most: float | None = None, **settings
     omap = as_map(model, **settings)
     most = _most(omap) if most is None else _positive(most)
     found = every_branch(omap, most)
-    lost = any(branch.ends == "lost" and branch.begins == "weak" for branch in found)
-    code = Result.PARTIAL if lost else Result.SUCCESS
-    return Solution(found, code, settings={**omap.settings(), "most": most})
+    code = Result.PARTIAL if _is_lost(found) else Result.SUCCESS
+    lines = Branches(map(BranchLine.of, found), omap.model.labels)
+    return Solution(lines, code, settings={**omap.settings(), "most": most})
 
 
 def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: Any) -> Solution:
-    """Spinodals and information-theoretic transitions up to alpha = most; value: Thresholds, by alpha.
+    """Spinodals and information-theoretic transitions up to alpha = most; value: Phases, thresholds by alpha, whose
+    ``branches`` are the fixed points that they were found on.
 
     kind "spinodal": where a branch of fixed points turns in alpha; below it (of a smallest alpha) or above it (of a
     largest) it has no point.  ``Q`` is the overlap there.  kind "information": where two stable fixed points have the
@@ -72,19 +75,23 @@ def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: 
     rough = every_branch(omap.sibling(points * omap.scrambles), most)
     followed = [branch.on(omap) for branch in rough]
     found = [*_spinodals(omap, followed), *_information(omap, followed)]
-    lost = any(branch.ends == "lost" and branch.begins == "weak" for branch in followed)
+    lost = _is_lost(followed)
     # A fold that is less deep than chance goes unseen.
     unseen = max((branch.unseen for branch in followed), default=0.0)
     noisy = unseen > _NOISY or any(t.error > _NOISY * t.alpha for t in found)
     code = Result.NOISY if noisy else Result.PARTIAL if lost else Result.SUCCESS
     found.sort(key=lambda threshold: threshold.alpha)
     return Solution(
-        Thresholds(found, omap.model.labels),
+        Phases(found, omap.model.labels, map(BranchLine.of, followed)),
         code,
         statistical_error=tuple(t.error for t in found),
         degrees_of_freedom=omap.scrambles - 1,
         settings={**omap.settings(), "most": most},
     )
+
+
+def _is_lost(branches: Sequence[Branch]) -> bool:
+    return any(branch.ends == "lost" and branch.begins == "weak" for branch in branches)
 
 
 def _positive(most: float) -> float:

@@ -1,0 +1,123 @@
+"""Transitions in alpha of one network, and over declared parameters."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from smisym.commands.application import command
+from smisym.run.options import Accuracy, File, Json, MostSamples, Rtol, Samples, Scrambles, Seed, State, Workers
+from smisym.run.task import BRANCH_EVALUATIONS, Asked, announce, begin, check_picture, declared_in
+
+Picture = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="OUT", help="Draw it; ends in .svg, .pdf or .png.")
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Send the values to a running Dask cluster, such as tcp://host:8786."),
+]
+
+
+# Many parameters: options of a command.
+@command
+def phases(
+    file: File,
+    most: Annotated[
+        float | None, typer.Option(help="Largest alpha; by default three times the last threshold.")
+    ] = None,
+    output: Picture = None,
+    as_json: Json = False,
+    seed: Seed = 0,
+    state: State = None,
+    samples: Samples = None,
+    scrambles: Scrambles = None,
+    rtol: Rtol = None,
+    workers: Workers = None,
+) -> None:
+    """Where branches of fixed points fold, and where the optimum changes from one to another."""
+    from smisym.integrate.accuracy import SAMPLES
+    from smisym.report import phase_pages
+    from smisym.run import records, terminal
+    from smisym.run.progress import progress_bar, watching
+
+    path = check_picture(output)
+    given = {"most": most, "rtol": rtol}
+    settings = {name: value for name, value in given.items() if value is not None}
+    asked = Asked(SAMPLES, samples, scrambles)
+    task = begin("phases", file, seed, state, as_json, settings, asked)
+    omap = task.overlap_map(workers)
+    announce(omap, "branches take", BRANCH_EVALUATIONS, asked.aim)
+    with progress_bar("phases", 1) as step, watching(omap, step):
+        record = records.phases(omap, most=most, store=task.store, progress=step)
+    if path is not None:
+        phase_pages.save_picture(records.branches_of(record, task.model.labels).picture(record["thresholds"]), path)
+        record = {**record, "output": str(path)}
+    task.finish(record, [record["result"]], terminal.print_phases)
+
+
+# Many parameters: options of a command.
+@command
+def phase_diagram(
+    file: File,
+    vary: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=START:STOP:COUNT",
+            help="A parameter of the file and its values, also NAME=START:STOP:COUNT:log or a comma list; "
+            "layers.2.NAME for one layer alone. Twice for two parameters.",
+        ),
+    ],
+    output: Picture = None,
+    table: Annotated[str | None, typer.Option("--csv", metavar="OUT.csv", help="Write every transition.")] = None,
+    as_json: Json = False,
+    seed: Seed = 0,
+    state: State = None,
+    samples: Samples = None,
+    accuracy: Accuracy = None,
+    most_samples: MostSamples = None,
+    scrambles: Scrambles = None,
+    rtol: Rtol = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    stages: Annotated[int | None, typer.Option(help="Only so many of the first thresholds.", min=1)] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Follow branches, for folds and changes of the optimum.")
+    ] = True,
+    refine: Annotated[
+        int, typer.Option(help="How often the gap in which a boundary begins or ends is halved.", min=0)
+    ] = 3,
+) -> None:
+    """All transitions in alpha over the values of one or two parameters, as boundaries."""
+    from smisym.declare.varying import read_varied
+    from smisym.integrate.accuracy import THRESHOLD_SAMPLES
+    from smisym.report import phase_pages
+    from smisym.run import diagram, terminal
+    from smisym.run.clusters import on_cluster
+    from smisym.run.progress import progress_bar
+
+    path, sheet = check_picture(output), check_picture(table, (".csv",))
+    read = [read_varied(text) for text in vary]
+    values = declared_in(read)
+    given = {"rtol": rtol, "stages": stages, "accuracy": accuracy, "most_samples": most_samples}
+    own = {name: value for name, value in given.items() if value is not None}
+    how = {"vary": values, "follow": follow, "refine": refine}
+    task = begin(
+        "phase-diagram", file, seed, state, as_json, {**how, **own}, Asked(THRESHOLD_SAMPLES, samples, scrambles)
+    )
+    settings = {"samples": samples, "scrambles": scrambles, "seed": seed, **own}
+    count = 1
+    for one in read:
+        count *= len(one.values)
+    with progress_bar("phase diagram", count) as step, on_cluster(scheduler) as executor:
+        found = diagram.phase_diagram(
+            task.declared, values, follow=follow, refine=refine, store=state if state is not None else task.store,
+            executor=executor, workers=workers, progress=step, **{k: v for k, v in settings.items() if v is not None},
+        )  # fmt: skip
+    if path is not None:
+        phase_pages.save_picture(found.picture(), path)
+    if sheet is not None:
+        phase_pages.save_table(found, sheet)
+    written = [str(one) for one in (path, sheet) if one is not None]
+    document = {**found.document(), **({"output": written} if written else {})}
+    task.finish(document, [record["result"] for record in found], terminal.print_diagram)
