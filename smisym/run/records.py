@@ -135,7 +135,8 @@ def thresholds(
 def phases(
     omap: OverlapMap, *, most: float | None = None, store: Store | None = None, progress: Progress | None = None
 ) -> Record:
-    """{"thresholds": of kinds spinodal and information, "branches", "most", "result"} (:func:`smisym.phases`).
+    """{"thresholds": of kinds spinodal and information, "branches", "most", "unseen", "result"}
+    (:func:`smisym.phases`).
 
     A branch has begins, ends, turns, and for each of its points alpha, error, Q and growth.
     """
@@ -150,7 +151,8 @@ def phases(
             for line in solution.value.branches
         ]  # fmt: skip
         found = [vars(threshold) for threshold in solution.value]
-        return {"thresholds": found, "branches": branches, "most": solution.settings["most"], "result": solution.result}
+        more = {"most": solution.settings["most"], "unseen": solution.checks["unseen"], "result": solution.result}
+        return {"thresholds": found, "branches": branches, **more}
 
     def valid(entry: Any) -> bool:
         fine = all(len(b["alphas"]) == len(b["overlaps"]) == len(b["growth"]) for b in entry["branches"])

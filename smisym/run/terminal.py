@@ -52,6 +52,7 @@ def print_phases(document: Record) -> None:
         _print(["transition", "fields", "alpha", "overlaps there"], lines, folded=["fields", "overlaps there"])
     else:
         _say(f"no branch folds, and no two stable states coexist, up to alpha = {document['most']:.4g}")
+    _say(f"a fold less deep than {100 * document['unseen']:.2g} % in alpha would not be told from chance")
     lines = []
     for branch in document["branches"]:
         alphas = branch["alphas"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,10 @@ _INFORMED, _APART = 1e-3, 0.02
 _EARLY = 0.05
 # Points at the beginning of a branch that are looked for on another.
 _FIRST = 5
+# Points beside a fold that go with those farther off.
+_AT_FOLD = 3
+# Points between two that are compared for what chance may hide.
+_BEHIND = 4
 # Standard errors by which alpha must come back for a branch to have turned.
 _CLEARLY = 4.0
 
@@ -79,10 +83,11 @@ class Branch:
         more than chance."""
         found, upward, best = list[int](), self.begins != "informed", 0
         for n, point in enumerate(self.points):
-            height = math.log(point.alpha / self.points[best].alpha) * (1 if upward else -1)
+            height, error = point.beyond(self.points[best])
+            height *= 1 if upward else -1
             if height > 0:
                 best = n
-            elif -height > _CLEARLY * math.hypot(point.error, self.points[best].error):
+            elif -height > _CLEARLY * error:
                 found.append(best)
                 upward, best = not upward, n
         return tuple(found)
@@ -90,8 +95,9 @@ class Branch:
     @property
     def unseen(self) -> float:
         """How much alpha may come back, relative, before that is more than chance: of half of the points."""
-        errors = [point.error for point in self.points]
-        return _CLEARLY * math.sqrt(2) * float(np.median(errors)) if errors else 0.0
+        pairs = zip(self.points, self.points[_BEHIND:], strict=False)
+        errors = [later.beyond(point)[1] for point, later in pairs]
+        return _CLEARLY * float(np.median(errors)) if errors else 0.0
 
     def on(self, omap: OverlapMap) -> Branch:
         """The same points as another map has them; one that it loses is left out."""
@@ -102,6 +108,48 @@ class Branch:
         """The branch cut where it turns: on each piece there is one point at any alpha."""
         cuts = [0, *(n + 1 for n in self.turns), len(self.points)]
         return tuple(Branch(self.begins, self.points[a:b], self.ends) for a, b in itertools.pairwise(cuts) if b > a)
+
+    def resting(self) -> tuple[Branch, ...]:
+        """Of each piece the points at which the algorithm may rest."""
+        stable, n = resting_points(self.growth, self.turns), 0
+        found = []
+        for piece in self.pieces():
+            here = stable[n : n + len(piece.points)]
+            n += len(piece.points)
+            points = tuple(point for point, rests in zip(piece.points, here, strict=True) if rests)
+            found += [Branch(self.begins, points, self.ends)] if points else []
+        return tuple(found)
+
+
+def resting_points(growth: np.ndarray, turns: Sequence[int]) -> np.ndarray:
+    """Whether each point (n,) of a branch is stable, told from the growth (n,) at all of them.
+
+    A branch begins stable, and at a fold the number of directions that grow changes by one: after every other fold it
+    is odd.  On the pieces between, growth passes one once at most.  Near a fold growth is one, and chance tells on
+    which side single points are: they go with the others.
+    """
+    stable = np.zeros(len(growth), dtype=bool)
+    cuts = [0, *(n + 1 for n in turns), len(growth)]
+    for first, last in list(itertools.pairwise(cuts))[::2]:
+        at = np.flatnonzero(_without_flicker(growth[first:last]))
+        if len(at):
+            low = 0 if first > 0 and at[0] <= _AT_FOLD else int(at[0])
+            high = last - first if last < len(growth) and last - first - 1 - at[-1] <= _AT_FOLD else int(at[-1]) + 1
+            stable[first + low : first + high] = True
+    return stable
+
+
+def _without_flicker(growth: np.ndarray) -> np.ndarray:
+    """Whether growth (n,) is below one, where it passes one once at most."""
+    excess = np.asarray(growth, dtype=float) - 1
+    # What it costs to call the first so many points stable, and the others not; and the other way round.
+    above, below = np.maximum(excess, 0), np.maximum(-excess, 0)
+    first = np.concatenate([[0.0], np.cumsum(above)]) + np.concatenate([np.cumsum(below[::-1])[::-1], [0.0]])
+    last = np.concatenate([[0.0], np.cumsum(below)]) + np.concatenate([np.cumsum(above[::-1])[::-1], [0.0]])
+    places = np.arange(len(excess))
+    if first.min() <= last.min():
+        return np.asarray(places < int(first.argmin()))
+    return np.asarray(places >= int(last.argmin()))
 
 
 def growth(point: Passed) -> float:

@@ -32,17 +32,27 @@ _IN_ALPHA, _SETTLED = 30, 1e-10
 class Passed:
     """A point of the branch.
 
-    Q (P, P), alpha: there.  error: standard error of log alpha, over the scrambles.  found: the evaluation (of all
-    scrambles at one overlap) that tells it, step (k,): from there.  tangent (k + 1,): in these coordinates and log
+    Q (P, P), alpha: there.  each: by how much log alpha of each scramble is off its mean.  found: the evaluation, of
+    all scrambles at one overlap, that tells it, step (k,): from there.  tangent (k + 1,): in these coordinates and log
     alpha, of length one in the former.
     """
 
     Q: np.ndarray
     alpha: float
-    error: float
+    each: np.ndarray
     found: list[Local]
     step: np.ndarray
     tangent: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """Standard error of log alpha, over the scrambles."""
+        return float(mean_and_error(self.each)[1])
+
+    def beyond(self, other: Passed) -> tuple[float, float]:
+        """By how much log alpha is larger than at another point, and its standard error: what the scrambles have in
+        common at both does not count."""
+        return math.log(self.alpha / other.alpha), float(mean_and_error(self.each - other.each)[1])
 
     def ahead(self, length: float) -> np.ndarray:
         """The overlap so far along the tangent."""
@@ -92,7 +102,7 @@ def _corrected(omap: OverlapMap, Q: np.ndarray, alpha: float, tangent: np.ndarra
         solved = _in_plane(omap, Q, alpha, tangent)
         if solved is None:
             return None
-        found, steps, alpha, error = solved
+        found, steps, alpha, each = solved
         size = float(np.abs(steps).max())
         if size > _LOST:
             return None
@@ -102,7 +112,7 @@ def _corrected(omap: OverlapMap, Q: np.ndarray, alpha: float, tangent: np.ndarra
     if size > _LEFT:
         return None
     onward = _tangent(found, tangent)
-    return None if onward is None else Passed(Q, alpha, error, found, steps, onward)
+    return None if onward is None else Passed(Q, alpha, each, found, steps, onward)
 
 
 def inside(here: Local, step: np.ndarray) -> np.ndarray:
@@ -116,8 +126,9 @@ def inside(here: Local, step: np.ndarray) -> np.ndarray:
 
 def _in_plane(
     omap: OverlapMap, Q: np.ndarray, alpha: float, tangent: np.ndarray
-) -> tuple[list[Local], np.ndarray, float, float] | None:
-    """(evaluation at Q, step (k,) in the plane, alpha, standard error of its log), solved for alpha to the end."""
+) -> tuple[list[Local], np.ndarray, float, np.ndarray] | None:
+    """(evaluation at Q, step (k,) in the plane, alpha, the log of each scramble's beside it), solved for alpha to the
+    end."""
     on = np.abs(tangent) > 0
     for _ in range(_IN_ALPHA):
         found = omap.each(lambda r, alpha=alpha: Equation(omap, r).at(Q, alpha))
@@ -130,13 +141,13 @@ def _in_plane(
             roots = np.linalg.solve(system, residuals.T).T
         except np.linalg.LinAlgError:
             return None
-        step, error = (np.asarray(x) for x in mean_and_error(roots))
+        step = np.asarray(np.mean(roots, axis=0))
         if not np.isfinite(step).all() or abs(step[-1]) > _LOST * 5:
             return None
         if abs(step[-1]) < _SETTLED:
             whole = np.zeros(len(on))
             whole[on] = step[:-1]
-            return found, whole, alpha, float(error[-1])
+            return found, whole, alpha, roots[:, -1] - step[-1]
         alpha *= float(np.exp(np.clip(step[-1], -_LOST, _LOST)))
     return None
 

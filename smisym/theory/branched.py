@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -12,7 +11,7 @@ import numpy as np
 from smisym.base.cards import Branched, Card, Cell, Grid, Listing, Number, Shown, Traced, Variable, row_names
 from smisym.base.outcome import ABOUT, UNITS, Outcome, Solved, attributes, ending, notice, provenance
 from smisym.base.threshold import Threshold, Thresholds
-from smisym.theory.all_branches import Branch
+from smisym.theory.all_branches import Branch, resting_points
 
 _HEAD = ("begins", "ends", "points", "$\\alpha$", "folds", "stable")
 
@@ -55,9 +54,7 @@ class BranchLine:
     def traced(self) -> Traced:
         """As a figure takes it."""
         known = np.diagonal(self.overlaps, axis1=1, axis2=2)
-        cuts = [0, *(n + 1 for n in self.turns), len(self.alphas)]
-        parts = [_one_change(self.stable[a:b]) for a, b in itertools.pairwise(cuts)]
-        return Traced(self.alphas, known, np.concatenate(parts))
+        return Traced(self.alphas, known, resting_points(self.growth, self.turns))
 
     def line(self) -> tuple[Cell, ...]:
         """As a line of a table for people."""
@@ -145,20 +142,6 @@ class Phases(Thresholds):
 
     def picture_of(self, solution: Solved) -> Branched:
         return self.branches.picture(self)
-
-
-def _one_change(stable: np.ndarray) -> np.ndarray:
-    """Of a piece without a fold, on which growth passes one once at most: what single points have of it by chance, at
-    folds, where it is one, goes with the others."""
-    n = len(stable)
-    best, fewest = np.full(n, stable.sum() * 2 >= n), min(int(stable.sum()), n - int(stable.sum()))
-    for cut in range(1, n):
-        for first in (True, False):
-            tried = np.where(np.arange(n) < cut, first, not first)
-            wrong = int((tried != stable).sum())
-            if wrong < fewest:
-                best, fewest = tried, wrong
-    return best
 
 
 def _joined(parts: Iterable[np.ndarray]) -> np.ndarray:

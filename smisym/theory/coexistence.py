@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.base.solution import mean_and_error
-from smisym.theory.all_branches import Branch, growth
+from smisym.theory.all_branches import Branch
 from smisym.theory.branch import Passed, inside, newton_step
 from smisym.theory.linearised import Local
 from smisym.theory.maps import OverlapMap
@@ -32,10 +32,10 @@ _STEPS, _CLOSE = 12, 1e-5
 # Newton's step, relative to what is left to learn, from which on a point is there: its free entropy is off by the
 # square; and the largest that still leads to it.
 _NEAR, _FAR = 0.02, 1.0
+# Share of the step before that a step may have without being halved.
+_SHRINKS = 0.7
 # How much of a direction two fixed points must differ by to be two.
 _APART = 0.02
-# Growth below which a piece of a branch is stable at the point that is looked at.
-_STABLE = 1.0
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,7 @@ def _rests(omap: OverlapMap, piece: Branch, alpha: float) -> list[Local] | None:
     at = min(max(int(np.searchsorted(alphas, alpha)), 1), len(alphas) - 1)
     share = float(np.clip((alpha - alphas[at - 1]) / (alphas[at] - alphas[at - 1]), 0, 1))
     Q = (1 - share) * overlaps[at - 1] + share * overlaps[at]
+    pace, last = 1.0, math.inf
     for _ in range(_STEPS):
         found, step = newton_step(omap, Q, alpha)
         size = float(np.abs(step).max(initial=0.0)) if np.isfinite(step).all() else math.inf
@@ -204,10 +205,7 @@ def _rests(omap: OverlapMap, piece: Branch, alpha: float) -> list[Local] | None:
             return None
         if size <= _NEAR:
             return found
-        Q = inside(found[0], step)
+        # With few points the slope of the map is rough, and whole steps may go to and fro.
+        pace *= 1.0 if size < _SHRINKS * last else 0.5
+        Q, last = inside(found[0], pace * step), size
     return None
-
-
-def is_stable(piece: Branch) -> bool:
-    """Whether the algorithm may rest at a piece: small changes shrink back in its middle."""
-    return growth(piece.points[len(piece.points) // 2]) < _STABLE

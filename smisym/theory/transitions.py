@@ -8,6 +8,7 @@ hard phase of algorithms.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from smisym.base.threshold import Threshold
 from smisym.model.compiled import Model
 from smisym.theory.all_branches import Branch, every_branch
 from smisym.theory.branched import Branches, BranchLine, Phases
-from smisym.theory.coexistence import Crossing, Fold, crossing, fold, is_stable
+from smisym.theory.coexistence import Crossing, Fold, crossing, fold
 from smisym.theory.maps import OverlapMap, as_map
 from smisym.theory.stability import counting
 from smisym.theory.stages import staircase
@@ -65,20 +66,23 @@ def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: 
     errors (standard errors over the scrambles, and what the fit of a fold may miss).  most: None for three times the
     last threshold.  settings: those of the overlap map when ``model`` is a Model.
 
-    Result: SUCCESS, PARTIAL where a branch was lost, NOISY where an error is above 5 %, or where chance
-    would hide a fold of that depth.  Raises InputError for ``most``
-    that is no positive number, and for settings that the map refuses.
+    checks: "unseen", the relative depth in alpha that a fold must have to be told from chance.
+
+    Result: SUCCESS, PARTIAL where a branch was lost, NOISY where an error is above 5 %, where chance would hide a fold
+    of that depth, or where the optimum must change between two folds and chance hides where.
+    Raises InputError for ``most`` that is no positive number, and for settings that the map refuses.
     """
     omap = as_map(model, **settings)
     most = _most(omap) if most is None else _positive(most)
     points = min(_POINTS, omap.samples // omap.scrambles)
     rough = every_branch(omap.sibling(points * omap.scrambles), most)
     followed = [branch.on(omap) for branch in rough]
-    found = [*_spinodals(omap, followed), *_information(omap, followed)]
+    changes, missed = _information(omap, followed)
+    found = [*_spinodals(omap, followed), *changes]
     lost = _is_lost(followed)
     # A fold that is less deep than chance goes unseen.
     unseen = max((branch.unseen for branch in followed), default=0.0)
-    noisy = unseen > _NOISY or any(t.error > _NOISY * t.alpha for t in found)
+    noisy = missed or unseen > _NOISY or any(t.error > _NOISY * t.alpha for t in found)
     code = Result.NOISY if noisy else Result.PARTIAL if lost else Result.SUCCESS
     found.sort(key=lambda threshold: threshold.alpha)
     return Solution(
@@ -87,6 +91,7 @@ def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: 
         statistical_error=tuple(t.error for t in found),
         degrees_of_freedom=omap.scrambles - 1,
         settings={**omap.settings(), "most": most},
+        checks={"unseen": unseen},
     )
 
 
@@ -125,8 +130,10 @@ def _same(one: Fold, other: Fold) -> bool:
     return near and one.largest == other.largest and np.abs(one.Q - other.Q).max() < 0.1
 
 
-def _information(omap: OverlapMap, followed: Sequence[Branch]) -> list[Threshold]:
-    pieces = [piece for branch in followed for piece in branch.pieces() if len(piece.points) > 2 and is_stable(piece)]
+def _information(omap: OverlapMap, followed: Sequence[Branch]) -> tuple[list[Threshold], bool]:
+    """All of them, and whether one must be there that was not found."""
+    parted = [[piece for piece in branch.resting() if len(piece.points) > 2] for branch in followed]
+    pieces, missed = [piece for own in parted for piece in own], False
     found = list[Crossing]()
     for k, one in enumerate(pieces):
         for other in pieces[k + 1 :]:
@@ -134,8 +141,14 @@ def _information(omap: OverlapMap, followed: Sequence[Branch]) -> list[Threshold
             cross = crossing(omap, lower, upper)
             if cross is not None and not any(_alike(cross, known) for known in found):
                 found.append(cross)
+            missed |= cross is None and any(_folded(lower, upper, own) for own in parted)
     optimal = [_threshold(omap.model, "information", c.alpha, c.error, c.upper, c.lower) for c in found]
-    return optimal + _perfect(omap, pieces)
+    return optimal + _perfect(omap, pieces), missed
+
+
+def _folded(lower: Branch, upper: Branch, own: Sequence[Branch]) -> bool:
+    """Whether two pieces are neighbours on one branch that folds between them: somewhere they are as good."""
+    return any({id(lower), id(upper)} == {id(a), id(b)} for a, b in itertools.pairwise(own))
 
 
 def _alike(one: Crossing, other: Crossing) -> bool:
