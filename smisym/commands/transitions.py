@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -106,18 +107,11 @@ def phase_diagram(
         "phase-diagram", file, seed, state, as_json, {**how, **own}, Asked(THRESHOLD_SAMPLES, samples, scrambles)
     )
     settings = {"samples": samples, "scrambles": scrambles, "seed": seed, **own}
-    count = 1
-    for one in read:
-        count *= len(one.values)
+    count = math.prod(len(one.values) for one in read)
     with progress_bar("phase diagram", count) as step, on_cluster(scheduler) as executor:
         found = diagram.phase_diagram(
             task.declared, values, follow=follow, refine=refine, store=state if state is not None else task.store,
             executor=executor, workers=workers, progress=step, **{k: v for k, v in settings.items() if v is not None},
         )  # fmt: skip
-    if path is not None:
-        phase_pages.save_picture(found.picture(), path)
-    if sheet is not None:
-        phase_pages.save_table(found, sheet)
-    written = [str(one) for one in (path, sheet) if one is not None]
-    document = {**found.document(), **({"output": written} if written else {})}
+    document = {**found.document(), **phase_pages.written(found, path, sheet)}
     task.finish(document, [record["result"] for record in found], terminal.print_diagram)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -41,3 +42,13 @@ def save_table(found: Tabled, path: Path) -> None:
     columns = [variable.values.tolist() for variable in grid.variables.values()]
     writer.writerows(zip(*columns, strict=True))
     write_text(path, text.getvalue())
+
+
+def written(found: Any, picture: Path | None, table: Path | None) -> dict[str, list[str]]:
+    """{"output": names} of what is written of a phase diagram; {} where nothing is."""
+    if picture is not None:
+        save_picture(found.picture(), picture)
+    if table is not None:
+        save_table(found, table)
+    names = [str(path) for path in (picture, table) if path is not None]
+    return {"output": names} if names else {}

@@ -90,9 +90,11 @@ def draw_diagram(picture: Diagram, axes: Axes) -> None:
         bad = ~one.ok
         if bad.any():
             draw_points(axes, one.values[bad], one.alphas[bad], half[bad], colour, UNCONVERGED, hollow=True)
+    first = {one.label: number for number, one in reversed(list(enumerate(picture.boundaries)))}
     handles: list[Any] = [
         Line2D([], [], color=shades[number], label=one.label, **_STYLES.get(one.kind, {}))
         for number, one in enumerate(picture.boundaries)
+        if first[one.label] == number
     ]
     if len(handles) > _LEGEND:
         rest = len(handles) - _LEGEND

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from smisym.base.cards import Boundary
 from smisym.base.solution import Result
@@ -80,6 +79,8 @@ def tracks(records: Sequence[Record]) -> list[Track]:
 
 def _joined(before: list[Track], found: list[Record], place: int, key: tuple[str, tuple[str, ...]]) -> list[Track]:
     """Puts each threshold on the track that it goes on with; returns the new tracks of the others."""
+    from scipy.optimize import linear_sum_assignment  # slow to import
+
     cost = np.array([[_apart(track.found[-1], one) for one in found] for track in before]).reshape(
         len(before), len(found)
     )

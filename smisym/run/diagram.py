@@ -31,7 +31,7 @@ from smisym.integrate.accuracy import SCRAMBLES, THRESHOLD_SAMPLES
 from smisym.model.compiled import compile
 from smisym.run import records
 from smisym.run.boundaries import Change, Track, changes, drawn, is_ok, tracks
-from smisym.run.executing import check_executor, done_by, executing
+from smisym.run.executing import check_executor, done_by, running_on
 from smisym.run.progress import Choice, reporting
 from smisym.theory.aim import aimed
 from smisym.theory.effort import affordable
@@ -51,7 +51,7 @@ class PhaseDiagram(Sequence[Record], Shown, Tabled, Drawn):
     """What was found at every value, in increasing order, and the boundaries that it makes up.
 
     A sequence of records in plain JSON types: "at" (the values of the parameters by name), "architecture", "labels",
-    "thresholds", "branches" where they were followed, and "result".
+    "thresholds", "branches" and "unseen" where branches were followed, and "result".
     names: of the one or two parameters.  boundaries: of :class:`smisym.run.boundaries.Track`; over two parameters one
     list for each value of the second.  changes: where a boundary begins or ends, of
     :class:`smisym.run.boundaries.Change`.
@@ -78,6 +78,12 @@ class PhaseDiagram(Sequence[Record], Shown, Tabled, Drawn):
     def result(self) -> Result:
         """The gravest of all."""
         return worst([Result(record["result"]) for record in self])
+
+    @property
+    def unseen(self) -> float | None:
+        """The relative depth in alpha that a fold must have to be told from chance, at any value; None where no branch
+        was followed."""
+        return max((record["unseen"] for record in self if "unseen" in record), default=None)
 
     def _rows(self) -> Iterator[tuple[float | None, list[Record]]]:
         """Records of one value of the second parameter, where there are two."""
@@ -108,8 +114,9 @@ class PhaseDiagram(Sequence[Record], Shown, Tabled, Drawn):
             for track in every
             for one in [self._line_of(track, rows)]
         ]  # fmt: skip
-        changes = [vars(change) | {"between": list(change.between)} for change in self.changes]
-        return {"names": list(self.names), "records": list(self), "boundaries": boundaries, "changes": changes}
+        changes: list[Record] = [vars(change) | {"between": list(change.between)} for change in self.changes]
+        more = {"boundaries": boundaries, "changes": changes, "unseen": self.unseen}
+        return {"names": list(self.names), "records": list(self), **more}
 
     def _line_of(self, track: Track, rows: Sequence[Record], after: str = "") -> Boundary:
         values = [record["at"][self.names[0]] for record in rows]
@@ -130,6 +137,7 @@ class PhaseDiagram(Sequence[Record], Shown, Tabled, Drawn):
             f"{change.label} {change.what} between {change.between[0]:g} and {change.between[1]:g}."
             for change in self.changes
         )
+        notes += () if self.unseen is None else (f"A fold less deep than {100 * self.unseen:.2g} % goes unseen.",)
         picture = self._drawn()
         return Card("Phase diagram", notice, listing=listing, picture=picture if picture.boundaries else None,
                     notes=notes)  # fmt: skip
@@ -209,13 +217,14 @@ def solved(declared: Declared, job: _Job) -> Record:
     if of_map.get("samples") is None and aim["accuracy"] is None:
         of_map["samples"] = affordable(model, THRESHOLD_SAMPLES)
     omap, _ = aimed(model, **aim, store=store, workers=1, **of_map)
-    found = records.thresholds(omap, store=store, **own)
-    record = {"architecture": plain(declared), "labels": list(model.labels), **found}
+    first = records.thresholds(omap, store=store, **own)
+    record = {"architecture": plain(declared), "labels": list(model.labels), **first}
     if job.follow:
         more = records.phases(omap.sibling(min(omap.samples, _FOLLOWED)), store=store)
-        every = sorted([*found["thresholds"], *more["thresholds"]], key=_place)
-        code = worst([Result(found["result"]), Result(more["result"])])
-        record |= {"thresholds": every, "branches": more["branches"], "result": code.value}
+        every = sorted([*record["thresholds"], *more["thresholds"]], key=_place)
+        code = worst([Result(record["result"]), Result(more["result"])])
+        found = {"branches": more["branches"], "unseen": more["unseen"], "result": code.value}
+        record |= {"thresholds": every, **found}
     return dict(json.loads(to_json(record)))
 
 
@@ -275,7 +284,7 @@ def phase_diagram(
     job = _Job(dict(settings), bool(follow), folder if executor is None else None, asked)
     at = [dict(zip(names, point, strict=True)) for point in itertools.product(*grids)]
     done: list[Record] = []
-    with reporting(progress, "phase diagram", len(at)) as report, executing(executor, workers, len(at)) as running:
+    with reporting(progress, "phase diagram", len(at)) as report, running_on(executor, workers, len(at)) as running:
         _solve(network, at, job, keep, running, done, report)
         for _ in range(refine if len(names) == 1 else 0):
             more = _between(network, PhaseDiagram(done, names), spacing(grids[0]))

@@ -27,7 +27,7 @@ def check_executor(given: object) -> None:
 
 
 @contextlib.contextmanager
-def executing(executor: Executor | None, workers: int | None, tasks: int) -> Iterator[Executor | None]:
+def running_on(executor: Executor | None, workers: int | None, tasks: int) -> Iterator[Executor | None]:
     """The executor that was given, or processes of our own where several tasks and workers make them worth it."""
     check_executor(executor)
     count = processes.cores() if workers is None else check_count("workers", workers, 1, "1 keeps all in one process")

@@ -52,7 +52,7 @@ def print_phases(document: Record) -> None:
         _print(["transition", "fields", "alpha", "overlaps there"], lines, folded=["fields", "overlaps there"])
     else:
         _say(f"no branch folds, and no two stable states coexist, up to alpha = {document['most']:.4g}")
-    _say(f"a fold less deep than {100 * document['unseen']:.2g} % in alpha would not be told from chance")
+    _say(_unseen(document))
     lines = []
     for branch in document["branches"]:
         alphas = branch["alphas"]
@@ -83,7 +83,13 @@ def print_diagram(document: Record) -> None:
     for change in document["changes"]:
         low, high = change["between"]
         _say(f"{change['label']} {change['what']} between {names[0]} = {low:.6g} and {high:.6g}")
+    if document["unseen"] is not None:
+        _say(_unseen(document))
     _told_files(document)
+
+
+def _unseen(document: Record) -> str:
+    return f"a fold less deep than {100 * document['unseen']:.2g} % in alpha would not be told from chance"
 
 
 def _told_files(document: Record) -> None:

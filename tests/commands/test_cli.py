@@ -33,7 +33,19 @@ from smisym.run import records, unasked
 
 ONE_LAYER = Architecture(2, (Attention(),))
 QUICK = ["--samples", "4096"]
-COMMANDS = ("thresholds", "curve", "gamp", "derive", "cite", "analyze", "demo", "check", "info")
+COMMANDS = (
+    "thresholds",
+    "curve",
+    "phases",
+    "phase-diagram",
+    "gamp",
+    "derive",
+    "cite",
+    "analyze",
+    "demo",
+    "check",
+    "info",
+)
 
 
 @pytest.fixture
@@ -204,6 +216,8 @@ def test_bad_networks_are_refused_by_every_command(tmp_path: Path) -> None:
     rest = {
         "thresholds": [],
         "curve": ["--alpha", "0.1"],
+        "phases": [],
+        "phase-diagram": ["--vary", "skip=0,1"],
         "gamp": ["--alpha", "1", "--dim", "10"],
         "derive": ["-o", tmp_path / "x.html"],
         "cite": [],

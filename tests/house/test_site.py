@@ -37,6 +37,10 @@ RUN_BY_A_TEST = {
 
 
 RETURNED = {
+    "Phases": "phases",
+    "Branches": "branches",
+    "BranchLine": "branches",
+    "PhaseDiagram": "phase_diagram",
     "ClosedForm": "closed_form",
     "Curve": "curve",
     "Data": "generate",
