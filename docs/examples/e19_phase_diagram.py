@@ -3,7 +3,8 @@ A phase diagram over the noise
 ==============================
 
 The size of one field, with a little noise. With less noise than about 1e-3 the branch of fixed points folds: two states
-are stable at once, and between the dashed line and the upper fold a learner that starts from nothing misses the optimum.
+are stable at once, and between the dashed line and the upper fold a learner that starts from nothing misses the
+optimum.
 """
 
 import matplotlib.pyplot as plt
