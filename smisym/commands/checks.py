@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from smisym.commands.application import command
-from smisym.run.options import File, Json, Seed
-from smisym.run.task import finish_check
+from smisym.run.options import File, Json, Seed, Workers
+from smisym.run.task import NOT_CONVERGED, fail, finish_check
 
 
 @command
@@ -31,6 +31,34 @@ def check(
     with progress_bar("check", len(chosen)) as step:
         document = suite.check_file(file, chosen, thorough, seed, saying_checked(step))
     finish_check(document, as_json)
+
+
+@command
+def certify(
+    file: Annotated[
+        str, typer.Argument(metavar="RESULT.json", help="What a command printed with --json.", show_default=False)
+    ],
+    seed: Annotated[
+        int | None, typer.Option(help="Of the numbers that the file does not share; by default its own plus 1.", min=0)
+    ] = None,
+    as_json: Json = False,
+    workers: Workers = None,
+) -> None:
+    """Whether a result file stands: computed again from what it records, and with random numbers of its own."""
+    from smisym.run import certifying, terminal
+    from smisym.run.progress import progress_bar
+
+    with progress_bar("certify", None) as step:
+        found = certifying.certify(file, workers=workers, seed=seed, told=step)
+    if as_json:
+        from smisym.declare.io import to_json
+
+        typer.echo(to_json(found))
+    else:
+        terminal.print_certificate(found)
+    if not found["stands"]:
+        failed = sum(not row["stands"] for row in found["rows"])
+        fail(f"smisym: {failed} of {len(found['rows'])} numbers do not stand", NOT_CONVERGED)
 
 
 @command

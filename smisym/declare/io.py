@@ -66,6 +66,15 @@ def load(path: str | os.PathLike[str]) -> Architecture | SMI:
     return _load_smi(table, where) if kind == "smi" else _load_architecture(table, where)
 
 
+def restored(canonical: Mapping[str, Any], where: str) -> Architecture | SMI:
+    """The declaration that a result file holds, checked as one of a TOML file; InputError where it is none."""
+    if not isinstance(canonical, Mapping):
+        raise InputError(f"architecture in {where}", canonical, "a table of a declaration", "make the file again")
+    table = {str(key): value for key, value in _without_none(dict(canonical)).items()}
+    kind = table.pop("kind", "attention")
+    return _load_smi(table, where) if kind == "smi" else _load_architecture(table, where)
+
+
 def _load_smi(table: dict[str, Any], where: str) -> SMI:
     _check_keys(table, ("kind", *_SMI_KEYS), where)
     for key in ("fields", "expressions"):

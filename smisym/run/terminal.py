@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -225,6 +226,25 @@ def _worst(row: Record) -> str:
         return "–"
     worst = "∞" if row["worst"] is None else f"{row['worst']:.2g}"
     return worst if row["p"] is None else f"t {worst}, p {row['p']:.2g}"
+
+
+def print_certificate(found: Record) -> None:
+    """One line for each number of a result file; then what else it was held against."""
+    lines = []
+    for row in found["rows"]:
+        numbers = [_stated(row["stated"], row["error"]), _stated(row["other"], row["other_error"])]
+        lines.append([row["what"], *numbers, f"{row['z']:.2g}", "stands" if row["stands"] else "does not"])
+    _print(["number", "stated", f"with seed {found['seed']}", "z", "verdict"], lines, folded=["number"])
+    for row in found["rows"]:
+        if row["said"]:
+            _say(f"{row['what']}: {row['said']}")
+    _say("z: the difference in standard errors; each number was computed with the file's own seed as well")
+
+
+def _stated(value: float, error: float) -> str:
+    if math.isnan(value):
+        return "–"
+    return "∞" if math.isinf(value) else format_with_error(value, error)
 
 
 def print_files(document: Record) -> None:

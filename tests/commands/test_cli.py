@@ -44,6 +44,7 @@ COMMANDS = (
     "analyze",
     "demo",
     "check",
+    "certify",
     "info",
 )
 
@@ -153,7 +154,12 @@ def test_help_names_every_command_and_option() -> None:
         assert command in shown.stdout
         options = run(command, "--help")
         assert options.exit_code == 0
-        every = {"info": ("--json",), "check": ("--json", "--seed", "--only", "--thorough"), "cite": ()}
+        every = {
+            "info": ("--json",),
+            "check": ("--json", "--seed", "--only", "--thorough"),
+            "cite": (),
+            "certify": ("--json", "--seed"),
+        }
         for option in every.get(command, ("--json", "--seed", "--state")):
             assert option in options.stdout
 

@@ -1,0 +1,283 @@
+"""Whether a result file stands: computed again from what it records, and once more with random numbers of its own.
+
+A file of ``smisym thresholds``, ``curve``, ``phases`` or ``phase-diagram`` says declaration, seed and settings.  From
+these every number is computed again; with another seed once more, which shares no random number with the file, so that
+the difference has a distribution; a first threshold is held against its closed form, where it has one; and weak
+thresholds are put between two alphas, below which state evolution learns nothing and above which it does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from smisym.base.errors import InputError, Words
+from smisym.base.files import check_path, read_bytes
+from smisym.declare.architecture import Architecture
+from smisym.declare.io import SCHEMA, restored
+from smisym.declare.smi import SMI
+from smisym.model.compiled import Model, compile
+from smisym.run import diagram, records
+from smisym.theory.closed_forms import closed_form
+from smisym.theory.evolution import state_evolution
+from smisym.theory.maps import OverlapMap, overlap_map
+
+Record = dict[str, Any]
+Told = Callable[[Record], object]
+
+MAX_BYTES = 1 << 30
+# Chance that a right file is said not to stand, all its numbers together.
+FALSE_ALARM = 1e-3
+# Points of a curve, and values of a phase diagram, that are computed again.
+_POINTS = 5
+# Errors that come from refinement: how many of them a right number may be off by.
+_REFINED = 4.0
+# Difference, relative to the error, up to which the same seed gives the same number: paths to a point differ.
+_SAME = 0.25
+# How far off a weak threshold state evolution is asked, in errors and relative to alpha; overlap that is something.
+_AWAY, _ASIDE, _LEARNED = 6.0, 0.02, 1e-4
+_COMMANDS = ("thresholds", "curve", "phases", "phase-diagram")
+_OF_MAP = ("samples", "scrambles", "rtol")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One number of a file.
+
+    what: where it is.  stated, error: as the file has them.  again: with the same seed; other, other_error: with
+    another seed.  z: of that difference, in standard errors.  said: of what else it was held against.  stands: whether
+    all of it agrees.
+    """
+
+    what: str
+    stated: float
+    error: float
+    again: float
+    other: float
+    other_error: float
+    z: float
+    said: str
+    stands: bool
+
+
+def certify(
+    path: str | os.PathLike[str], *, workers: int | None = None, seed: int | None = None, told: Told | None = None
+) -> Record:
+    """{"file", "seed", "rows" (records of :class:`Standing`), "stands"}.
+
+    seed: of the numbers that the file does not share; None for the file's plus 1.  told: called with each row.
+    Raises InputError for a file that is none of ours, or says too little.
+    """
+    where = f"result file {check_path(path, 'result file')}"
+    document = _read(path, where)
+    try:
+        declared = restored(document["architecture"], where)
+        own, command = int(document["seed"]), str(document["command"])
+        other = own + 1 if seed is None else seed
+        parts = list(_compared(document, declared, command, (own, other), workers))
+    except (KeyError, TypeError, ValueError, LookupError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise _refused(where, f"a document without what is needed ({error!s:.80})") from None
+    limit = FALSE_ALARM / max(len(parts), 1)
+    rows = []
+    for part in parts:
+        rows.append(vars(_judged(part, limit)))
+        if told is not None:
+            told(rows[-1])
+    return {"file": os.fspath(path), "seed": other, "rows": rows, "stands": all(row["stands"] for row in rows)}
+
+
+def _read(path: str | os.PathLike[str], where: str) -> Record:
+    try:
+        document = json.loads(read_bytes(path, where, MAX_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise _refused(where, f"no JSON ({error!s:.80})") from None
+    if not isinstance(document, dict) or document.get("package") != "smisym" or document.get("schema") != SCHEMA:
+        raise _refused(where, "a document that is not of this smisym")
+    if document.get("command") not in _COMMANDS:
+        raise _refused(where, f"a document of the command {document.get('command')!r}")
+    return document
+
+
+def _refused(where: str, given: str) -> InputError:
+    allowed = f"what smisym {', '.join(_COMMANDS[:-1])} or {_COMMANDS[-1]} prints with --json"
+    return InputError(where, Words(given), allowed, "make one with --json > RESULT.json")
+
+
+# --- what is compared -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One number of the file, computed again twice: (value, error) each; freedom: degrees of, 0 for no chance.
+
+    said, holds: of other checks.
+    """
+
+    what: str
+    stated: tuple[float, float]
+    again: tuple[float, float]
+    other: tuple[float, float]
+    freedom: int
+    said: str = ""
+    holds: bool = True
+
+
+def _compared(
+    document: Record, declared: Architecture | SMI, command: str, seeds: tuple[int, int], workers: int | None
+) -> Iterator[_Part]:
+    settings = dict(document["settings"])
+    if command == "phase-diagram":
+        yield from _of_diagram(document, declared, settings, seeds, workers)
+        return
+    model = compile(declared)
+    of_map = {name: settings[name] for name in _OF_MAP if settings.get(name) is not None}
+    maps = [overlap_map(model, seed=seed, workers=workers, **of_map) for seed in seeds]
+    aim = {name: settings.get(name) for name in ("accuracy", "most_samples")}
+    if command == "curve":
+        yield from _of_curve(document, maps, settings, aim)
+    elif command == "thresholds":
+        how = {name: settings.get(name) for name in ("stages", "quadrature")}
+        both = [records.thresholds(omap, **how, **aim)["thresholds"] for omap in maps]
+        for part in _of_thresholds(document["thresholds"], both, maps[1].scrambles - 1, model):
+            yield _bracketed(part, document["thresholds"], maps[1], model)
+    else:
+        both = [records.phases(omap, most=document["most"])["thresholds"] for omap in maps]
+        yield from _of_thresholds(document["thresholds"], both, maps[1].scrambles - 1, model)
+
+
+def _of_thresholds(stated: Sequence[Record], both: Sequence[list[Record]], freedom: int, model: Model) -> list[_Part]:
+    left = [list(found) for found in both]
+    parts = []
+    for number, one in enumerate(stated):
+        twins = [_taken(found, one) for found in left]
+        name = f"{number + 1}: {one['kind']} {', '.join(one['names'])}"
+        chance = freedom if one["samples"] is not None or one["kind"] in ("spinodal", "information") else 0
+        lost = [said for said, twin in zip(("this seed", "another seed"), twins, strict=True) if twin is None]
+        said = f"not found with {' or '.join(lost)}" if lost else ""
+        again, other = (_number(twin) for twin in twins)
+        parts.append(_Part(name, _number(one), again, other, chance, said, not lost))
+    for found, seed in zip(left, ("this seed", "another seed"), strict=True):
+        for one in found:
+            nothing = (math.nan, math.nan)
+            what = f"{one['kind']} {', '.join(one['names'])}"
+            parts.append(_Part(what, nothing, _number(one), _number(one), 0, f"found with {seed} alone", False))
+    exact = closed_form(model)
+    weak = next((n for n, one in enumerate(stated) if one["kind"] == "weak"), None)
+    if exact is not None and weak is not None:
+        alpha, part = float(exact), parts[weak]
+        near = abs(part.stated[0] - alpha) <= _REFINED * part.stated[1] + 1e-9 * alpha
+        said = f"closed form {exact.alpha}"
+        parts[weak] = _with(part, said, near)
+    return parts
+
+
+def _taken(found: list[Record], one: Record) -> Record | None:
+    """Removes and returns the threshold that is the same as one; None where there is none."""
+    alike = [other for other in found if (other["kind"], other["names"]) == (one["kind"], one["names"])]
+    if not alike:
+        return None
+    nearest = min(
+        alike, key=lambda other: abs(_number(other)[0] - _number(one)[0]) if _number(one)[0] < math.inf else 0
+    )
+    found.remove(nearest)
+    return nearest
+
+
+def _number(one: Record | None) -> tuple[float, float]:
+    if one is None:
+        return math.nan, math.nan
+    return tuple(math.inf if one[key] is None else float(one[key]) for key in ("alpha", "error"))  # type: ignore[return-value]
+
+
+def _with(part: _Part, said: str, holds: bool) -> _Part:
+    told = "; ".join(filter(None, (part.said, said if holds else f"{said}: not so")))
+    return _Part(part.what, part.stated, part.again, part.other, part.freedom, told, part.holds and holds)
+
+
+def _bracketed(part: _Part, stated: Sequence[Record], omap: OverlapMap, model: Model) -> _Part:
+    """With what state evolution has on both sides of a weak threshold."""
+    number = part.what.partition(":")[0]
+    one = stated[int(number) - 1] if number.isdigit() else {"kind": ""}
+    alpha, error = part.stated
+    if one["kind"] != "weak" or not math.isfinite(alpha) or not math.isfinite(error):
+        return part
+    aside = max(_AWAY * error, _ASIDE * alpha)
+    known = []
+    for at in (alpha - aside, alpha + aside):
+        found = state_evolution(omap, at)
+        Q, subspace = found.value.Q, np.array(one["subspace"], dtype=float)
+        known.append(float(np.linalg.eigvalsh(subspace @ Q @ subspace.T)[-1]))
+    said = f"state evolution has {known[0]:.2g} at {alpha - aside:.4g} and {known[1]:.2g} at {alpha + aside:.4g}"
+    return _with(part, said, known[0] < _LEARNED < known[1])
+
+
+def _of_curve(document: Record, maps: Sequence[OverlapMap], settings: Record, aim: Record) -> Iterator[_Part]:
+    points = document["points"]
+    some = [points[n] for n in sorted(set(np.linspace(0, len(points) - 1, _POINTS).round().astype(int).tolist()))]
+    alphas = [float(point["alpha"]) for point in some]
+    start = settings.get("start", "symmetry-broken")
+    both = [records.curve(omap, alphas, start=start, **aim) for omap in maps]
+    for point, again, other in zip(some, *both, strict=True):
+        freedom = int(point["degrees_of_freedom"] or 0)
+        for row in range(len(point["Q"])):
+            name = f"alpha = {point['alpha']:g}, {document['labels'][row]}"
+            yield _Part(name, _overlap(point, row), _overlap(again, row), _overlap(other, row), freedom)
+
+
+def _overlap(point: Record, row: int) -> tuple[float, float]:
+    """An overlap, and its error with what is left of the equation."""
+    value, error, left = (point[key][row][row] for key in ("Q", "Q_error", "Q_deterministic_error"))
+    numbers = [math.inf if one is None else float(one) for one in (error, left)]
+    return float(value), math.hypot(*numbers)
+
+
+# Many parameters: what the file says.
+def _of_diagram(
+    document: Record, declared: Architecture | SMI, settings: Record, seeds: tuple[int, int], workers: int | None
+) -> Iterator[_Part]:
+    every = document["records"]
+    some = [every[n] for n in sorted(set(np.linspace(0, len(every) - 1, _POINTS).round().astype(int).tolist()))]
+    names = ("samples", "scrambles", "rtol", "stages", "accuracy", "most_samples")
+    own = {name: settings[name] for name in names if settings.get(name) is not None}
+    for record in some:
+        vary = {name: [value] for name, value in record["at"].items()}
+        both = [
+            diagram.phase_diagram(declared, vary, follow=settings["follow"], workers=workers, seed=seed, **own)[0]
+            for seed in seeds
+        ]
+        model = compile(restored(record["architecture"], "record"))
+        freedom = int(settings["scrambles"]) - 1
+        at = ", ".join(f"{name} = {value:g}" for name, value in record["at"].items())
+        for part in _of_thresholds(record["thresholds"], [one["thresholds"] for one in both], freedom, model):
+            yield _Part(f"{at}, {part.what}", part.stated, part.again, part.other, part.freedom, part.said, part.holds)
+
+
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+def _judged(part: _Part, limit: float) -> Standing:
+    (stated, error), (again, _), (other, other_error) = part.stated, part.again, part.other
+    if math.isinf(stated) or math.isinf(other):
+        z = 0.0 if stated == other else math.inf
+        same = stated == again
+        most = 0.0
+    else:
+        size = math.hypot(error, other_error)
+        gap = abs(stated - other)
+        z = 0.0 if gap <= 1e-12 * abs(stated) else gap / size if size else math.inf
+        same = abs(stated - again) <= _SAME * error + 1e-9 * abs(stated)
+        most = -float(special.stdtrit(2 * part.freedom, limit / 2)) if part.freedom else _REFINED
+    agrees = z <= most
+    said = part.said
+    if not same and part.holds:
+        said = "; ".join(filter(None, (said, "the same seed gives another number")))
+    return Standing(part.what, stated, error, again, other, other_error, z, said, bool(part.holds and agrees and same))

@@ -1,0 +1,105 @@
+"""``smisym certify``: right files stand, and one wrong number in a file does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import smisym
+from smisym import SMI, Architecture, Attention
+from smisym.cli import app
+
+ONE = Architecture(2, (Attention(),))
+Change = Callable[[dict[str, Any]], object]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def result_file(folder: Path, command: str, declared: Architecture | SMI, *options: object) -> Path:
+    smisym.save(declared, folder / "network.toml")
+    found = run(command, folder / "network.toml", *options, "--json")
+    assert found.exit_code == 0, found.output
+    (folder / "result.json").write_text(found.stdout)
+    return folder / "result.json"
+
+
+def changed(path: Path, change: Change) -> Path:
+    document = json.loads(path.read_text())
+    change(document)
+    wrong = path.with_name("wrong.json")
+    wrong.write_text(json.dumps(document))
+    return wrong
+
+
+def test_thresholds_stand_and_a_wrong_one_does_not(tmp_path: Path) -> None:
+    path = result_file(tmp_path, "thresholds", ONE, "--samples", 4096)
+    found = run("certify", path, "--json")
+    assert found.exit_code == 0, found.output
+    document = json.loads(found.stdout)
+    assert document["stands"]
+    first = document["rows"][0]
+    assert first["what"] == "1: weak layer 1"
+    assert "closed form 1/6" in first["said"]
+    assert "state evolution has 0 at" in first["said"]
+
+    def moved(key: str, by: float) -> Change:
+        return lambda document: document["thresholds"][0].update({key: document["thresholds"][0][key] + by})
+
+    wrong: list[tuple[Change, str]] = [
+        (moved("alpha", 0.001), "1 of 3 numbers"),
+        (lambda document: document["thresholds"].pop(0), "found with this seed alone"),
+        (lambda document: document["thresholds"][0].update({"kind": "trivial"}), "not found with"),
+        (lambda document: document["thresholds"][1].update({"alpha": 0.51}), "1 of 3 numbers"),
+    ]
+    for change, words in wrong:
+        refused = run("certify", changed(path, change))
+        assert refused.exit_code == 3, refused.output
+        assert words in " ".join(refused.output.split())
+
+
+def test_an_error_that_is_stated_too_small_is_seen(tmp_path: Path) -> None:
+    path = result_file(tmp_path, "curve", SMI("abs(z1) + z1 / 4", 1), "--alpha", "0.5,0.8", "--samples", 1024)
+    assert run("certify", path).exit_code == 0
+
+    def sure(document: dict[str, Any]) -> None:
+        for point in document["points"]:
+            point["Q_error"][0][0] /= 100
+            point["Q"][0][0] += 0.02
+
+    assert run("certify", changed(path, sure)).exit_code == 3
+
+
+def test_phases_and_diagrams_stand(tmp_path: Path) -> None:
+    path = result_file(tmp_path, "phases", ONE, "--samples", 4096)
+    assert run("certify", path).exit_code == 0
+    vary = ["--vary", "beta=1,2", "--no-follow", "--stages", 1, "--samples", 1024, "--workers", 1]
+    path = result_file(tmp_path, "phase-diagram", ONE, *vary)
+    found = run("certify", path, "--workers", 1)
+    assert found.exit_code == 0, found.output
+    assert "beta = 2, 1: weak layer 1" in " ".join(found.output.split())
+    wrong = changed(path, lambda document: document["records"][1]["thresholds"][0].update({"alpha": 0.17}))
+    assert run("certify", wrong, "--workers", 1).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"package": "smisym", "schema": 1}', '{"package": "smisym", "schema": 1, "command": "gamp"}',
+     '{"package": "smisym", "schema": 1, "command": "curve"}',
+     '{"package": "smisym", "schema": 1, "command": "curve", "seed": 0, "settings": {}, "architecture": {"x": 1}}',
+     '{"package": "smisym", "schema": 1, "command": "curve", "seed": 0, "settings": {}, "architecture": []}'],
+)  # fmt: skip
+def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    found = run("certify", path)
+    assert found.exit_code == 2, found.output
+    assert "To fix" in found.stderr
+    assert "Traceback" not in found.output
+    assert run("certify", tmp_path / "absent.json").exit_code == 2
