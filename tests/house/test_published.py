@@ -1,0 +1,86 @@
+"""The page of published numbers: its tables are those of published.json, and three points of each part stand."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import smisym
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("published_numbers", DOCS / "published.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Any]:
+    return json.loads((DOCS / "published.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_the_page_has_these_numbers(script: ModuleType, known: dict[str, Any]) -> None:
+    text = (DOCS / "published.md").read_text()
+    assert script.page(text, known) == text, "run python docs/published.py"
+    for name in ("published_curve.png", "published_skip.png"):
+        assert name in text
+        assert (DOCS / "figures" / name).exists()
+
+
+def test_every_part_is_a_success_and_says_how_it_was_made(script: ModuleType, known: dict[str, Any]) -> None:
+    assert set(known) == set(script.PARTS)
+    for name, part in known.items():
+        assert part["command"].endswith(f"compute {name}")
+        assert part["version"] == smisym.__version__
+    assert {row["result"] for row in known["curve"]["rows"]} == {"success"}
+    assert {row["result"] for row in known["skip"]["rows"]} == {"success"}
+    assert max(max(row["error"]) for row in known["curve"]["rows"]) <= script.ACCURACY
+
+
+def test_three_points_of_the_curve_stand(script: ModuleType, known: dict[str, Any]) -> None:
+    by_alpha = {row["alpha"]: row for row in known["curve"]["rows"]}
+    for again in script.curve([0.3, 0.6, 1.3], accuracy=0.01, seed=1):
+        row = by_alpha[again["alpha"]]
+        for layer in range(2):
+            error = np.hypot(row["error"][layer], again["error"][layer])
+            assert abs(row["Q"][layer] - again["Q"][layer]) <= 5 * error + 1e-9
+
+
+def test_three_first_thresholds_against_the_skip_stand(script: ModuleType, known: dict[str, Any]) -> None:
+    by_skip = {row["skip"]: row["thresholds"][0] for row in known["skip"]["rows"]}
+    for again in script.skip([0.1, 1.0, 4.0], stages=1, accuracy=None):
+        first, other = by_skip[again["skip"]], again["thresholds"][0]
+        assert first["rows"] == other["rows"] == ["layer 2"]
+        assert abs(first["alpha"] - other["alpha"]) <= 5 * np.hypot(first["error"], other["error"])
+        assert first["alpha"] > 1 / 6
+
+
+def test_gamp_and_what_the_regulariser_does_stand(script: ModuleType, known: dict[str, Any]) -> None:
+    by_alpha = {row["alpha"]: np.array(row["overlaps"]) for row in known["gamp"]["rows"]}
+    for again in script.gamp([0.3, 0.5, 1.4], dim=200, seeds=2):
+        runs, others = by_alpha[again["alpha"]], np.array(again["overlaps"])
+        # Data sets of a fifth of the dimension scatter more, by the root of that.
+        scatter = np.maximum(runs.std(axis=0, ddof=1), 0.02) * np.sqrt(5)
+        assert (np.abs(runs.mean(axis=0) - others.mean(axis=0)) <= 5 * scatter).all()
+    ends = {row["alpha"]: np.array(row["Q"]) for row in known["regularised"]["rows"]}
+    for again in script.regularised([0.8, 1.2, 1.6], points=512, seeds=2):
+        own, others = ends[again["alpha"]], np.array(again["Q"])
+        assert (np.abs(own.mean(axis=0) - others.mean(axis=0)) <= 5 * own.std(axis=0, ddof=1) * 4).all()
+    # It is what keeps the first layer from being perfect above alpha = 1.
+    curve = {row["alpha"]: row["Q"] for row in known["curve"]["rows"]}
+    assert curve[1.2][0] == pytest.approx(1, abs=1e-6)
+    assert ends[1.2][:, 0].mean() < 0.95
