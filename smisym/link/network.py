@@ -284,22 +284,21 @@ def _explicit_step(program: Program) -> Step:
     for assign in program.assigns:
         value = assign.value
         if isinstance(value, RowSoftmax):
-            entries = explicit_softmax(value)
+            entries = _explicit_softmax(value)
         else:
             entries = (
-                value.xreplace({s: explicit_softmax(s) for s in value.atoms(RowSoftmax)}).as_explicit()
+                value.xreplace({s: _explicit_softmax(s) for s in value.atoms(RowSoftmax)}).as_explicit()
                 if value.has(RowSoftmax)
                 else value.as_explicit()
             )
         formulas.append(Formula(assign.target, entries))
-    return Step(
-        "link", "Entry by entry", "For two tokens a row softmax is one logistic function a row.", tuple(formulas)
-    )
+    text = "For two tokens a row softmax is one logistic function a row, $\\sigma(x) = 1 / (1 + e^{-x})$."
+    return Step("link", "Entry by entry", text, tuple(formulas))
 
 
-def explicit_softmax(expression: RowSoftmax) -> sp.ImmutableDenseMatrix:
+def _explicit_softmax(expression: RowSoftmax) -> sp.ImmutableDenseMatrix:
     """Entries of a 2 x 2 row softmax as logistic functions of score differences."""
-    scores = expression.arg.as_explicit()
-    a = 1 / (1 + sp.exp(sp.factor(scores[0, 0] - scores[0, 1])))
-    b = 1 / (1 + sp.exp(sp.factor(scores[1, 1] - scores[1, 0])))
-    return sp.ImmutableDenseMatrix([[1 - a, a], [b, 1 - b]])
+    scores, logistic = expression.arg.as_explicit(), sp.Function("sigma")
+    a = logistic(sp.factor(scores[0, 0] - scores[0, 1]))
+    b = logistic(sp.factor(scores[1, 1] - scores[1, 0]))
+    return sp.ImmutableDenseMatrix([[a, 1 - a], [1 - b, b]])

@@ -239,7 +239,7 @@ def _flips(link: LinkFunction, trial: _Trial) -> list[Found]:
         matrix = np.eye(link.fields)
         for k in flipped:
             matrix[rows[k], rows[k]] = -1.0
-        return trial(matrix, ", ".join(f"{names[k]} to -{names[k]}" for k in flipped))
+        return trial(matrix, ", ".join(f"${(name := sp.latex(sp.Symbol(names[k])))} \\to -{name}$" for k in flipped))
 
     count = len(rows)
     if count <= FEW:
@@ -331,17 +331,21 @@ def _record(link: LinkFunction, found: list[Found], symmetry: Symmetry, derivati
             + (f", and only relabelled under {len(relabelled)} more" if relabelled else "")
             + f". This leaves {len(symmetry.basis)} {blocks}; all other overlaps vanish.",
             tuple(
-                Formula(
-                    None, rf"\text{{{f.name.replace('_', chr(92) + '_')}}}\quad\text{{leaves }} y \text{{ unchanged}}"
-                )
-                for f in kept
+                Formula(None, rf"{_set(f.name)}\quad\text{{leaves }} y \text{{ unchanged}}") for f in kept
             )
             + ((_GAUGE,) if symmetry.gauges else ()),
-            tuple((f"y is unchanged under {f.name}", _how(link, f, trials)) for f in kept)
-            + tuple((f"y is unchanged under {n}", f"equal outputs at {trials} random fields") for n in gauged)
-            + tuple((f"y is relabelled under {f.name}", f"at {trials} random fields") for f in relabelled),
+            tuple((f"$y$ is unchanged under {f.name}", _how(link, f, trials)) for f in kept)
+            + tuple((f"$y$ is unchanged under {n}", f"equal outputs at {trials} random fields") for n in gauged)
+            + tuple((f"$y$ is relabelled under {f.name}", f"at {trials} random fields") for f in relabelled),
         )
     )
+
+
+def _set(name: str) -> str:
+    """Words with inline formulas as one formula."""
+    words, formulas = name.split("$")[::2], name.split("$")[1::2]
+    texts = [rf"\text{{{word.replace('_', chr(92) + '_')}}}" if word else "" for word in words]
+    return "".join(piece for pair in zip(texts, [*formulas, ""], strict=True) for piece in pair)
 
 
 def _how(link: LinkFunction, found: Found, trials: int) -> str:
