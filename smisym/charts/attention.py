@@ -378,8 +378,8 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
     formulas = [formula]
     if not isinstance(head.mixing, sp.Identity):
         rows = sum(int(field.shape[0]) for field in _solved_fields(head))
-        price = Formula(
-            r"\log w", rf"-{rows} \log\lvert\det({sp.latex(head.mixing)})\rvert", "each row of the fields pays once"
-        )
-        formulas.append(price)
+        times = "" if rows == 1 else f"{rows} "
+        short = head.mixing.xreplace({number: sp.Float(number, 6) for number in head.mixing.atoms(sp.Float)})
+        price = rf"-{times}\log\lvert\det({sp.latex(short)})\rvert"
+        formulas.append(Formula(r"\log w", price, "each row of the fields pays once"))
     return text, tuple(formulas)

@@ -6,8 +6,11 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-_TOKEN = re.compile(r"\\begin\{[^{}]*\}|\\end\{[^{}]*\}|\\(?:left|right|bigl?|bigr?|Bigl?|Bigr?)\b\s*(?:\\[A-Za-z]+|\\.|.)"
-                    r"|\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)  # fmt: skip
+_TOKEN = re.compile(
+    r"\\begin\{[^{}]*\}|\\end\{[^{}]*\}|\\(?:left|right|bigl?|bigr?|Bigl?|Bigr?)\b\s*(?:\\[A-Za-z]+|\\.|.)"
+    r"|\\[A-Za-z]+|\\.|\s+|.",
+    re.DOTALL,
+)
 _RELATIONS = frozenset(
     r"= < > \le \ge \leq \geq \ne \approx \propto \sim \to \mapsto \Rightarrow \Leftrightarrow \equiv".split()
 )
@@ -37,7 +40,7 @@ class Piece:
 def pieces(latex: str) -> tuple[Piece, ...]:
     """The formula cut where it may be broken; joined again, with their gaps, they set as it does.
 
-    A formula whose brackets have no partners, as half-open intervals, is one piece.
+    A formula whose brackets have no partners is one piece.
     """
     found: list[Piece] = []
     current, before, gap, depth, last = "", Before.GAP, "", 0, ""
@@ -50,8 +53,8 @@ def pieces(latex: str) -> tuple[Piece, ...]:
             current, before, gap = "{}", Before.SIGN if token in _SIGNS else Before.RELATION, ""
             if token in _SPACES:
                 current, before = "", Before.GAP
-        if depth == 0 and not current and token in _SPACES:
-            gap += token
+        if not current and (token in _SPACES or token.isspace()):
+            gap += token.strip()
         else:
             current += token
         last = last if token.isspace() else token

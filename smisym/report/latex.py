@@ -208,7 +208,9 @@ def _references(found: tuple[Reference, ...]) -> Iterator[str]:
 
 def _code_lines(code: str) -> str:
     """Lines of code, each a paragraph: after a break of lines a bracket would be read as its option."""
-    return "\n".join([r"\begin{code}", *(rf"\codeline{{{_code_line(line)}}}" for line in code.splitlines()), r"\end{code}"])
+    return "\n".join(
+        [r"\begin{code}", *(rf"\codeline{{{_code_line(line)}}}" for line in code.splitlines()), r"\end{code}"]
+    )
 
 
 def _code_line(line: str) -> str:
