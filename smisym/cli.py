@@ -17,6 +17,7 @@ import typer
 
 from smisym.run import interrupting
 from smisym.run.options import (
+    TRIALS,
     Accuracy,
     Damping,
     Dim,
@@ -28,6 +29,7 @@ from smisym.run.options import (
     Runs,
     Samples,
     Scrambles,
+    Seconds,
     Seed,
     State,
     Workers,
@@ -264,6 +266,7 @@ def gamp(
     task.finish(shown, [record["result"]], functools.partial(terminal.print_gamp, explain=explain))
 
 
+# Many parameters: options of a command.
 @app.command()
 @_guarded
 def derive(
@@ -277,6 +280,7 @@ def derive(
     checks: Annotated[
         bool, typer.Option("--checks/--no-checks", help="Try each step on the model, in seconds; or say not run.")
     ] = True,
+    seconds: Seconds = TRIALS,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
@@ -285,17 +289,17 @@ def derive(
 
     Each step of a document is tried on the network; where one does not hold nothing is written.
     """
-    from smisym.base.files import check_path
-    from smisym.report import check_document, write_derivation
+    from smisym.report import write_derivation
     from smisym.run import info, terminal
     from smisym.trail.whole import derive as derived
 
     if code is not None:
         begun = functools.partial(begin, "derive", file, seed, state, False, {"code": code})
         return info.print_code(lambda: begun().model, code, output, seed)
-    path = check_document(check_path(output or "", "document"))
-    task = begin("derive", file, seed, state, as_json, {} if checks else {"checks": False})
-    write_derivation(derived(task.model, checks=checks, seed=seed), path)
+    path = info.document_of(output)
+    settings = ({} if checks else {"checks": False}) | ({} if seconds == TRIALS else {"seconds": seconds})
+    task = begin("derive", file, seed, state, as_json, settings)
+    write_derivation(derived(task.model, checks=checks, seed=seed, seconds=seconds), path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
 
 
