@@ -351,7 +351,8 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
             f"({len(inverse.latents)} angle(s), {inverse.branches} branch(es)), and {inverse.directions} free "
             "direction(s)."
         )
-        formula = Formula("U", r"U_0 F, \qquad F F^{\top} = I", "known up to a rotation")
+        note = "$U_0$: one $U$ that has these numbers; $F$: any of the frames that leave them, known up to a rotation"
+        formula = Formula("U", r"U_0 F, \qquad F F^{\top} = I", note)
     elif isinstance(inverse, UntiedHead) and inverse.orbit:
         power = (1 if inverse.softmax else 0) - inverse.rank
         text = (

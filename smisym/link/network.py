@@ -220,6 +220,7 @@ def record_architecture(architecture: Architecture, program: Program, derivation
     if any(layer.rank_ratio is not None for layer in architecture.layers):
         _record_extensive(architecture, program, derivation)
         return
+    untied = any(not layer.tied for layer in architecture.layers)
     derivation.add(
         Step(
             "architecture",
@@ -235,9 +236,13 @@ def record_architecture(architecture: Architecture, program: Program, derivation
         Step(
             "link",
             "From attention to a sequence multi-index model",
-            "Every layer multiplies the tokens from the left, so that $X_l = B_l X$ exactly, and the scores of a layer "
-            "depend on the input only through $X w = \\sqrt{D}\\, h^{\\top}$. The network is therefore a function of "
-            "the fields alone, given by the recursion below; it is exact at every $D$.",
+            "Every layer multiplies the tokens from the left, by $A_l$, so that what leaves it is $X_l = B_l X$ "
+            "exactly, with $B_l$ the mixing of all layers up to it, $B_0 = I$. Rows $w_l$ of $W$ are the weights of "
+            "layer $l$, and $h_l = w_l X^{\\top} / \\sqrt{D}$, rows of $Z$, its fields; its scores depend on the input "
+            "only through these, mixed as the tokens are: $U_l = B_{l-1} h_l^{\\top}$"
+            + (", for queries ($hq_l$, $Uq_l$) and keys ($hk_l$, $Uk_l$) each" if untied else "")
+            + ". The network is therefore a function of the fields alone, given by the recursion below; it is exact at "
+            "every $D$.",
             tuple(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
             source=PAPER,
         )
