@@ -113,7 +113,7 @@ def _numbers(subject: Subject) -> list[Formula]:
         ]
     places = max(0, -math.floor(math.log10(max(first.error, 1e-12))))
     value = rf"{first.alpha:.{places}f} \pm {first.error:.{places}f}"
-    how = f"sampled on {first.samples} outputs, with one standard error"
+    how = f"{SCRAMBLES} samples of {first.samples} outputs, with one standard error"
     return [Formula(r"\alpha_c", value, f"{names}: as solvers find it, {how}")]
 
 
