@@ -367,7 +367,8 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
             )
             + f" {inverse.directions} free direction(s) are integrated in closed form."
         )
-        formula = Formula("Q, K", r"A M,\quad C M^{-\top}", "the gauge of untied weights")
+        note = "queries and keys: one pair $A$, $C$ that has this product, and the gauge"
+        formula = Formula("(Uq, Uk)", r"(A M,\ C M^{-\top})", note)
     else:
         keys = "difference of the keys is free, with a shift common to both" if inverse.latents else "keys are free"
         unseen = inverse.rank - (tokens - 1 if inverse.softmax else tokens)
@@ -375,7 +376,10 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
             f"The output shows the product of queries and keys through {seen}: {count}. The {keys}, and the "
             f"query of each token obeys linear equations that leave {unseen} direction(s) a token."
         )
-        formula = Formula(r"K q_i", "E_i", "solved with least norm, the rest integrated in closed form")
+        note = (
+            "$q_i$: the query of a token; $E_i$: what the output shows of its scores; least norm, the rest integrated"
+        )
+        formula = Formula(r"Uk\, q_i", "E_i", note)
     formulas = [formula]
     if not isinstance(head.mixing, sp.Identity):
         rows = sum(int(field.shape[0]) for field in _solved_fields(head))

@@ -221,6 +221,7 @@ def record_architecture(architecture: Architecture, program: Program, derivation
         _record_extensive(architecture, program, derivation)
         return
     untied = any(not layer.tied for layer in architecture.layers)
+    masked = any(layer.mask is not None for layer in architecture.layers)
     derivation.add(
         Step(
             "architecture",
@@ -241,6 +242,7 @@ def record_architecture(architecture: Architecture, program: Program, derivation
             "layer $l$, and $h_l = w_l X^{\\top} / \\sqrt{D}$, rows of $Z$, its fields; its scores depend on the input "
             "only through these, mixed as the tokens are: $U_l = B_{l-1} h_l^{\\top}$"
             + (", for queries ($hq_l$, $Uq_l$) and keys ($hk_l$, $Uk_l$) each" if untied else "")
+            + (". A masked softmax is over the keys that the mask lets be seen" if masked else "")
             + ". The network is therefore a function of the fields alone, given by the recursion below; it is exact at "
             "every $D$.",
             tuple(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
