@@ -27,7 +27,7 @@ LEVEL = DOCUMENT / 20
 # Seconds of the processor that one posterior may take, for claims that take thousands of them, for runs of GAMP, where
 # covariances narrow from step to step (three layers on two tokens: 3 ms here, 12 in the runs), and for thresholds that
 # are integrated over outputs, of which a line takes up to forty thousand.
-_PATIENCE, _ON_DATA, _QUICK = 0.012, 0.002, 5e-4
+_PATIENCE, _ON_DATA, _QUICK = 0.012, 0.002, 0.002
 # Seconds of the processor after which a claim is left out, whatever the probes said: coupled covariances may cost more;
 # and after which all that are left are, so that a document takes ten with what else it takes.
 _LONGEST, SECONDS = 8.0, 7.0
