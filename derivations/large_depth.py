@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import smisym
@@ -13,7 +14,7 @@ ARCHITECTURE = smisym.Architecture(
 
 def main(folder: Path = Path(__file__).parent) -> Path:
     """Write the document into ``folder``."""
-    return smisym.write_derivation(smisym.derive(ARCHITECTURE), folder / "large_depth.md")
+    return smisym.write_derivation(smisym.derive(ARCHITECTURE, seconds=math.inf), folder / "large_depth.md")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import smisym
@@ -11,7 +12,8 @@ ARCHITECTURE = smisym.Architecture(tokens=3, layers=(smisym.Attention(),) * 3)
 
 def main(folder: Path = Path(__file__).parent) -> Path:
     """Write the document into ``folder``."""
-    return smisym.write_derivation(smisym.derive(ARCHITECTURE), folder / "three_layers_three_tokens.md")
+    trail = smisym.derive(ARCHITECTURE, seconds=math.inf)
+    return smisym.write_derivation(trail, folder / "three_layers_three_tokens.md")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import smisym
@@ -11,7 +12,7 @@ ARCHITECTURE = smisym.Architecture(tokens=2, layers=(smisym.Attention(), smisym.
 
 def main(folder: Path = Path(__file__).parent) -> Path:
     """Write the document into ``folder``."""
-    return smisym.write_derivation(smisym.derive(ARCHITECTURE), folder / "two_layers.md")
+    return smisym.write_derivation(smisym.derive(ARCHITECTURE, seconds=math.inf), folder / "two_layers.md")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import sympy as sp
 
 # One score of an attention layer, in expressions of a user's own activation.
@@ -53,3 +56,17 @@ def _suffix(head: int) -> str:
 def entry(matrix: sp.MatrixSymbol, row: int, column: int) -> sp.Symbol:
     """The real scalar that stands for one entry of a matrix symbol in straight-line code."""
     return sp.Symbol(f"{matrix.name}__{row}_{column}", real=True)
+
+
+def entry_latex(matrix: sp.MatrixSymbol, row: int, column: int) -> str:
+    """The same entry as documents show it: indices count from 1, and a row or column has one of them."""
+    rows, columns = matrix.shape
+    both = [str(row + 1), str(column + 1)]
+    return indexed(sp.latex(matrix), both[1:] if rows == 1 else both[:1] if columns == 1 else both)
+
+
+def indexed(name: str, indices: Sequence[str]) -> str:
+    """The LaTeX of a name with indices behind those that it has."""
+    joined = ("" if all(len(index) == 1 for index in indices) else ",").join(indices)
+    plain = re.fullmatch(r"(.+)_\{(\w+)\}", name)
+    return f"{plain[1]}_{{{plain[2]},{joined}}}" if plain else f"{name}_{{{joined}}}"

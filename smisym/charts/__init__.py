@@ -128,8 +128,9 @@ def _checked(name: str, link: LinkFunction, found: LevelSet) -> tuple[tuple[str,
 
 
 CHECKED = (
-    "Whoever found it, a chart must give the output back, and its measure must be that of the surface $f(Z) = y$ in "
-    "the space of the fields; and no sheet may be missing, so that every field lies on one. All of it is checked "
+    "Whoever found it, a chart must give the output back, and its measure, the weight $w$ times that of its free "
+    "coordinates $x$, must be that of the surface $f(Z) = y$ in the space of the fields, whose output is told by "
+    "coordinates $u$ of $y$; and no sheet may be missing, so that every field lies on one. All of it is checked "
     "whenever the model is compiled, at fields where rounding leaves enough digits."
 )
 REMEDY = (

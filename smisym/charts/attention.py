@@ -351,7 +351,8 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
             f"({len(inverse.latents)} angle(s), {inverse.branches} branch(es)), and {inverse.directions} free "
             "direction(s)."
         )
-        formula = Formula("U", r"U_0 F, \qquad F F^{\top} = I", "known up to a rotation")
+        note = "$U_0$: one $U$ that has these numbers; $F$: any of the frames that leave them, known up to a rotation"
+        formula = Formula("U", r"U_0 F, \qquad F F^{\top} = I", note)
     elif isinstance(inverse, UntiedHead) and inverse.orbit:
         power = (1 if inverse.softmax else 0) - inverse.rank
         text = (
@@ -366,7 +367,8 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
             )
             + f" {inverse.directions} free direction(s) are integrated in closed form."
         )
-        formula = Formula("Q, K", r"A M,\quad C M^{-\top}", "the gauge of untied weights")
+        note = "queries and keys: one pair $A$, $C$ that has this product, and the gauge"
+        formula = Formula("(Uq, Uk)", r"(A M,\ C M^{-\top})", note)
     else:
         keys = "difference of the keys is free, with a shift common to both" if inverse.latents else "keys are free"
         unseen = inverse.rank - (tokens - 1 if inverse.softmax else tokens)
@@ -374,12 +376,15 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
             f"The output shows the product of queries and keys through {seen}: {count}. The {keys}, and the "
             f"query of each token obeys linear equations that leave {unseen} direction(s) a token."
         )
-        formula = Formula(r"K q_i", "E_i", "solved with least norm, the rest integrated in closed form")
+        note = (
+            "$q_i$: the query of a token; $E_i$: what the output shows of its scores; least norm, the rest integrated"
+        )
+        formula = Formula(r"Uk\, q_i", "E_i", note)
     formulas = [formula]
     if not isinstance(head.mixing, sp.Identity):
         rows = sum(int(field.shape[0]) for field in _solved_fields(head))
-        price = Formula(
-            r"\log w", rf"-{rows} \log\lvert\det({sp.latex(head.mixing)})\rvert", "each row of the fields pays once"
-        )
-        formulas.append(price)
+        times = "" if rows == 1 else f"{rows} "
+        short = head.mixing.xreplace({number: sp.Float(number, 6) for number in head.mixing.atoms(sp.Float)})
+        price = rf"-{times}\log\lvert\det({sp.latex(short)})\rvert"
+        formulas.append(Formula(r"\log w", price, "each row of the fields pays once"))
     return text, tuple(formulas)

@@ -181,7 +181,7 @@ def _verify(found: _Match, tokens: int) -> list[tuple[str, str]]:
     _prove((m * h).jacobian(h) == m, "du/dh = M")
     checks.append(
         (
-            r"$\partial u/\partial h = M$, so $|\det \partial h/\partial u| = 1/|\det M|$",
+            r"$u = M h$ has $\partial u/\partial h = M$, so $|\det \partial h/\partial u| = 1/|\det M|$",
             "Jacobian taken symbolically, M with free entries",
         )
     )
@@ -222,6 +222,8 @@ def _steps(found: _Match, tokens: int, checks: list[tuple[str, str]]) -> tuple[S
     u = sp.MatrixSymbol("u", tokens, 1)
     k = found.coefficient
     h = found.field
+    name, mixing = sp.latex(h), "" if isinstance(found.mixing, sp.Identity) else sp.latex(found.mixing)
+    seen = rf"u = {mixing} {name}^{{\top}}"
     if found.softmax:
         formulas = [
             Formula("D_{ij}", rf"{_over(k)}\log\frac{{y_{{ij}}}}{{y_{{ii}}}} = u_i (u_j - u_i)"),
@@ -229,19 +231,22 @@ def _steps(found: _Match, tokens: int, checks: list[tuple[str, str]]) -> tuple[S
             Formula("u_i", r"-D_{ij} / (u_i - u_j), \qquad u_k = u_i + D_{ik}/u_i"),
         ]
         text = (
-            f"The output is a row softmax of ${_times(k)}u u^{{\\top}}$, so it shows the score differences "
-            "$D_{ij}$ and no more. They "
+            f"The output is a row softmax of ${_times(k)}u u^{{\\top}}$, with ${seen}$, so it shows the score "
+            "differences $D_{ij}$ and no more. They "
             "determine $u$ up to one sign. Feasible exactly when $D_{ij} + D_{ji} \\le 0$; for two tokens this reads "
             "$y_{12} + y_{21} \\le 1$."
         )
     else:
         formulas = [Formula(r"u_i u_j", rf"{_over(k)}y_{{ij}}")]
-        text = f"The output is the Gram matrix ${_times(k)}u u^{{\\top}}$ itself: it determines $u$ up to one sign."
+        text = (
+            f"The output is the Gram matrix ${_times(k)}u u^{{\\top}}$ itself, with ${seen}$: it determines $u$ up "
+            "to one sign."
+        )
     inverse = sp.MatMul(sp.Inverse(found.mixing), u) if not isinstance(found.mixing, sp.Identity) else u
     formulas += [
         Formula(sp.Transpose(h), rf"\pm {sp.latex(inverse)}", "two branches; every other field is free"),
         Formula(
-            r"\left|\det \frac{\partial h}{\partial u}\right|",
+            rf"\left|\det \frac{{\partial {name}}}{{\partial u}}\right|",
             "1"
             if isinstance(found.mixing, sp.Identity)
             else rf"\frac{{1}}{{\left|\det {sp.latex(found.mixing)}\right|}}",

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from smisym.base import symbols
 from smisym.base.derivation import Formula, Step
 from smisym.charts.atoms import Constants, only_there, preferred
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
@@ -166,7 +167,7 @@ def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, s
         dimension=continuous,
         coordinates=coordinates,
         solve=compiled,
-        steps=_steps(sheets, outputs),
+        steps=_steps(link, sheets),
         latents=(FLAT,) * count,
         density=not discrete,
         shared=any(sheet.shared for sheet in sheets),
@@ -286,13 +287,18 @@ _SHARED = (
 )
 
 
-def _steps(sheets: list[_Sheet], outputs: Fields) -> tuple[Step, ...]:
+def _steps(link: LinkFunction, sheets: list[_Sheet]) -> tuple[Step, ...]:
+    names = {
+        symbols.entry(matrix, i, j): sp.Symbol(symbols.entry_latex(matrix, i, j), real=True)
+        for matrix in link.program.inputs
+        for i, j in itertools.product(*map(range, matrix.shape))
+    }
     shown = []
     for sheet in sheets[:4]:
         for field, value in sheet.solved.items():
-            where = ", ".join(f"{sp.latex(f)} {'>' if s > 0 else '<'} 0" for f, s in sheet.signs.items())
-            shown.append(Formula(field, value, where))
-    solved = sorted({str(f) for sheet in sheets for f in sheet.solved})
+            where = ", ".join(f"${names[f]} {'>' if s > 0 else '<'} 0$" for f, s in sheet.signs.items())
+            shown.append(Formula(names[field], value.xreplace(names), where))
+    solved = sorted({f"${names[f]}$" for sheet in sheets for f in sheet.solved})
     text = (
         f"Signs of fields cut them into orthants; the link was solved on each, {len(sheets)} sheet(s) in all"
         + (f", for {', '.join(solved)}" if solved else "; it is constant on each")

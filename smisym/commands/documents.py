@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from smisym.commands.application import command
-from smisym.run.options import File, Json, Seed, State
+from smisym.run.options import TRIALS, File, Json, Seconds, Seed, State
 from smisym.run.task import begin
 
 
+# Many parameters: options of a command.
 @command
 def derive(
     file: File,
@@ -24,6 +25,7 @@ def derive(
     checks: Annotated[
         bool, typer.Option("--checks/--no-checks", help="Try each step on the model, in seconds; or say not run.")
     ] = True,
+    seconds: Seconds = TRIALS,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
@@ -32,17 +34,17 @@ def derive(
 
     Each step of a document is tried on the network; where one does not hold nothing is written.
     """
-    from smisym.base.files import check_path
-    from smisym.report import check_document, write_derivation
+    from smisym.report import write_derivation
     from smisym.run import info, terminal
     from smisym.trail.whole import derive as derived
 
     if code is not None:
         begun = functools.partial(begin, "derive", file, seed, state, False, {"code": code})
         return info.print_code(lambda: begun().model, code, output, seed)
-    path = check_document(check_path(output or "", "document"))
-    task = begin("derive", file, seed, state, as_json, {} if checks else {"checks": False})
-    write_derivation(derived(task.model, checks=checks, seed=seed), path)
+    path = info.document_of(output)
+    settings = ({} if checks else {"checks": False}) | ({} if seconds == TRIALS else {"seconds": seconds})
+    task = begin("derive", file, seed, state, as_json, settings)
+    write_derivation(derived(task.model, checks=checks, seed=seed, seconds=seconds), path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
 
 

@@ -220,6 +220,8 @@ def record_architecture(architecture: Architecture, program: Program, derivation
     if any(layer.rank_ratio is not None for layer in architecture.layers):
         _record_extensive(architecture, program, derivation)
         return
+    untied = any(not layer.tied for layer in architecture.layers)
+    masked = any(layer.mask is not None for layer in architecture.layers)
     derivation.add(
         Step(
             "architecture",
@@ -235,9 +237,14 @@ def record_architecture(architecture: Architecture, program: Program, derivation
         Step(
             "link",
             "From attention to a sequence multi-index model",
-            "Every layer multiplies the tokens from the left, so that $X_l = B_l X$ exactly, and the scores of a layer "
-            "depend on the input only through $X w = \\sqrt{D}\\, h^{\\top}$. The network is therefore a function of "
-            "the fields alone, given by the recursion below; it is exact at every $D$.",
+            "Every layer multiplies the tokens from the left, by $A_l$, so that what leaves it is $X_l = B_l X$ "
+            "exactly, with $B_l$ the mixing of all layers up to it, $B_0 = I$. Rows $w_l$ of $W$ are the weights of "
+            "layer $l$, and $h_l = w_l X^{\\top} / \\sqrt{D}$, rows of $Z$, its fields; its scores depend on the input "
+            "only through these, mixed as the tokens are: $U_l = B_{l-1} h_l^{\\top}$"
+            + (", for queries ($hq_l$, $Uq_l$) and keys ($hk_l$, $Uk_l$) each" if untied else "")
+            + (". A masked softmax is over the keys that the mask lets be seen" if masked else "")
+            + ". The network is therefore a function of the fields alone, given by the recursion below; it is exact at "
+            "every $D$.",
             tuple(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
             source=PAPER,
         )
@@ -284,22 +291,21 @@ def _explicit_step(program: Program) -> Step:
     for assign in program.assigns:
         value = assign.value
         if isinstance(value, RowSoftmax):
-            entries = explicit_softmax(value)
+            entries = _explicit_softmax(value)
         else:
             entries = (
-                value.xreplace({s: explicit_softmax(s) for s in value.atoms(RowSoftmax)}).as_explicit()
+                value.xreplace({s: _explicit_softmax(s) for s in value.atoms(RowSoftmax)}).as_explicit()
                 if value.has(RowSoftmax)
                 else value.as_explicit()
             )
         formulas.append(Formula(assign.target, entries))
-    return Step(
-        "link", "Entry by entry", "For two tokens a row softmax is one logistic function a row.", tuple(formulas)
-    )
+    text = "For two tokens a row softmax is one logistic function a row, $\\sigma(x) = 1 / (1 + e^{-x})$."
+    return Step("link", "Entry by entry", text, tuple(formulas))
 
 
-def explicit_softmax(expression: RowSoftmax) -> sp.ImmutableDenseMatrix:
+def _explicit_softmax(expression: RowSoftmax) -> sp.ImmutableDenseMatrix:
     """Entries of a 2 x 2 row softmax as logistic functions of score differences."""
-    scores = expression.arg.as_explicit()
-    a = 1 / (1 + sp.exp(sp.factor(scores[0, 0] - scores[0, 1])))
-    b = 1 / (1 + sp.exp(sp.factor(scores[1, 1] - scores[1, 0])))
-    return sp.ImmutableDenseMatrix([[1 - a, a], [b, 1 - b]])
+    scores, logistic = expression.arg.as_explicit(), sp.Function("sigma")
+    a = logistic(sp.factor(scores[0, 0] - scores[0, 1]))
+    b = logistic(sp.factor(scores[1, 1] - scores[1, 0]))
+    return sp.ImmutableDenseMatrix([[a, 1 - a], [1 - b, b]])

@@ -233,13 +233,13 @@ def _input_rows(link: LinkFunction) -> list[list[int]]:
 
 def _flips(link: LinkFunction, trial: _Trial) -> list[Found]:
     """All sets of inputs while they are few; else single ones, then pairs and the whole of those that do not pass."""
-    rows, names = _input_rows(link), [symbol.name for symbol in link.program.inputs]
+    rows, names = _input_rows(link), [sp.latex(symbol) for symbol in link.program.inputs]
 
     def tried(flipped: tuple[int, ...]) -> Found | None:
         matrix = np.eye(link.fields)
         for k in flipped:
             matrix[rows[k], rows[k]] = -1.0
-        return trial(matrix, ", ".join(f"{names[k]} to -{names[k]}" for k in flipped))
+        return trial(matrix, ", ".join(f"${names[k]} \\to -{names[k]}$" for k in flipped))
 
     count = len(rows)
     if count <= FEW:
@@ -253,7 +253,7 @@ def _flips(link: LinkFunction, trial: _Trial) -> list[Found]:
 
 def _exchanges(link: LinkFunction, trial: _Trial) -> list[Found]:
     """Exchanges of heads; with many inputs, none of two heads that earlier exchanges join already."""
-    rows, names = _input_rows(link), [symbol.name for symbol in link.program.inputs]
+    rows, names = _input_rows(link), [sp.latex(symbol) for symbol in link.program.inputs]
     heads, found = _heads(link), list[Found]()
     joined = list(range(len(heads)))
     for (i, a), (j, b) in itertools.combinations(enumerate(heads), 2):
@@ -265,7 +265,9 @@ def _exchanges(link: LinkFunction, trial: _Trial) -> list[Found]:
         for k, m in zip(a, b, strict=True):
             for r, s in zip(rows[k], rows[m], strict=True):
                 matrix[[r, s]] = matrix[[s, r]]
-        one = trial(matrix, "exchange of " + " and ".join(", ".join(names[k] for k in group) for group in (a, b)))
+        one = trial(
+            matrix, "exchange of " + " and ".join(", ".join(f"${names[k]}$" for k in group) for group in (a, b))
+        )
         if one is not None:
             found.append(one)
             if one.invariant:
@@ -305,9 +307,10 @@ def _rank_groups(link: LinkFunction) -> list[tuple[tuple[int, ...], ...]]:
 
 
 _GAUGE = Formula(
-    "(Q, K)",
-    r"(Q M,\ K M^{-\top}), \qquad M \in GL(r)",
-    "the gauge of untied weights: the output is blind to it; the prior is not, and fixes it up to rotations",
+    "(Uq, Uk)",
+    r"(Uq\, M,\ Uk\, M^{-\top}), \qquad M \in GL(r)",
+    "the gauge of untied weights, of queries $Uq$ and keys $Uk$: the output is blind to it; the prior is not, and "
+    "fixes it up to rotations",
 )
 
 
@@ -330,18 +333,20 @@ def _record(link: LinkFunction, found: list[Found], symmetry: Symmetry, derivati
             + (f", under the gauges of {len(symmetry.gauges)} untied head(s)" if symmetry.gauges else "")
             + (f", and only relabelled under {len(relabelled)} more" if relabelled else "")
             + f". This leaves {len(symmetry.basis)} {blocks}; all other overlaps vanish.",
-            tuple(
-                Formula(
-                    None, rf"\text{{{f.name.replace('_', chr(92) + '_')}}}\quad\text{{leaves }} y \text{{ unchanged}}"
-                )
-                for f in kept
-            )
+            tuple(Formula(None, rf"{_set(f.name)}\quad\text{{leaves }} y \text{{ unchanged}}") for f in kept)
             + ((_GAUGE,) if symmetry.gauges else ()),
-            tuple((f"y is unchanged under {f.name}", _how(link, f, trials)) for f in kept)
-            + tuple((f"y is unchanged under {n}", f"equal outputs at {trials} random fields") for n in gauged)
-            + tuple((f"y is relabelled under {f.name}", f"at {trials} random fields") for f in relabelled),
+            tuple((f"$y$ is unchanged under {f.name}", _how(link, f, trials)) for f in kept)
+            + tuple((f"$y$ is unchanged under {n}", f"equal outputs at {trials} random fields") for n in gauged)
+            + tuple((f"$y$ is relabelled under {f.name}", f"at {trials} random fields") for f in relabelled),
         )
     )
+
+
+def _set(name: str) -> str:
+    """Words with inline formulas as one formula."""
+    words, formulas = name.split("$")[::2], name.split("$")[1::2]
+    texts = [rf"\text{{{word.replace('_', chr(92) + '_')}}}" if word else "" for word in words]
+    return "".join(piece for pair in zip(texts, [*formulas, ""], strict=True) for piece in pair)
 
 
 def _how(link: LinkFunction, found: Found, trials: int) -> str:

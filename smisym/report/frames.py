@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from typing import Any
 
 import numpy as np
 
 from smisym.base.cards import Grid, Variable
-from smisym.base.errors import InputError, Words
-
-
-def needed(package: str) -> Any:
-    """The package; InputError that names the extra where it is not installed."""
-    if importlib.util.find_spec(package) is None:
-        raise InputError(
-            "result as a table",
-            Words(f"an installation without {package}"),
-            f"one with {package}, which holds tables",
-            "pip install 'smisym[tables]'",
-        )
-    return importlib.import_module(package)
+from smisym.base.extras import needed
 
 
 def dataframe(grid: Grid) -> Any:
     """A pandas DataFrame with one line for each place along ``grid.lines``: coordinates first, then variables."""
-    pandas = needed("pandas")
+    pandas = needed("pandas", "tables")
     sizes = [len(grid.coordinates[dim]) for dim in grid.lines]
     columns: dict[str, Any] = {}
     for axis, dim in enumerate(grid.lines):
@@ -39,7 +25,7 @@ def dataframe(grid: Grid) -> Any:
 
 def dataset(grid: Grid) -> Any:
     """An xarray Dataset: variables with ``long_name`` and ``units``, settings as attributes."""
-    xarray = needed("xarray")
+    xarray = needed("xarray", "tables")
     alpha = {"long_name": "samples per dimension", "units": "N / D"}
     coordinates = {
         dim: (dim, np.asarray(values), alpha if dim == "alpha" else {}) for dim, values in grid.coordinates.items()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from smisym.base.derivation import Derivation
+from smisym.report.breaking import pieces
 from smisym.report.mathml_text import mathml
-from smisym.report.outlining import Fragment, fragments, outline, paragraphs, references, reproduced
+from smisym.report.outlining import Fragment, fragments, is_plain_math, outline, paragraphs, references, reproduced
 
 _CLOSING_MARKS = ".,;:!?)]"
+# Letters and signs of a formula that fits on the line of a telephone.
+_LONG = 20
 
 
 def derivation_page(derivation: Derivation) -> str:
@@ -39,7 +43,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters |= {"prose": prose, "inline": inline, "display": display, "plain": plain}
+    made.filters |= {"prose": prose, "inline": inline, "display": display, "in_parts": in_parts, "plain": plain}
     return made
 
 
@@ -61,6 +65,26 @@ def plain(text: str) -> str:
 def display(latex: str) -> Markup:
     """A displayed formula, or its LaTeX as code where it cannot be converted."""
     return _math(latex, display=True)
+
+
+def in_parts(latex: str) -> Markup:
+    """The same; a long one is several that stand beside each other, so that a narrow page ends its lines where LaTeX
+    would: MathML Core breaks none."""
+    found = pieces(latex) if _letters(latex) > _LONG and is_plain_math(latex) else ()
+    if len(found) < 2:
+        return _math(latex, display=True)
+    try:
+        set_as = [Markup(mathml(one.latex, part=True)) for one in found]
+    except ValueError:
+        return _math(latex, display=True)
+    gaps = [Markup('<span class="gap"> </span>') if one.gap else Markup("&#8203;") for one in found]
+    parts = Markup().join(gap + one for gap, one in zip(gaps, set_as, strict=True))
+    return Markup('<span class="parts">{}</span>').format(parts)
+
+
+def _letters(latex: str) -> int:
+    """About how many letters and signs a formula has."""
+    return len(re.sub(r"\\[A-Za-z]+|[{}\\\s]", "", latex))
 
 
 def _join(pieces: Iterable[Fragment]) -> Markup:

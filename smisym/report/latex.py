@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from smisym.base.derivation import Derivation
 from smisym.base.references import Reference
+from smisym.report.breaking import Before, pieces
 from smisym.report.outlining import (
     Equation,
     Fragment,
@@ -24,6 +25,7 @@ from smisym.report.outlining import (
 
 _PREAMBLE = r"""\documentclass[11pt]{article}
 \usepackage[a4paper, margin=28mm]{geometry}
+\setlength{\columnsep}{7mm}
 \usepackage{iftex}
 \ifPDFTeX
   \usepackage[T1]{fontenc}
@@ -35,15 +37,36 @@ _PREAMBLE = r"""\documentclass[11pt]{article}
 \usepackage[hidelinks]{hyperref}
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{0.5\baselineskip}
-\renewcommand{\arraystretch}{1.25}
-% A formula wider than the page is scaled down to fit.
-\newsavebox{\formulabox}
-\newcommand{\fit}[1]{\sbox{\formulabox}{$\displaystyle #1$}%
-  \ifdim\wd\formulabox>0.9\linewidth \resizebox{0.9\linewidth}{!}{\usebox{\formulabox}}\else\usebox{\formulabox}\fi}
+\raggedbottom
+% Narrow columns: a loose line rather than one that is too long.
+\emergencystretch=2em
+\hbadness=3000
+\makeatletter
+\renewcommand{\section}{\@startsection{section}{1}{0pt}{3.5ex plus 1ex}{1.5ex}{\raggedright\Large\bfseries}}
+\renewcommand{\subsection}{\@startsection{subsection}{2}{0pt}{3ex plus 1ex}{1ex}{\raggedright\large\bfseries}}
+\makeatother
+\renewcommand{\arraystretch}{1.35}
+% A formula wider than the column is broken at its gaps, then before relations and signs; a part that is wider by itself
+% is scaled down.
+\newsavebox{\partbox}
+\newlength{\room}
+\newcommand{\piece}[2][0]{\allowbreak\penalty#1\sbox{\partbox}{$\displaystyle #2$}%
+  \ifdim\wd\partbox>\room\resizebox{\room}{!}{\usebox{\partbox}}\else\usebox{\partbox}\fi}
+\newcommand{\gap}[1]{$#1$}
+\newcommand{\fit}[1]{\setlength{\room}{0.86\linewidth}\sbox{\partbox}{#1}%
+  \ifdim\wd\partbox>\room
+    \parbox{0.88\linewidth}{\raggedright\setlength{\room}{0.8\linewidth}\setlength{\parskip}{3pt}%
+      \lineskip=4pt\lineskiplimit=3pt\hangindent=1.5em\noindent
+      \renewcommand{\gap}[1]{\par\hangindent=1.5em\noindent}#1\par}%
+  \else\usebox{\partbox}\fi}
+\newcommand{\source}[1]{\par{\small\raggedright\emph{Source:} #1\par}}
 \newcommand{\note}[1]{\par{\centering\small #1\par}}
-\newenvironment{code}{\par\begingroup\small\ttfamily\raggedright\leftskip=2em}{\par\endgroup}
+\newenvironment{code}{\par\begingroup\small\ttfamily\raggedright\parskip=0pt\leftskip=2em}{\par\endgroup}
+% A display that begins a paragraph would leave an empty line above it.
+\newcommand{\shown}{\ifvmode\noindent\fi}
+\newcommand{\codeline}[1]{\noindent\hangindent=1.5em #1\par}
 \newenvironment{verified}{\par\textbf{Verified}\csname @beginparpenalty\endcsname=10000
-  \begin{itemize}\setlength{\itemsep}{0pt}\setlength{\parskip}{0pt}}{\end{itemize}}
+  \begin{itemize}\raggedright\setlength{\itemsep}{0pt}\setlength{\parskip}{0pt}}{\end{itemize}}
 """
 
 _SPECIAL = {
@@ -88,7 +111,7 @@ def derivation_document(derivation: Derivation) -> str:
     lines = [_PREAMBLE + rf"\title{{{title}}}", r"\author{}", r"\date{}", r"\begin{document}", r"\maketitle"]
     sections = outline(derivation)
     if sections:
-        lines.append(r"\tableofcontents")
+        lines.append(r"{\setlength{\parskip}{0pt}\tableofcontents}")
     for section in sections:
         lines += _section(section)
     lines += [*_reproduced(reproduced(derivation.origin)), *_references(references(derivation))]
@@ -145,18 +168,27 @@ def _step(item: NumberedStep) -> Iterator[str]:
             yield rf"\item[$\checkmark$] {_inline(statement)}" + (f" --- {_inline(how)}" if how else "")
         yield r"\end{verified}"
     if item.step.source:
-        yield rf"{{\small\emph{{Source:}} {_inline(item.step.source)}\par}}"
+        yield rf"\source{{{_inline(item.step.source)}}}"
 
 
 def _equation(equation: Equation) -> Iterator[str]:
     settable = is_plain_math(equation.latex)
-    body = rf"\fit{{{_math_text(equation.latex)}}}" if settable else rf"\text{{{_code(equation.latex)}}}"
+    body = _broken(equation.latex) if settable else rf"\text{{{_code(equation.latex)}}}"
     # LaTeX counts through the article as the outline does, so its own numbers are the right ones.
-    yield from (r"\begin{equation}", body, r"\end{equation}")
+    yield from (r"\shown\begin{equation}", body, r"\end{equation}")
     if equation.note:
         yield rf"\note{{{_inline(equation.note)}}}"
     if equation.code:
         yield _code_lines(equation.code)
+
+
+def _broken(latex: str) -> str:
+    """The formula with the places where LaTeX may break it: at gaps, before relations, before signs."""
+    penalties = {Before.GAP: "", Before.RELATION: "[0]", Before.SIGN: "[200]"}
+    found = pieces(_math_text(latex))
+    gaps = [rf"\gap{{{one.gap}}}" if one.gap else "" for one in found]
+    parts = [rf"{gap}\piece{penalties[one.before]}{{{one.latex}}}" for gap, one in zip(gaps, found, strict=True)]
+    return rf"\fit{{{''.join(parts)}}}"
 
 
 def _reproduced(box: Reproduced | None) -> Iterator[str]:
@@ -175,17 +207,24 @@ def _references(found: tuple[Reference, ...]) -> Iterator[str]:
 
 
 def _code_lines(code: str) -> str:
-    lines = [re.sub(r"^ +", lambda m: "~" * len(m[0]), line) for line in code.splitlines()]
-    return "\n".join([r"\begin{code}", "\\\\\n".join(_code_line(line) for line in lines), r"\end{code}"])
+    """Lines of code, each a paragraph: after a break of lines a bracket would be read as its option."""
+    return "\n".join(
+        [r"\begin{code}", *(rf"\codeline{{{_code_line(line)}}}" for line in code.splitlines()), r"\end{code}"]
+    )
 
 
 def _code_line(line: str) -> str:
-    indent = len(line) - len(line.lstrip("~"))
-    return "~" * indent + (_escape(line[indent:]) or r"\mbox{}")
+    text = line.lstrip(" ")
+    return "~" * (len(line) - len(text)) + (_typed(text) or r"\mbox{}")
 
 
 def _code(text: str) -> str:
-    return rf"\texttt{{{_escape(text)}}}"
+    return rf"\texttt{{{_typed(text)}}}"
+
+
+def _typed(text: str) -> str:
+    """Code as it is typed: two hyphens are no dash."""
+    return _escape(text).replace("--", "-{}-{}")
 
 
 def _inline(text: str) -> str:

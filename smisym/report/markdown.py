@@ -38,7 +38,9 @@ def derivation_text(derivation: Derivation) -> str:
     lines = [f"# {_inline(derivation.title or 'Derivation')}", ""]
     for section in sections:
         lines.append(f"{section.number}. [{section.title}](#s{section.number})")
-        lines += [f"   - [{item.number} {_inline(item.step.title)}](#s{item.number})" for item in section.steps]
+        # As deep as the text behind the number above it: "10." is wider than "9.".
+        indent = " " * len(f"{section.number}. ")
+        lines += [f"{indent}- [{item.number} {_inline(item.step.title)}](#s{item.number})" for item in section.steps]
     lines.append("")
     for section in sections:
         lines += _section(section)

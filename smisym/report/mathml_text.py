@@ -29,7 +29,8 @@ _SPACES = {"negativethinmathspace": "-0.167em"}
 _THIN = "0.167em"
 _BARS = ("|", "‖")
 _TALL = frozenset("mfrac mroot msqrt mtable mover munder munderover".split())
-_LARGE = ("∑", "∏", "∫")
+_SUMS = ("∑", "∏")
+_LARGE = (*_SUMS, "∫")
 _SIGNS = ("−", "+", "±", "∓")
 _CLOSING = ")]}|‖⟩"
 # Inside \text{...} latex2mathml copies these unescaped; they travel as private characters.
@@ -37,23 +38,27 @@ _PRIVATE = {"<": "\ue000", ">": "\ue001", r"\&": "\ue002", r"\_": "\ue003", r"\%
 _RESTORE = str.maketrans({private: tex.lstrip("\\") for tex, private in _PRIVATE.items()})
 
 
-def mathml(latex: str, *, display: bool = False) -> str:
+def mathml(latex: str, *, display: bool = False, part: bool = False) -> str:
     r"""``latex`` (no dollars) as one ``<math>`` element, with the LaTeX as ``alttext`` and as annotation.
 
     display
         A formula on its own line; else inline.
+    part
+        One of several parts of a displayed formula, between which lines may end.
 
     Raises ValueError when the formula cannot be converted; the message names it.
     """
     if not is_plain_math(latex):
         raise ValueError(f"not a formula that can be set as it stands: {latex}")
+    layout = "block" if display or part else "inline"
     try:
-        root = ET.fromstring(re.sub(r' xmlns="[^"]*"', "", convert(_prepare(latex)), count=1))
+        root = ET.fromstring(re.sub(r' xmlns="[^"]*"', "", convert(_prepare(latex), layout), count=1))
     except Exception as error:
         # latex2mathml raises its own bare Exceptions, and IndexError or KeyError, on LaTeX that it does not know.
         raise ValueError(f"latex2mathml cannot read {latex}: {error!r}") from error
     _tidy(root)
-    math = ET.Element("math", {"display": "block" if display else "inline", "alttext": latex})
+    styled = {"display": "inline", "displaystyle": "true"} if part else {"display": layout}
+    math = ET.Element("math", {**styled, "alttext": latex})
     semantics = ET.SubElement(math, "semantics")
     row = ET.SubElement(semantics, "mrow")
     row.extend(root[0] if len(root) == 1 and root[0].tag == "mrow" else root)
@@ -142,6 +147,9 @@ def _tidy_script(script: ET.Element) -> None:
         operator = ET.Element("mo", {"movablelimits": "true", "form": "prefix", "lspace": "0", "rspace": "0"})
         operator.text = name
         script[0] = operator
+    if base.tag == "mo" and base.text in _SUMS:
+        # Beside it in a line of text, by the operator's own movable limits; below and above in a display.
+        script.tag = {"msub": "munder", "msup": "mover", "msubsup": "munderover"}.get(script.tag, script.tag)
     for operator in (o for part in script[1:] for o in part.iter("mo")):
         # TeX sets scripts without space around operators.
         operator.attrib |= {"lspace": "0", "rspace": "0"}

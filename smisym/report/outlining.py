@@ -17,6 +17,7 @@ from sympy.printing.latex import LatexPrinter
 
 from smisym.base.derivation import Derivation, Formula, Origin, Step
 from smisym.base.references import Reference, named
+from smisym.base.symbols import indexed
 
 STAGE_TITLES = {
     "architecture": "Architecture",
@@ -152,14 +153,15 @@ def to_latex(side: sp.Basic | str) -> str:
     """LaTeX of one side of a formula; text is LaTeX already.
 
     As sympy prints it, but in the conventions of the papers: indices count from 1, a transpose is marked by a sign
-    that is not the number of tokens T, the identity is I, a long exponent is an argument of exp.
+    that is not the number of tokens T, the identity is I, a long exponent is an argument of exp, a decimal number has
+    six digits.
     """
     latex = side if isinstance(side, str) else _Printer().doprint(side)
     return re.sub(r"\s+", " ", latex).strip()
 
 
 class _Printer(LatexPrinter):
-    _LONGEST_EXPONENT = 14
+    _LONGEST_EXPONENT, _DIGITS = 14, 6
 
     def _print_MatrixElement(self, expr: MatrixElement) -> str:
         parent: Any = expr.parent
@@ -167,11 +169,12 @@ class _Printer(LatexPrinter):
         indices = [self._print(index + 1) for index in expr.indices]
         if rows == 1 or columns == 1:
             indices = indices[1:] if rows == 1 else indices[:1]
-        joined = ("" if all(len(index) == 1 for index in indices) else ",").join(indices)
         name = self._print(parent)
-        if isinstance(parent, sp.MatrixSymbol) and (plain := re.fullmatch(r"(.+)_\{(\w+)\}", name)):
-            return f"{plain[1]}_{{{plain[2]},{joined}}}"
-        return f"{name}_{{{joined}}}" if isinstance(parent, sp.MatrixSymbol) else rf"\left({name}\right)_{{{joined}}}"
+        return indexed(name if isinstance(parent, sp.MatrixSymbol) else rf"\left({name}\right)", indices)
+
+    def _print_Float(self, expr: sp.Float) -> str:
+        # The code beside a formula holds all digits.
+        return str(super()._print_Float(sp.Float(expr, self._DIGITS)))
 
     def _print_Transpose(self, expr: sp.Transpose) -> str:
         return rf"{self.parenthesize(expr.arg, sp.printing.precedence.PRECEDENCE['Pow'])}^{{\top}}"

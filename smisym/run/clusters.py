@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 
 from smisym.base.errors import InputError, Words
+from smisym.base.extras import needed
 
 # Seconds in which a scheduler must answer; SMISYM_DASK_TIMEOUT chooses others.
 _PATIENCE = 20.0
@@ -25,10 +24,7 @@ def on_cluster(address: str | None) -> Iterator[Executor | None]:
     if address is None:
         yield None
         return
-    if importlib.util.find_spec("distributed") is None:
-        given = Words("an installation without distributed")
-        raise InputError("scheduler", given, "one with Dask's package distributed", "pip install 'smisym[dask]'")
-    distributed = importlib.import_module("distributed")
+    distributed = needed("distributed", "dask")
     timeout = float(os.environ.get("SMISYM_DASK_TIMEOUT", _PATIENCE))
     try:
         client = distributed.Client(address, timeout=timeout, set_as_default=False)

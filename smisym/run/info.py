@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from smisym.base.backends import NUMBA, backend
-from smisym.base.errors import InputError
+from smisym.base.errors import InputError, Words
 from smisym.base.files import check_path, write_text
 from smisym.declare.io import package_version, to_json
 from smisym.export import LANGUAGES, export_code
 from smisym.model.compiled import Model
+from smisym.report import check_document
 from smisym.run import unasked
 
 
@@ -53,6 +55,14 @@ def print_info(as_json: bool) -> None:
         f"interrupted commands: {interrupted['count']} that resume when given again, for {unasked.DAYS} days, in "
         f"{interrupted['folder']}"
     )
+
+
+def document_of(output: str | None) -> Path:
+    """The document that ``smisym derive -o`` names; InputError where it names none, or one that cannot be written."""
+    if not output:
+        fix = "add it, as in: smisym derive FILE -o derivation.html"
+        raise InputError("option -o, the document to write", Words("none"), "a name in .html, .md or .tex", fix)
+    return check_document(check_path(output, "document"))
 
 
 def print_code(compiled: Callable[[], Model], code: str, output: str | None, seed: int) -> None:

@@ -138,7 +138,11 @@ class Curve(Shown, Tabled, Sequence[Solution]):
         thresholds: dotted lines; a Solution of :func:`smisym.weak_recovery`, or its Thresholds.  Points that are no
         success are hollow and not joined to others.
         """
-        found = thresholds.value if isinstance(thresholds, Solution) else thresholds
+        given: Any = thresholds.value if isinstance(thresholds, Solution) else thresholds
+        found = tuple(given) if isinstance(given, Iterable) else (given,)
+        if not all(isinstance(one, Threshold) for one in found):
+            allowed, fix = "a Solution of smisym.weak_recovery, or its Thresholds", "leave it out, or find them first"
+            raise InputError("thresholds", thresholds, allowed, fix)
         return made("plot", self.picture(found), ax)
 
     def grid(self) -> Grid:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,16 +24,23 @@ from smisym.verify.properties import Subject, Tried, left_out
 # twenty that are left to chance.
 DOCUMENT = 1e-4
 LEVEL = DOCUMENT / 20
-# Seconds of the processor that one posterior may take, for claims that take thousands of them, and for runs of GAMP,
-# where covariances narrow from step to step (three layers on two tokens: 3 ms here, 12 in the runs).
-_PATIENCE, _ON_DATA = 0.012, 0.002
-# Seconds of the processor after which a claim is left out, whatever the probes said: coupled covariances may cost more.
-_LONGEST = 8.0
-# Posteriors that are timed, and how often; the first time compiles loops.
-_PROBED, _TIMED = 16, 3
+# Seconds of the processor that one posterior may take, for claims that take thousands of them, for runs of GAMP, where
+# covariances narrow from step to step (three layers on two tokens: 3 ms here, 12 in the runs), and for thresholds that
+# are integrated over outputs, of which a line takes up to forty thousand.
+_PATIENCE, _ON_DATA, _QUICK = 0.012, 0.002, 0.002
+# Seconds of the processor after which a claim is left out, whatever the probes said: coupled covariances may cost more;
+# and after which all that are left are, so that a document takes ten with what else it takes.
+_LONGEST, SECONDS = 8.0, 7.0
+# What algebra, and all else that needs no posteriors, may take even then.
+_ALWAYS = 1.0
+# Posteriors that are timed, how often, for the first time compiles loops, and how many times what is too slow need no
+# second time.
+_PROBED, _TIMED, _HOPELESS = 16, 3, 100
 # Deviations beside what is allowed, and chances, that are told apart in documents: the last digits of rounding are of
 # the machine.
 _SHARES, _CHANCES = (1e-3, 0.01, 0.1, 0.5, 1.0), (0.1, 0.01, 1e-3)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,41 @@ class Part:
     written: Callable[[Subject], Step]
     claims: tuple[Claim, ...]
     applies: Callable[[Subject], bool] = lambda subject: True
+
+
+class Purse:
+    """Seconds of the processor that the trials and numbers of one derivation may still take."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = self.left = seconds
+
+    def spent(self, work: Callable[[], T], least: float = 0.0) -> T | str:
+        """What the work returns; or, where it took too long, why it was left.  least: seconds that it has anyway."""
+        begun = time.process_time()
+        longest = min(_LONGEST, max(self.left, least))
+        if longest <= 0:
+            return self._empty()
+
+        def ask() -> None:
+            if time.process_time() > begun + longest:
+                raise _TooLong
+
+        try:
+            with patience.asking(ask):
+                return work()
+        except _TooLong:
+            return self._empty() if longest < _LONGEST else f"it took more than {_LONGEST:.0f} seconds of the processor"
+        finally:
+            self.left -= time.process_time() - begun
+
+    def _empty(self) -> str:
+        return f"the {self.seconds:g} seconds of the processor that trials may take in all were spent"
+
+
+def purse_of(subject: Subject, seconds: float = SECONDS) -> Purse:
+    """The purse of a derivation, filled when it is first asked for."""
+    found: Purse = subject.once("purse", lambda: Purse(seconds))
+    return found
 
 
 def tried(part: Part, subject: Subject, unasked: str = "") -> Step:
@@ -80,17 +123,9 @@ def tried(part: Part, subject: Subject, unasked: str = "") -> Step:
 
 
 def _outcome(claim: Claim, subject: Subject) -> Tried:
-    until = time.process_time() + _LONGEST
-
-    def ask() -> None:
-        if time.process_time() > until:
-            raise _TooLong
-
     try:
-        with patience.asking(ask):
-            return claim.trial(subject, LEVEL)
-    except _TooLong:
-        return left_out(f"it took more than {_LONGEST:.0f} seconds of the processor")
+        found = purse_of(subject).spent(lambda: claim.trial(subject, LEVEL), 0.0 if claim.posteriors else _ALWAYS)
+        return left_out(found) if isinstance(found, str) else found
     except (SmisymError, ArithmeticError, np.linalg.LinAlgError) as error:
         # What cannot even be computed does not hold.
         return Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
@@ -122,6 +157,18 @@ def found(outcome: Tried) -> str:
     return f"{chance} over {outcome.number} {outcome.unit}{f' ({outcome.said})' if outcome.said else ''}"
 
 
+def are_quick(subject: Subject) -> bool:
+    """Whether posteriors are so quick that a document can afford tens of thousands of them."""
+    return _seconds(subject) < _QUICK
+
+
+def _seconds(subject: Subject) -> float:
+    """Of the processor, for one posterior in the middle of all overlaps."""
+    middle = 0.4 * np.eye(subject.model.fields)
+    found: float = subject.once("seconds", lambda: seconds_of(subject, middle, subject.rtol))
+    return found
+
+
 def too_much(subject: Subject) -> str:
     """Why claims of thousands of exact posteriors are not tried, or nothing where they are."""
     reason: str = subject.once("too much", lambda: _too_much(subject))
@@ -136,10 +183,9 @@ def inexact(subject: Subject) -> str:
 
 
 def _too_much(subject: Subject) -> str:
-    model = subject.model
     if reason := inexact(subject):
         return reason
-    if seconds_of(subject, 0.4 * np.eye(model.fields), subject.rtol) > _PATIENCE:
+    if _seconds(subject) > _PATIENCE:
         return f"one posterior takes more than {1e3 * _PATIENCE:.0f} ms, and it takes thousands"
     return ""
 
@@ -172,4 +218,6 @@ def seconds_of(subject: Subject, Q: np.ndarray, rtol: float) -> float:
         begun = time.process_time()
         model.channel.moments(y, omega, V, cov=True, rtol=rtol)
         seconds.append((time.process_time() - begun) / _PROBED)
+        if seconds[-1] > _HOPELESS * _PATIENCE:
+            break
     return min(seconds)

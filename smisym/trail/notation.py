@@ -71,8 +71,8 @@ def overlap(model: Model) -> tuple[Formula, ...]:
     parts = len(symmetry.directions)
     note = f"{count} number(s), in {parts} part(s) of dimension {sizes}, are all that symmetries leave"
     if model.fields > READABLE:
-        right = rf"\sum_{{k=1}}^{{{count}}} q_k\, \Pi_k, \qquad \Pi_k \in "
-        rf"\mathbb{{R}}^{{{model.fields} \times {model.fields}}}"
+        size = rf"\mathbb{{R}}^{{{model.fields} \times {model.fields}}}"
+        right = rf"\sum_{{k=1}}^{{{count}}} q_k\, \Pi_k, \qquad \Pi_k \in {size}"
         return (Formula("Q", right, note),)
     return (Formula("Q", overlap_matrix(symmetry), note),)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,7 +182,10 @@ def _made(subject: Subject, stage: int, times: int) -> tuple[list[Ran], int, flo
     return [_run(subject, dim, alpha, seed + r) for r in range(_RUNS * times)], _DIM, alpha
 
 
-def _onsager(subject: Subject, level: float) -> Tried:
+def _by_runs(
+    subject: Subject, level: float, judged: Callable[[int, int, list[Ran], int, float], Verdict], unit: str, said: str
+) -> Tried:
+    """A test of runs on data; judged: (stage, times, runs, D, alpha) -> Verdict."""
     reason = runs_too_much(subject) or ("" if _runs(subject, 0, 1) else "at this start nothing is learned")
     if reason:
         return left_out(reason)
@@ -189,22 +193,21 @@ def _onsager(subject: Subject, level: float) -> Tried:
     def test(stage: int, times: int) -> Verdict:
         made = _runs(subject, stage, times)
         assert made is not None
-        runs, dim, _ = made
+        return judged(stage, times, *made)
+
+    return by_chance(subject, level, test, unit, said)
+
+
+def _onsager(subject: Subject, level: float) -> Tried:
+    def judged(stage: int, times: int, runs: list[Ran], dim: int, alpha: float) -> Verdict:
         size = float(np.mean([run.size for run in runs]))
         return means_vanish(np.array([run.gap for run in runs]), _FINITE / dim * size)
 
-    return by_chance(subject, level, test, f"runs at D = {_DIM} a slice", f"up to {_FINITE:g}/D of its size")
+    return _by_runs(subject, level, judged, f"runs at D = {_DIM} a slice", f"up to {_FINITE:g}/D of its size")
 
 
 def _follows(subject: Subject, level: float) -> Tried:
-    reason = runs_too_much(subject) or ("" if _runs(subject, 0, 1) else "at this start nothing is learned")
-    if reason:
-        return left_out(reason)
-
-    def test(stage: int, times: int) -> Verdict:
-        made = _runs(subject, stage, times)
-        assert made is not None
-        runs, dim, alpha = made
+    def judged(stage: int, times: int, runs: list[Ran], dim: int, alpha: float) -> Verdict:
         omap, one = map_of(subject, stage, times), np.eye(subject.model.fields)
         Q, expected = _START * one, []
         for _ in range(2):
@@ -214,7 +217,7 @@ def _follows(subject: Subject, level: float) -> Tried:
         gaps = np.array([run.overlaps - np.array(expected) for run in runs])
         return means_vanish(gaps.reshape(len(runs), -1), _FINITE / dim)
 
-    return by_chance(subject, level, test, f"runs at D = {_DIM} a slice, two steps", f"up to {_FINITE:g}/D")
+    return _by_runs(subject, level, judged, f"runs at D = {_DIM} a slice, two steps", f"up to {_FINITE:g}/D")
 
 
 RELAXED = Part(_relaxed, ())

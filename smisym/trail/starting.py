@@ -9,13 +9,12 @@ from scipy import special
 
 from smisym.base.derivation import Formula, Step
 from smisym.base.matrices import square_root, units
-from smisym.base.solution import short
 from smisym.base.threshold import Threshold
 from smisym.prior import remaining
 from smisym.theory.closed_forms import ClosedForm, closed_form
 from smisym.theory.stability import weak_recovery
 from smisym.trail import notation
-from smisym.trail.claims import Claim, Part, too_much
+from smisym.trail.claims import Claim, Part, are_quick, purse_of, too_much
 from smisym.trail.samples import SCRAMBLES, Drawn, by_chance, drawn, map_of, vanish
 from smisym.verify.chance import Verdict, means_vanish
 from smisym.verify.properties import Subject, Tried, left_out
@@ -34,7 +33,11 @@ def exactly(subject: Subject) -> ClosedForm | None:
 
 def first_threshold(subject: Subject) -> Threshold | None:
     """The first threshold as solvers have it; None where nothing is ever learned."""
-    found: tuple[Threshold, ...] = subject.once("first", lambda: weak_recovery(map_of(subject), stages=1).value)
+    # Integrated over outputs where that is cheap; else sampled, on the map that claims are tried on.
+    how = None if are_quick(subject) else False
+    found: tuple[Threshold, ...] = subject.once(
+        "first", lambda: weak_recovery(map_of(subject), stages=1, quadrature=how).value
+    )
     return found[0] if found else None
 
 
@@ -81,7 +84,9 @@ def _written(subject: Subject) -> Step:
         ),
     ]
     if not too_much(subject):
-        formulas += _numbers(subject)
+        numbers = purse_of(subject).spent(lambda: _numbers(subject))
+        text += f" Its number is not here, since {numbers}." if isinstance(numbers, str) else ""
+        formulas += [] if isinstance(numbers, str) else numbers
     exact = exactly(subject)
     if exact is not None:
         text += f" The first threshold is known in closed form. {exact.why}"
@@ -100,10 +105,16 @@ def _numbers(subject: Subject) -> list[Formula]:
     if not math.isfinite(first.alpha):
         order = "" if first.order is None else f", the first order that tells of it is {first.order}"
         return [Formula(r"\alpha_c", r"\infty", f"{names}: hard for first-order methods{order}")]
-    # As many digits as its error leaves, and no more than all machines agree on.
-    digits = min(5, max(2, math.floor(math.log10(first.alpha / max(first.error, 1e-12)))))
-    how = "integrated over outputs" if first.samples is None else f"sampled, {short(first.error)} standard error"
-    return [Formula(r"\alpha_c", f"{first.alpha:.{digits}g}", f"{names}: as solvers find it, {how}")]
+    if first.samples is None:
+        # As many digits as its error leaves, and no more than all machines agree on.
+        digits = min(5, max(2, math.floor(math.log10(first.alpha / max(first.error, 1e-12)))))
+        return [
+            Formula(r"\alpha_c", f"{first.alpha:.{digits}g}", f"{names}: as solvers find it, integrated over outputs")
+        ]
+    places = max(0, -math.floor(math.log10(max(first.error, 1e-12))))
+    value = rf"{first.alpha:.{places}f} \pm {first.error:.{places}f}"
+    how = f"{SCRAMBLES} samples of {first.samples} outputs, with one standard error"
+    return [Formula(r"\alpha_c", value, f"{names}: as solvers find it, {how}")]
 
 
 def rates(subject: Subject, plain: Drawn) -> np.ndarray:

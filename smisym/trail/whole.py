@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from smisym.base.derivation import Derivation, Origin
-from smisym.base.edge import check_seed
+from smisym.base.edge import check_number, check_seed
 from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture
 from smisym.declare.io import package_version, toml_of, versions
@@ -14,7 +15,7 @@ from smisym.finite.message_passing import gamp
 from smisym.model.compiled import Model, compile
 from smisym.theory.maps import OverlapMap
 from smisym.trail.balance import ENTROPY
-from smisym.trail.claims import DOCUMENT, Part, tried
+from smisym.trail.claims import DOCUMENT, SECONDS, Part, purse_of, tried
 from smisym.trail.deepening import DEPTH
 from smisym.trail.evolving import EVOLUTION
 from smisym.trail.nishimori import IDENTITIES
@@ -52,6 +53,7 @@ def derive(
     *,
     checks: bool = True,
     seed: int = 0,
+    seconds: float = SECONDS,
     maps: Any = OverlapMap,
     algorithm: Any = gamp,
 ) -> Derivation:
@@ -61,6 +63,8 @@ def derive(
 
     network: a declaration, or a compiled model, whose ``derivation`` is the first part.  checks: whether each step is
     tried on the model, in seconds; a step says what was not tried, and why.  seed: of all that is drawn for that.
+    seconds: of the processor that all trials, and numbers that solvers find, may take together; what they leave no
+    time for says so.  math.inf: as long as they take, eight each at most.
     maps, algorithm: what makes overlap maps and what runs GAMP, as of :func:`smisym.verify.check`.
 
     Raises :class:`~smisym.base.errors.DerivationError` where a step does not hold of this model: a derivation that is
@@ -73,7 +77,10 @@ def derive(
         raise InputError("what is derived", given, "an Architecture, an SMI or a Model", fix)
     model = network if isinstance(network, Model) else compile(network)
     subject = Subject(model, seed=check_seed(seed), maps=maps, algorithm=algorithm)
-    trail = Derivation(TITLE, origin_of(model, seed, DOCUMENT if checks else None))
+    if seconds != math.inf:
+        seconds = check_number("seconds", seconds, "a number of seconds >= 0, or math.inf", "leave it out", least=0.0)
+    purse_of(subject, seconds)
+    trail = Derivation(TITLE, origin_of(model, seed, DOCUMENT if checks else None, seconds))
     for step in model.derivation:
         trail.add(step)
     for part in PARTS:
@@ -82,10 +89,10 @@ def derive(
     return trail
 
 
-def origin_of(model: Model, seed: int, level: float | None) -> Origin:
+def origin_of(model: Model, seed: int, level: float | None, seconds: float) -> Origin:
     """What makes a derivation again."""
     declared = model.architecture
     text = "# a bare program, which has no file" if declared is None else toml_of(declared).rstrip()
-    options = "" if level is not None else " --no-checks"
+    options = ("" if level is not None else " --no-checks") + ("" if seconds == SECONDS else f" --seconds {seconds:g}")
     command = f"smisym derive network.toml --seed {seed}{options} -o derivation.html"
     return Origin(text, command, seed, level, tuple({"smisym": package_version(), **versions()}.items()))

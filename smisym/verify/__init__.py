@@ -27,7 +27,7 @@ __all__ = ["PROPERTIES", "Property", "Report", "Row", "Tried", "assert_holds", "
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'smisym.verify' has no attribute {name!r}")
-    from smisym.verify.extra import needed
+    from smisym.base.extras import needed
 
-    needed()
+    needed("hypothesis", "verify")
     return getattr(importlib.import_module(f"smisym.verify.{_LATER[name]}"), name)

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from smisym.base.extras import needed
 from smisym.declare.architecture import Architecture, Attention
 from smisym.declare.checking import LEAST_NOISE
 from smisym.declare.smi import SMI
 from smisym.model.compiled import Model
-from smisym.verify.extra import needed
 
-needed()
+needed("hypothesis", "verify")
 
 from hypothesis import strategies as st  # noqa: E402
 

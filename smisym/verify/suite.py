@@ -9,15 +9,15 @@ from typing import Any
 
 from smisym.base.edge import check_seed
 from smisym.base.errors import InputError, SmisymError
+from smisym.base.extras import needed
 from smisym.declare.architecture import Architecture
 from smisym.declare.io import header, load
 from smisym.declare.smi import SMI
 from smisym.finite.message_passing import gamp
 from smisym.model.compiled import Model, compile
 from smisym.theory.maps import OverlapMap
-from smisym.verify.extra import needed
 
-needed()
+needed("hypothesis", "verify")
 
 from smisym.verify import (  # noqa: E402
     averages,

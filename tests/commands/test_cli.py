@@ -30,6 +30,8 @@ from smisym.finite.samples import generate
 from smisym.integrate import accuracy
 from smisym.model.compiled import compile
 from smisym.run import records, unasked
+from smisym.run.options import TRIALS
+from smisym.trail.claims import SECONDS
 
 ONE_LAYER = Architecture(2, (Attention(),))
 QUICK = ["--samples", "4096"]
@@ -200,6 +202,7 @@ def test_the_denoiser_and_its_formulas_can_be_written(tmp_path: Path, network: s
 
 def test_help_tells_the_defaults() -> None:
     shown = " ".join(run("thresholds", "--help").stdout.split())
+    assert TRIALS == SECONDS
     assert f"By default {accuracy.SAMPLES}, for thresholds {accuracy.THRESHOLD_SAMPLES};" in shown
     assert f"the error bars; by default {accuracy.SCRAMBLES}." in shown
     tolerances = [accuracy.plan(free, smooth).averaged for free in range(6) for smooth in (True, False)]
@@ -318,6 +321,7 @@ def test_folders_that_cannot_be_written(network: str, tmp_path: Path) -> None:
     assert "folder to keep results in" in refused("thresholds", network, "--state", inside)
     assert "folder for the files" in refused("analyze", network, "-o", inside)
     assert "To fix" in refused("derive", network, "-o", tmp_path / "absent" / "x.html")
+    assert "option -o, the document to write: given none" in refused("derive", network)
     assert ".html" in refused("derive", network, "-o", tmp_path / "x.pdf")
 
 

@@ -68,6 +68,9 @@ def test_thresholds_are_lines_of_a_curve(axes: Axes) -> None:
     assert upright == [found.value[0].alpha]  # the other one is infinite
     axes.clear()
     fake_solutions.curve()[:2].plot(axes, thresholds=found.value[:1])
+    for wrong in (3, [0.5], "weak"):
+        with pytest.raises(InputError, match="or its Thresholds"):
+            fake_solutions.curve().plot(axes, thresholds=wrong)  # type: ignore[arg-type]
 
 
 def test_a_fixed_point_is_blocks(axes: Axes) -> None:

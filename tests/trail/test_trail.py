@@ -54,6 +54,16 @@ def test_an_approximation_is_not_held_to_what_is_exact() -> None:
     assert "a quarter of the error" in dict(trail.stage("depth")[0].checks).popitem()[1]
 
 
+def test_what_there_is_no_time_for_says_so_and_algebra_is_done_at_any_rate() -> None:
+    network = SMI("abs(z1)", 1)
+    step = smisym.derive(network, seconds=0).stage("entropy")[0]
+    assert "Not run, since the 0 seconds of the processor" in step.text
+    assert [how for _, how in step.checks] and all("symbolically" in how for _, how in step.checks)
+    assert smisym.derive(network, seconds=1e-3, checks=False).origin.command.count("--seconds 0.001 ") == 1
+    with pytest.raises(smisym.InputError, match="seconds"):
+        smisym.derive(network, seconds=-1.0)
+
+
 def test_what_was_not_tried_stands_in_the_text_and_what_fails_is_raised() -> None:
     subject = Subject(smisym.compile(SMI("abs(z1)", 1)))
 

@@ -18,9 +18,9 @@ from oracles.declared import described
 
 import smisym
 from smisym import SMI, Architecture, Attention, InputError
+from smisym.base.extras import needed
 from smisym.verify import PROPERTIES, assert_holds, check
 from smisym.verify.chance import SUITE, from_means, groups, in_two_stages, means_vanish
-from smisym.verify.extra import needed
 from smisym.verify.searching import search
 from smisym.verify.suite import LEVEL
 from smisym.verify.tokens import draw_tokens, fields_of, run_on_tokens, seen_by_link
@@ -80,8 +80,8 @@ def test_what_is_asked_for_is_checked() -> None:
     with pytest.raises(InputError, match="an Architecture, an SMI or a Model"):
         check("two_layers.toml")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"smisym\[verify\]"):
-        needed("a_package_that_is_not_there")
-    needed()
+        needed("a_package_that_is_not_there", "verify")
+    needed("hypothesis", "verify")
 
 
 def test_names_are_single_words_and_told_apart() -> None:
