@@ -84,7 +84,27 @@ class Stages:
     thresholds: tuple[Mapping[str, Any], ...]
 
 
-Picture = Blocks | Points | Steps | Marks | Stages
+@dataclass(frozen=True)
+class Course:
+    """What one algorithm learns of each layer: mean and standard error (n, L) at steps (n,), counted in ``unit``."""
+
+    name: str
+    unit: str
+    steps: np.ndarray
+    mean: np.ndarray
+    error: np.ndarray
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Courses:
+    """Several algorithms beside each other, and the names of the layers."""
+
+    courses: tuple[Course, ...]
+    names: tuple[str, ...]
+
+
+Picture = Blocks | Points | Steps | Marks | Stages | Courses
 
 
 # --- cards -----------------------------------------------------------------------------------------

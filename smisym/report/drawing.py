@@ -10,8 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from smisym.base.cards import Blocks, Marks, Picture, Points, Stages, Steps
+from smisym.base.cards import Blocks, Courses, Marks, Picture, Points, Stages, Steps
 from smisym.base.errors import InputError
+from smisym.report.course_plots import draw_courses
 from smisym.report.numbers import format_with_error
 from smisym.report.plot_parts import (
     INK,
@@ -32,7 +33,7 @@ from smisym.report.plot_parts import (
 from smisym.report.plots import draw_overlaps, draw_thresholds, svg_text
 
 # Inches of the figures that are made here.
-_SIZES = {Points: (5.2, 3.1), Steps: (5.2, 3.1), Stages: (5.2, 3.1), Marks: (5.2, 1.25)}
+_SIZES = {Points: (5.2, 3.1), Steps: (5.2, 3.1), Stages: (5.2, 3.1), Marks: (5.2, 1.25), Courses: (5.2, 3.1)}
 # Of a notebook, where letters are larger than in a column of a paper.
 _WIDTH = 5.2
 # Rows up to which every block has its number written in.
@@ -85,6 +86,8 @@ def _draw(picture: Picture, axes: Axes) -> None:
         _draw_steps(picture, axes)
     elif isinstance(picture, Stages):
         _draw_stages(picture, axes)
+    elif isinstance(picture, Courses):
+        draw_courses(picture, axes)
     else:
         _draw_marks(picture, axes)
 

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
 import typer
@@ -297,6 +298,20 @@ def check_npz(output: str) -> None:
         raise InputError(f"output {output}", Words(reason(error)), allowed, remedy(error)) from None
     if not os.access(path.parent, os.W_OK):
         raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
+
+
+def check_picture(output: str) -> Path:
+    """Before a long run: that its picture can be written at the end."""
+    from smisym.base.errors import InputError
+    from smisym.base.files import check_path
+
+    path, endings = check_path(output, "file for the picture"), (".svg", ".png", ".pdf")
+    if path.suffix.lower() not in endings or path.is_dir():
+        allowed = f"the name of a file that ends in {', '.join(endings)}"
+        raise InputError("output", output, allowed, "write for example -o dynamics.svg")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
+    return path
 
 
 def finish_check(document: Document, as_json: bool) -> None:

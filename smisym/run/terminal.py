@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from smisym.report import format_with_error
+from smisym.training.trajectories import Dynamics
 
 Record = Mapping[str, Any]
 
@@ -112,6 +113,29 @@ def print_gamp(document: Record, explain: Callable[[str], str] = str) -> None:
     if left_out:
         _say(f"{left_out} of {len(steps)} iterations are not shown; --json prints all")
     _say(f"{document['result']}: {explain(document['reason'])}")
+
+
+def print_dynamics(found: Dynamics) -> None:
+    """Of each unit of steps a table: a column for each method and layer, mean and error over the seeds."""
+    for unit in dict.fromkeys(one.unit for one in found.trajectories):
+        some = [one for one in found.trajectories if one.unit == unit]
+        columns = {unit: [str(step) for step in _shown(len(some[0].steps))]}
+        groups = []
+        for one in some:
+            mean, error = found.mean(one.method), found.error(one.method)
+            names = [f"{one.method}: {name}" for name in found.layer_names]
+            for k, name in enumerate(names):
+                columns[name] = [format_with_error(mean[n, k], error[n, k]) for n in _shown(len(mean))]
+            groups.append(names)
+        _print_wide(groups, columns, unit)
+    _say("cosines with the truth, modulo the symmetries: mean over the seeds, and its standard error")
+    for one in found.trajectories:
+        steps = zip(found.layer_names, found.learned(one.method), strict=True)
+        told = ", ".join(f"{name} {'never' if step is None else f'from {one.unit} {step} on'}" for name, step in steps)
+        _say(f"{one.method}, above 0.5: {told}")
+        for number, (result, reason) in enumerate(zip(one.results, one.reasons, strict=True), start=1):
+            if result == "diverged":
+                _say(f"{one.method}, seed {number}: {reason}")
 
 
 def _shown(count: int) -> list[int]:
