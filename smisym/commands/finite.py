@@ -89,7 +89,8 @@ def dynamics(
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Samples of a step; by default a quarter of D.")] = None,
     decay: Annotated[float, typer.Option(help="Decay of the weights of SGD and Adam.")] = 0.0,
-    known: Annotated[float, typer.Option(help="Squared cosine of the start with the truth; 0 is random.")] = 0.0,
+    known: Annotated[float, typer.Option(help="Squared cosine of the start with the truth; 0: random.")] = 0.0,
+    damping: Damping = 0.0,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="PICTURE", help="Draw it: .svg, .png or .pdf.")
     ] = None,
@@ -107,9 +108,12 @@ def dynamics(
     names, rates = dynamics_runs.asked_for(optimizer, rate)
     settings = {
         "alpha": alpha, "dim": dim, "seeds": seeds, "steps": steps, "epochs": epochs, "optimizers": names,
-        "rate": rates, "batch": batch, "decay": decay, "known": known, "samples": samples,
+        "rate": rates, "batch": batch, "decay": decay, "known": known, "damping": damping,
+        "samples": samples,
     }  # fmt: skip
     task = begin("dynamics", file, seed, state, as_json, settings)
+    if dim >= 2:
+        announce_gamp(task.model, task.model.prior.samples(alpha, dim), dim, steps * seeds)
     solution = dynamics_runs.dynamics(
         task.model, seed=seed, workers=workers, store=task.store, progress=True, **settings
     )

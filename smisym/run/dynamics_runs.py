@@ -50,6 +50,7 @@ def dynamics(
     batch: int | None = None,
     decay: float = 0.0,
     known: float = 0.0,
+    damping: float = 0.0,
     samples: int | None = None,
     seed: int = 0,
     workers: int | None = None,
@@ -67,9 +68,9 @@ def dynamics(
     alpha, dim
         Of the data, as :func:`smisym.generate` takes them; rows of the truth have norm sqrt(D) exactly.
     steps, epochs
-        Iterations of state evolution and of GAMP, which is not damped; passes of descent through the data.
+        Iterations of state evolution and of GAMP; passes of descent through the data.
     optimizers
-        Some of "sgd" and "adam", or none.  They need JAX (``pip install 'smisym[gpu]'``) and a link that has a
+        Some of "sgd" and "adam", or "none".  They need JAX (``pip install 'smisym[gpu]'``) and a link that has a
         gradient: hardmax and sign have none.
     rate
         Of every optimizer, or of each by its name.  SGD's is in units of D: W <- W - rate D grad.  None: 0.2 and 0.003.
@@ -79,6 +80,9 @@ def dynamics(
         Decay of the weights, added to the gradient: that of decay ||W||^2 / 2D.
     known
         Squared cosine of the start with the truth, in [0, 1); 0 is a random start, whose chance overlap is 1 / sqrt(D).
+    damping
+        Of GAMP (:func:`smisym.gamp`).  State evolution describes undamped steps; on few data, and for matrices of
+        extensive rank, these may diverge.
     samples, workers
         Of the overlap map that state evolution iterates (:func:`smisym.overlap_map`); None: 1024 samples, fewer where
         posteriors are dear.
@@ -99,7 +103,7 @@ def dynamics(
     check_alpha(alpha)
     how = _Settings(
         float(alpha), check_count("dim", dim, 2, "give the dimension D", MOST_DIM),
-        check_count("steps", steps, 1), _fraction(known), check_seed(seed),
+        check_count("steps", steps, 1), _fraction("known", known), check_seed(seed), _fraction("damping", damping),
     )  # fmt: skip
     descents = _descents(model, how.dim, optimizers, rate, batch, check_count("epochs", epochs, 1), decay)
     loss = SquareLoss.of(model.link) if descents else None
@@ -132,6 +136,7 @@ class _Settings:
     steps: int
     known: float
     seed: int
+    damping: float
 
     def chance(self, model: Model) -> float:
         """The squared cosine with the truth that anything has: the side information of state evolution."""
@@ -169,21 +174,19 @@ class _Run:
 
     def gamp(self) -> Record:
         how, dim = self.how, self.how.dim
-        start = estimate_at  # looked up here, so that the data are drawn only where they are needed
 
         def make() -> Record:
-            solution = finished(
-                gamp(
-                    self.model, self.data.X, self.data.y, W=self.data.W, max_steps=how.steps, tol=gamp_tolerance(dim),
-                    initial=start(self.model.prior, self.direction, dim, how.known), callback=self._heard(GAMP),
-                )
+            start = estimate_at(self.model.prior, self.direction, dim, how.known)
+            solution = gamp(
+                self.model, self.data.X, self.data.y, W=self.data.W, initial=start, max_steps=how.steps,
+                damping=how.damping, tol=gamp_tolerance(dim), callback=self._heard(GAMP),
             )  # fmt: skip
-            cosines = [record["cosines"] for record in solution.history]
+            cosines = [record["cosines"] for record in finished(solution).history]
             last = np.full_like(cosines[-1], np.nan) if solution.result is Result.DIVERGED else cosines[-1]
             cosines += [last] * (how.steps + 1 - len(cosines))
             return {"cosines": cosines, "result": solution.result, "reason": solution.value.reason}
 
-        return self._kept(f"{GAMP} steps={how.steps}", make, how.steps)
+        return self._kept(f"{GAMP} steps={how.steps} damping={how.damping!r}", make, how.steps)
 
     def evolution(self, omap: OverlapMap, by_gamp: Record) -> Record:
         """State evolution from where GAMP began: cosines (scrambles, n, P)."""
@@ -258,9 +261,11 @@ def _of(method: str, unit: str, runs: Sequence[Record], cosines: np.ndarray, noi
 
 
 def asked_for(optimizers: Sequence[str] | None, rates: Sequence[str] | None) -> tuple[tuple[str, ...], Any]:
-    """(optimizers, rate) as :func:`dynamics` takes them, of what a command line gives: names, none among them alone for
-    no optimizer, and RATE or NAME=RATE; InputError for what is no number."""
-    names = tuple(OPTIMIZERS) if not optimizers else () if list(optimizers) == ["none"] else tuple(optimizers)
+    """(optimizers, rate) as :func:`dynamics` takes them, of what a command line gives: names, and RATE or NAME=RATE.
+
+    InputError for a rate that is no number.
+    """
+    names = tuple(optimizers or OPTIMIZERS)
     found: dict[str, float] = {}
     for text in rates or ():
         name, sign, number = text.rpartition("=")
@@ -271,11 +276,11 @@ def asked_for(optimizers: Sequence[str] | None, rates: Sequence[str] | None) -> 
     return names, found or None
 
 
-def _fraction(known: Any) -> float:
-    allowed, fix = "0 <= known < 1", "0 is a random start; 0.01 one whose cosine with the truth is 0.1"
-    if not 0 <= check_number("known", known, allowed, fix) < 1:
-        raise InputError("known", known, allowed, fix)
-    return float(known)
+def _fraction(name: str, value: Any) -> float:
+    allowed, fix = f"0 <= {name} < 1", "leave it out for 0"
+    if not 0 <= check_number(name, value, allowed, fix) < 1:
+        raise InputError(name, value, allowed, fix)
+    return float(value)
 
 
 # Many parameters: settings, as they are given.
@@ -290,10 +295,11 @@ def _descents(
 ) -> list[Descent]:
     """What each optimizer is run with; InputError for one that is not known, and for bad settings."""
     names = [optimizers] if isinstance(optimizers, str) else list(dict.fromkeys(optimizers))
+    names = [] if names == ["none"] else names
     allowed = ", ".join(OPTIMIZERS)
     for name in (*names, *(rate if isinstance(rate, Mapping) else ())):
         if name not in OPTIMIZERS:
-            raise InputError("optimizers", name, f"some of {allowed}", "leave it out for all of them; () for none")
+            raise InputError("optimizers", name, f"some of {allowed}, or none alone", "leave it out for all")
     own = model.prior.row_dimension(dim)
     size = max(own // _BATCH, 1) if batch is None else check_count("batch", batch, 1)
     positive = "a number > 0"

@@ -29,6 +29,8 @@ from smisym.link.program import jumps
 
 _ALLOWED = "a link that is continuous, and made of what JAX can differentiate"
 
+_WITHOUT = "or ask for no optimizer (none): state evolution and GAMP need no gradient"
+
 
 @dataclass(frozen=True)
 class SquareLoss:
@@ -45,13 +47,12 @@ class SquareLoss:
         if jumps(link.program):
             raise InputError(
                 "link", Words("an output that jumps (hardmax, sign)"), _ALLOWED,
-                "take a softmax of large beta, or tanh(8*z) in place of sign(z); or no optimizer: state evolution and "
-                "GAMP need no gradient",
+                f"take a softmax of large beta, or tanh(8*z) in place of sign(z); {_WITHOUT}",
             )  # fmt: skip
         try:
             outputs = jax_function(expanded(link.output_program))
         except (NotOnDevice, NotWrittenOut) as error:
-            fix = "write the link in other functions; or no optimizer: state evolution and GAMP need no gradient"
+            fix = f"write the link in other functions; {_WITHOUT}"
             raise InputError("link", Words(str(error)), _ALLOWED, fix) from None
 
         def loss(Z: Any, y: Any) -> Any:
