@@ -16,13 +16,15 @@ from smisym.training.gradients import SquareLoss
 from smisym.training.starting import direction, estimate_at, weights_at
 
 ONE_LAYER = smisym.compile(Architecture(2, (Attention(),)))
+LOSS = SquareLoss.of(ONE_LAYER.link)
 
 
 def run(model: Model, how: Descent, alpha: float, dim: int, seed: int = 0) -> Ended[Any]:
     data = smisym.generate(model, dim, alpha, np.random.default_rng(seed), normalised=True)
     towards = direction(model.prior, data.W, dim, 0.0, np.random.default_rng(seed + 100))
     start = weights_at(model.prior, towards, dim)
-    return descend(model, data, start, how, SquareLoss.of(model.link), np.random.default_rng(seed + 200))
+    loss = LOSS if model is ONE_LAYER else SquareLoss.of(model.link)
+    return descend(model, data, start, how, loss, np.random.default_rng(seed + 200))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -71,7 +73,7 @@ def test_a_step_is_the_gradient_of_the_mean_loss_in_units_of_the_dimension() -> 
         moved[place] = 1e-5
         slopes[place] = (loss(start + moved) - loss(start - moved)) / 2e-5
     how, rng = Descent("sgd", rate, 1000, 1, decay), np.random.default_rng(2)
-    ended = descend(ONE_LAYER, data, start, how, SquareLoss.of(ONE_LAYER.link), rng)
+    ended = descend(ONE_LAYER, data, start, how, LOSS, rng)
     np.testing.assert_allclose(ended.state.W, start - rate * dim * slopes, atol=1e-8)
 
 
@@ -84,7 +86,9 @@ def test_adam_is_what_its_authors_wrote() -> None:
     expected = np.zeros((2, 5))
     for t in range(1, 4):
         weights = 0.9 ** np.arange(t - 1, -1, -1), 0.999 ** np.arange(t - 1, -1, -1)
-        mean, square = (np.tensordot(w / w.sum(), g, 1) for w, g in zip(weights, (gradients[:t], gradients[:t] ** 2)))
+        mean, square = (
+            np.tensordot(w / w.sum(), g, 1) for w, g in zip(weights, (gradients[:t], gradients[:t] ** 2), strict=True)
+        )
         expected -= 0.01 * mean / (np.sqrt(square) + 1e-8)
     np.testing.assert_allclose(W, expected, rtol=1e-12)
     np.testing.assert_array_equal(Sgd()(W, gradients[0], 0.5), W - 0.5 * gradients[0])

@@ -19,7 +19,7 @@ LINKS = {
     "sequence output": Architecture(2, (A(),), output="sequence"),
     "an activation of one's own": Architecture(2, (A(activation="s/(1 + abs(s))"),)),
     "extensive rank": Architecture(2, (A(rank_ratio=0.5),)),
-    "expressions": SMI(fields=("z1", "z2"), expressions=("abs(z1) + z2**2", "tanh(z1*z2)")),
+    "expressions": SMI(fields=("z1", "z2"), expressions=("abs(z1) + tanh(z2)",), noise=0.1),
 }
 
 
