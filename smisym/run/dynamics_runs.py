@@ -25,7 +25,7 @@ from smisym.theory.effort import affordable
 from smisym.theory.maps import OverlapMap, overlap_map
 from smisym.training.descent import OPTIMIZERS, Descent, descend
 from smisym.training.gradients import SquareLoss
-from smisym.training.recursion import recursion
+from smisym.training.recursion import iterated
 from smisym.training.starting import direction, estimate_at, weights_at
 from smisym.training.trajectories import EVOLUTION, GAMP, Dynamics, Trajectory
 
@@ -195,7 +195,7 @@ class _Run:
         def make() -> Record:
             omap.what = f"state evolution, seed {self.number + 1}"
             start = np.diag(np.square(np.array(by_gamp["cosines"][0], dtype=float)))
-            overlaps = recursion(omap, how.alpha, start, how.steps, how.chance(self.model))
+            overlaps = iterated(omap, how.alpha, start, how.steps, how.chance(self.model))
             known = np.diagonal(overlaps, axis1=2, axis2=3)
             whole = np.isfinite(known).all()
             cosines = np.sqrt(np.clip(known, 0.0, 1.0))

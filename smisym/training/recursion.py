@@ -22,7 +22,7 @@ from smisym.theory.maps import OverlapMap
 _PERFECT = 1e-9
 
 
-def recursion(omap: OverlapMap, alpha: float, start: np.ndarray, steps: int, side_information: float) -> np.ndarray:
+def iterated(omap: OverlapMap, alpha: float, start: np.ndarray, steps: int, side_information: float) -> np.ndarray:
     """Overlaps (scrambles, steps + 1, P, P), the start (P, P) first; NaN from where a map is not finite."""
     start = omap.model.symmetry.project(start)
     found: list[np.ndarray] = omap.each(
