@@ -101,6 +101,7 @@ def dynamics(
     workers: Workers = None,
 ) -> None:
     """How layers are learned: state evolution, GAMP, SGD and Adam on the same data, as cosines with the truth."""
+    from smisym.base.edge import MOST_DIM, check_count
     from smisym.run import dynamics_runs, terminal
     from smisym.run.saving import dynamics_record
 
@@ -111,9 +112,9 @@ def dynamics(
         "rate": rates, "batch": batch, "decay": decay, "known": known, "damping": damping,
         "samples": samples,
     }  # fmt: skip
+    check_count("dim", dim, 2, "give the dimension D", MOST_DIM)
     task = begin("dynamics", file, seed, state, as_json, settings)
-    if dim >= 2:
-        announce_gamp(task.model, task.model.prior.samples(alpha, dim), dim, steps * seeds)
+    announce_gamp(task.model, task.model.prior.samples(alpha, dim), dim, steps * seeds)
     solution = dynamics_runs.dynamics(
         task.model, seed=seed, workers=workers, store=task.store, progress=True, **settings
     )

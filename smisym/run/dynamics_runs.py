@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from smisym.base.edge import MOST_DIM, check_alpha, check_count, check_model, check_number, check_seed
+from smisym.base.edge import MOST_DIM, MOST_RUNS, check_alpha, check_count, check_model, check_number, check_seed
 from smisym.base.errors import InputError
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.declare.io import Store, header
@@ -34,6 +34,8 @@ from smisym.training.trajectories import EVOLUTION, GAMP, Dynamics, Trajectory
 EVOLUTION_SAMPLES = 1024
 # A batch has this share of the entries of a row of W: with the rates of OPTIMIZERS steps of SGD are then just stable.
 _BATCH = 4
+# Steps of a run, each of which is a record.
+_MOST = 1_000_000
 
 
 # Many parameters: settings, all by keyword.
@@ -101,16 +103,17 @@ def dynamics(
     """
     check_model(model)
     check_alpha(alpha)
+    seeds = check_count("seeds", seeds, 1, most=MOST_RUNS)
     how = _Settings(
         float(alpha), check_count("dim", dim, 2, "give the dimension D", MOST_DIM),
-        check_count("steps", steps, 1), _fraction("known", known), check_seed(seed), _fraction("damping", damping),
+        check_count("steps", steps, 1, most=_MOST), _fraction("known", known), check_seed(seed),
+        _fraction("damping", damping),
     )  # fmt: skip
-    descents = _descents(model, how.dim, optimizers, rate, batch, check_count("epochs", epochs, 1), decay)
+    descents = _descents(model, how.dim, optimizers, rate, batch, check_count("epochs", epochs, 1, most=_MOST), decay)
     loss = SquareLoss.of(model.link) if descents else None
     points = affordable(model, EVOLUTION_SAMPLES) if samples is None else samples
     keeper = _store(model, how, points, store)
     omap = overlap_map(model, samples=points, seed=how.seed, workers=workers, store=keeper)
-    seeds = check_count("seeds", seeds, 1)
     with reporting(progress, "dynamics", seeds * (2 + len(descents))) as report, watching(omap, report):
         runs = [_Run(model, how, number, keeper, report) for number in range(seeds)]
         by_gamp = [run.gamp() for run in runs]
