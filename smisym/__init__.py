@@ -42,12 +42,15 @@ from smisym.theory.transitions import branches, phases
 if TYPE_CHECKING:
     from smisym.export import export_code
     from smisym.report import write_derivation
+    from smisym.report.course_plots import dynamics_figure
     from smisym.report.gamp_plots import gamp_figure
     from smisym.report.plots import curve_figure
     from smisym.report.plots import save as save_figure
     from smisym.run.analysis import analyze
+    from smisym.run.dynamics_runs import dynamics
     from smisym.run.saving import load_result, save_result
     from smisym.trail.whole import derive
+    from smisym.training.trajectories import Dynamics
 
 __version__ = package_version()
 
@@ -65,6 +68,9 @@ _LATER = {
     "derive": ("smisym.trail.whole", "derive"),
     "curve_figure": ("smisym.report.plots", "curve_figure"),
     "load_result": ("smisym.run.saving", "load_result"),
+    "dynamics": ("smisym.run.dynamics_runs", "dynamics"),
+    "dynamics_figure": ("smisym.report.course_plots", "dynamics_figure"),
+    "Dynamics": ("smisym.training.trajectories", "Dynamics"),
     "export_code": ("smisym.export", "export_code"),
     "gamp_figure": ("smisym.report.gamp_plots", "gamp_figure"),
     "save_figure": ("smisym.report.plots", "save"),
@@ -83,6 +89,7 @@ __all__ = [
     "Curve",
     "Data",
     "DerivationError",
+    "Dynamics",
     "FixedPoint",
     "Gamp",
     "InputError",
@@ -111,6 +118,8 @@ __all__ = [
     "curve",
     "curve_figure",
     "derive",
+    "dynamics",
+    "dynamics_figure",
     "estimate",
     "export_code",
     "free_entropy",

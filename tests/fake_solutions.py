@@ -11,6 +11,7 @@ import numpy as np
 
 import smisym
 from smisym.base.solution import Result
+from smisym.training.trajectories import Trajectory
 
 NAMES = ("layer 1", "layer 2")
 SETTINGS = {"samples": 64, "scrambles": 4, "seed": 3, "rtol": 1e-2}
@@ -74,6 +75,20 @@ def gamp(known: bool = True) -> smisym.Solution:
     )
 
 
+def dynamics() -> smisym.Solution:
+    """Theory and descent of two seeds, one of which diverged, on two rows."""
+    rise = np.linspace(0.1, 0.9, 4)[None, :, None] * np.array([0.5, 1.0]) * np.array([1.0, 1.1])[:, None, None]
+    gone = np.where(np.arange(4) < 2, 1.0, np.nan)[:, None] * rise[1]
+    nothing = np.full((2, 4), np.nan)
+    theory = Trajectory(
+        "state evolution", "iteration", rise, np.full((4, 2), 1e-3), nothing, ("success", "success"), ("", "")
+    )
+    codes, reasons = ("success", "diverged"), ("", "at epoch 2: the weights blew up")
+    sgd = Trajectory("sgd", "epoch", np.stack([rise[0], gone]), np.zeros((4, 2)), rise[..., 0], codes, reasons)
+    settings = {"alpha": 2.0, "dim": 5, "samples": 10, "seeds": 2, "seed": 0}
+    return smisym.Solution(smisym.Dynamics((theory, sgd), NAMES, (1, 2)), Result.DIVERGED, settings=settings)
+
+
 def number() -> smisym.Solution:
     """A free entropy without bound."""
     return smisym.Solution(-math.inf, Result.SUCCESS, settings={"alpha": 0.5})
@@ -88,6 +103,7 @@ def array() -> smisym.Solution:
 ALL = {
     "fixed point": lambda: point(0.5), "failed": lambda: point(0.5, result=Result.DIVERGED), "curve": curve,
     "empty curve": smisym.Curve, "thresholds": thresholds, "gamp": gamp, "gamp without the truth": lambda: gamp(False),
+    "dynamics": dynamics,
     "number": number, "array": array, "several": lambda: {"bayes": number(), "plug_in": array()},
 }  # fmt: skip
 

@@ -69,11 +69,32 @@ def _numbers(command: list[str], option: str, more: tuple[str, ...]) -> Iterator
         yield [*command, f"{option}={value}"]
 
 
+def _of_dynamics() -> Iterator[list[str]]:
+    start = ["dynamics", "net.toml"]
+    yield from ([*start, "--dim", "10", f"--alpha={value}"] for value in (*NO_NUMBERS, "0", "-1", "1e-9", "1e300"))
+    yield from _numbers([*start, "--alpha", "1"], "--dim", ("-1", "0", "1", "1.5", BIG, "1" + "0" * 400))
+    start += ["--alpha", "1", "--dim", "10"]
+    for option in ("--seeds", "--steps", "--epochs", "--batch"):
+        yield from _numbers(start, option, ("0", "-1", "1.5"))
+    for option in ("--seeds", "--steps", "--epochs"):
+        yield [*start, f"{option}={BIG}"]
+    yield from ([*start, f"--known={value}"] for value in (*NO_NUMBERS, "1", "-0.1"))
+    yield from ([*start, f"--damping={value}"] for value in (*NO_NUMBERS, "1", "-0.1"))
+    yield from ([*start, f"--decay={value}"] for value in (*NO_NUMBERS, "-1"))
+    yield from ([*start, f"--rate={value}"] for value in (*NO_NUMBERS, "0", "-1", "sgd=", "=1", "sgd=0.1=2", "x=0.1"))
+    yield from ([*start, f"--optimizer={value}"] for value in ("", "SGD", "sgd,adam", "__class__", "\ud800"))
+    yield [*start, "--optimizer", "none", "--optimizer", "sgd"]
+    yield from (
+        [*start, "-o", place]
+        for place in ("", "x.csv", "folder", "absent/x.svg", "file/x.svg", "/proc/x.svg", "x" * 300 + ".png")
+    )
+
+
 def refused() -> Iterator[list[str]]:
     """Command lines that must end with exit code 2; names of files are those of :func:`files`."""
     rest = {
-        "thresholds": [], "curve": ["--alpha", "0.1"], "gamp": ["--alpha", "1", "--dim", "10"], "derive": ["-o",
-        "out.html"],
+        "thresholds": [], "curve": ["--alpha", "0.1"], "gamp": ["--alpha", "1", "--dim", "10"],
+        "dynamics": ["--alpha", "1", "--dim", "10"], "derive": ["-o", "out.html"],
         "analyze": ["-o", "out"], "check": [],
     }  # fmt: skip
     for command, options in rest.items():
@@ -117,6 +138,7 @@ def refused() -> Iterator[list[str]]:
         [*start, "-o", place]
         for place in ("", "x.csv", "folder", "absent/x.npz", "file/x.npz", "/proc/x.npz", "x" * 300 + ".npz")
     )
+    yield from _of_dynamics()
     data = (
         "objects",
         "text",
@@ -151,7 +173,7 @@ def refused() -> Iterator[list[str]]:
     yield from _numbers(analyze, "--runs", ("-1", "1.5", BIG))
     yield from _numbers(analyze, "--iterations", ("0", "-1"))
     yield from ([*analyze, f"--damping={value}"] for value in (*NO_NUMBERS, "1", "-0.1"))
-    for command in ("thresholds", "curve", "gamp", "analyze"):
+    for command in ("thresholds", "curve", "gamp", "dynamics", "analyze"):
         yield from (
             [command, "net.toml", *rest[command], "--state", place]
             for place in ("", "file", "file/x", "/proc/x", "x" * 300)

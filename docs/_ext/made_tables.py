@@ -152,6 +152,7 @@ def examples() -> dict[str, str]:
 # What holds instances of a class, so that its examples are those of the class.
 MAKES = {
     "Data": "generate",
+    "Dynamics": "dynamics",
     "FixedPoint": "state_evolution",
     "Gamp": "gamp",
     "Model": "compile",

@@ -117,15 +117,34 @@ class Boundary(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagram:
-    """Boundaries over the values of one parameter; over two each has its own map (n, m), NaN where it has no alpha."""
+    """Boundaries over the values of one parameter, one for each value of a second; names of the parameters."""
 
     boundaries: tuple[Boundary, ...]
     names: tuple[str, ...]
     scale: str = "linear"
-    grids: tuple[tuple[str, np.ndarray, np.ndarray, np.ndarray], ...] = ()
 
 
-Picture = Blocks | Points | Steps | Marks | Stages | Branched | Diagram
+@dataclass(frozen=True)
+class Course:
+    """What one algorithm learns of each layer: mean and standard error (n, L) at steps (n,), counted in ``unit``."""
+
+    name: str
+    unit: str
+    steps: np.ndarray
+    mean: np.ndarray
+    error: np.ndarray
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Courses:
+    """Several algorithms beside each other, and the names of the layers."""
+
+    courses: tuple[Course, ...]
+    names: tuple[str, ...]
+
+
+Picture = Blocks | Points | Steps | Marks | Stages | Branched | Diagram | Courses
 
 
 # --- cards -----------------------------------------------------------------------------------------

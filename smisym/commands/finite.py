@@ -1,4 +1,4 @@
-"""GAMP: the network in the dimension that it has."""
+"""The network in the dimension that it has: GAMP, and how layers are learned step by step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from smisym.commands.application import command
-from smisym.run.options import Damping, File, Iterations, Json, Seed, State
-from smisym.run.task import announce_gamp, begin, check_npz, each_step, options_of, source_of
+from smisym.run.options import Damping, File, Iterations, Json, Samples, Seed, State, Workers
+from smisym.run.task import announce_gamp, begin, check_npz, check_picture, each_step, options_of, source_of
 
 
 # Many parameters: options of a command.
@@ -68,3 +68,61 @@ def gamp(
         shown["output"] = output
     explain = functools.partial(wording.of_reason, options=options_of("gamp"))
     task.finish(shown, [record["result"]], functools.partial(terminal.print_gamp, explain=explain))
+
+
+# Many parameters: options of a command.
+@command
+def dynamics(
+    file: File,
+    alpha: Annotated[float, typer.Option(help="Samples per dimension of the data to draw.")],
+    dim: Annotated[int, typer.Option(help="Dimension D of the data to draw.")],
+    seeds: Annotated[int, typer.Option(help="Independent truths, data and starts.", min=1)] = 4,
+    steps: Annotated[int, typer.Option(help="Iterations of state evolution and of GAMP.", min=1)] = 40,
+    epochs: Annotated[int, typer.Option(help="Passes of SGD and Adam through the data.", min=1)] = 200,
+    optimizer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="sgd, adam or none; several times. By default both; they need JAX."),
+    ] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]RATE", help="Of each optimizer, or of the one; SGD's in units of D."),
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples of a step; by default a quarter of D.")] = None,
+    decay: Annotated[float, typer.Option(help="Decay of the weights of SGD and Adam.")] = 0.0,
+    known: Annotated[float, typer.Option(help="Squared cosine of the start with the truth; 0: random.")] = 0.0,
+    damping: Damping = 0.0,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="PICTURE", help="Draw it: .svg, .png or .pdf.")
+    ] = None,
+    as_json: Json = False,
+    seed: Seed = 0,
+    state: State = None,
+    samples: Samples = None,
+    workers: Workers = None,
+) -> None:
+    """How layers are learned: state evolution, GAMP, SGD and Adam on the same data, as cosines with the truth."""
+    from smisym.base.edge import MOST_DIM, check_count
+    from smisym.run import dynamics_runs, terminal
+    from smisym.run.saving import dynamics_record
+
+    path = None if output is None else check_picture(output)
+    names, rates = dynamics_runs.asked_for(optimizer, rate)
+    settings = {
+        "alpha": alpha, "dim": dim, "seeds": seeds, "steps": steps, "epochs": epochs, "optimizers": names,
+        "rate": rates, "batch": batch, "decay": decay, "known": known, "damping": damping,
+        "samples": samples,
+    }  # fmt: skip
+    check_count("dim", dim, 2, "give the dimension D", MOST_DIM)
+    task = begin("dynamics", file, seed, state, as_json, settings)
+    announce_gamp(task.model, task.model.prior.samples(alpha, dim), dim, steps * seeds)
+    solution = dynamics_runs.dynamics(
+        task.model, seed=seed, workers=workers, store=task.store, progress=True, **settings
+    )
+    record = {**dynamics_record(solution.value), "result": solution.result}
+    if path is not None:
+        from smisym.report.course_plots import dynamics_figure
+        from smisym.report.plots import save
+
+        save(dynamics_figure(solution), path)
+        record["output"] = output
+    task.finish(record, [solution.result.value], lambda document: terminal.print_dynamics(solution.value))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -16,7 +17,7 @@ from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture
 from smisym.declare.smi import SMI
 from smisym.kernels.straight_line import StraightLine
-from smisym.kernels.tracing import trace
+from smisym.kernels.tracing import call, trace
 from smisym.link.core import Core, core_of
 from smisym.link.interfaces import Interface, find_interfaces
 from smisym.link.network import Row, build_program, record_architecture
@@ -168,6 +169,29 @@ class LinkFunction:
         """:meth:`raw` as a straight-line program, from entries of the fields, row by row, to those of the output."""
         names = [f"z{p + 1}_{t + 1}" for p in range(self.fields) for t in range(self.tokens)]
         return trace(self._numeric, names)
+
+    @cached_property
+    def output_program(self) -> StraightLine:
+        """The output itself, with what a softmax makes of its log-ratios, as such a program: for its gradient."""
+        return trace(self._outputs, self.raw_program.arguments)
+
+    def _outputs(self, *fields: Any) -> list[Any]:
+        """Entries of the output from entries of the fields, arrays or traced scalars."""
+        values = self._numeric(*fields)
+        if not self.output_is_softmax:
+            return list(values)
+        ratios = np.empty(len(values), dtype=object)
+        ratios[:] = values
+        rows = ratios.reshape(-1, self.output_shape[-1])
+        weights = np.zeros(rows.shape, dtype=object)
+        for row, seen, out in zip(rows, self.attended.reshape(rows.shape), weights, strict=True):
+            out[seen] = call(f"row_softmax_{seen.sum()}", list(row[seen])) if seen.sum() > 1 else 1.0
+        several = weights.reshape(len(self.cores or ()), -1)
+        return [
+            core.constant.ravel()[k] + core.coefficient * value
+            for core, values in zip(self.cores or (), several, strict=True)
+            for k, value in enumerate(values)
+        ]
 
     def of_entries(self, Z: np.ndarray) -> np.ndarray:
         """:meth:`raw` as a function of vectors: (N, M) at the entries Z (N, P T) of the fields, real or complex."""

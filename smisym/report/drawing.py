@@ -10,8 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from smisym.base.cards import Blocks, Branched, Diagram, Marks, Picture, Points, Stages, Steps
+from smisym.base.cards import Blocks, Branched, Courses, Diagram, Marks, Picture, Points, Stages, Steps
 from smisym.base.errors import InputError
+from smisym.report.course_plots import draw_courses
 from smisym.report.numbers import format_with_error
 from smisym.report.phase_plots import draw_branched, draw_diagram
 from smisym.report.plot_parts import (
@@ -91,6 +92,8 @@ def _draw(picture: Picture, axes: Axes) -> None:
         draw_branched(picture, axes)
     elif isinstance(picture, Diagram):
         draw_diagram(picture, axes)
+    elif isinstance(picture, Courses):
+        draw_courses(picture, axes)
     else:
         _draw_marks(picture, axes)
 

@@ -10,7 +10,8 @@ from smisym.base.solution import Result
 
 # Arguments of Python functions that have another name as an option, or that stand behind one.
 _ALIASES = {
-    "max_steps": "iterations", "D": "dim", "alphas": "alpha", "store": "state", "strength": "damping",
+    "optimizers": "optimizer", "max_steps": "iterations", "D": "dim", "alphas": "alpha", "store": "state",
+    "strength": "damping",
     "folder to keep results in": "state",
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ Record = dict[str, Any]
 
 
 def own_form(document: Record) -> Record:
-    """A document of ``smisym thresholds``, ``curve`` or ``gamp`` as a record of :mod:`smisym.run.saving`.
+    """A document of ``smisym thresholds``, ``curve``, ``gamp`` or ``dynamics`` as a record of :mod:`smisym.run.saving`.
 
     ``null`` is what is not finite there: infinite thresholds and errors, overlaps that are not known.
     Raises ValueError, and what else a document of another shape leads to.
@@ -33,7 +33,9 @@ def own_form(document: Record) -> Record:
         }  # fmt: skip
     if "iterations" in document:
         return _gamp(document, settings, names)
-    raise ValueError("a document without points, thresholds or iterations")
+    if "trajectories" in document:
+        return _dynamics(document, settings)
+    raise ValueError("a document without points, thresholds, iterations or trajectories")
 
 
 def _point(point: Record, settings: Record, names: list[str]) -> Record:
@@ -66,6 +68,18 @@ def _gamp(document: Record, settings: Record, names: list[str]) -> Record:
         "kind": "gamp", "W_hat": np.broadcast_to(np.nan, (rows, dim)), "C_hat": last["C_hat"], "Q": last["Q"],
         "overlap": last["overlap"], "steps": last["step"], "names": names, "iterations": steps,
         "settings": settings | {name: document[name] for name in ("alpha", "dim", "tol")}, "checks": {},
+        "statistical_error": None, "deterministic_error": None, "degrees_of_freedom": None,
+    }  # fmt: skip
+
+
+def _dynamics(document: Record, settings: Record) -> Record:
+    arrays = ("cosines", "noise", "loss")
+    each = [
+        dict(one) | {name: _filled(one[name], math.inf if name == "noise" else math.nan) for name in arrays}
+        for one in document["trajectories"]
+    ]
+    return dict(document) | {
+        "kind": "dynamics", "trajectories": each, "history": [], "settings": settings, "checks": {},
         "statistical_error": None, "deterministic_error": None, "degrees_of_freedom": None,
     }  # fmt: skip
 

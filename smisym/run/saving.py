@@ -23,12 +23,13 @@ from smisym.run.printed import own_form, real, whole
 from smisym.theory.along import BESIDE, Curve
 from smisym.theory.branched import Branches, BranchLine, Phases
 from smisym.theory.collecting import FixedPoint
+from smisym.training.trajectories import Dynamics, Trajectory
 
 Record = dict[str, Any]
 Saved = Solution | Curve | dict[str, Solution]
 
 MAX_RESULT_BYTES = 1 << 30
-_ALLOWED = "a file of smisym.save_result, or what smisym thresholds, curve or gamp print with --json"
+_ALLOWED = "a file of smisym.save_result, or what smisym thresholds, curve, gamp or dynamics print with --json"
 _FIX = "check the name; save results with smisym.save_result"
 _BESIDE = (*(key for name in BESIDE for key in (name, f"{name}_stderr")), "unbounded")
 # Of a solution that are the same for any value.
@@ -86,11 +87,23 @@ def _record(solution: Solution) -> Record:
         steps = common.pop("history")
         own = {f.name: getattr(value, f.name) for f in fields(Gamp)} | {"names": list(value.names)}
         return {"kind": "gamp", **code, **own, "iterations": steps, **common}
+    if isinstance(value, Dynamics):
+        return {"kind": "dynamics", **code, **dynamics_record(value), **common}
     return {"kind": "numbers", **code, "value": value, **common}
 
 
 def _lines(branches: Branches) -> list[Record]:
     return [{f.name: getattr(one, f.name) for f in fields(BranchLine)} | {"turns": list(one.turns)} for one in branches]
+
+
+def dynamics_record(value: Dynamics) -> Record:
+    """What ``smisym dynamics --json`` prints, too."""
+    trajectories = [
+        {f.name: getattr(one, f.name) for f in fields(Trajectory)}
+        | {"results": list(one.results), "reasons": list(one.reasons)}
+        for one in value.trajectories
+    ]
+    return {"trajectories": trajectories, "names": list(value.names), "layers": list(value.layers)}
 
 
 def _point(solution: Solution) -> Record:
@@ -112,8 +125,9 @@ def _point(solution: Solution) -> Record:
 def load_result(path: str | os.PathLike[str]) -> Any:
     """What :func:`save_result` wrote: a Solution, a Curve, or a dict of Solutions, to the last bit.
 
-    Also what ``smisym thresholds``, ``curve`` and ``gamp`` print with ``--json``, and thresholds.json and curve.json of
-    ``smisym analyze``: of those, what the document leaves out is NaN or empty.  Nothing in a file is ever executed.
+    Also what ``smisym thresholds``, ``curve``, ``gamp`` and ``dynamics`` print with ``--json``, and thresholds.json and
+    curve.json of ``smisym analyze``: of those, what the document leaves out is NaN or empty.  Nothing in a file is ever
+    executed.
     Raises InputError for a file that cannot be read, is another one, or is not whole.
     """
     where = f"result file {check_path(path, 'result file')}"
@@ -256,9 +270,27 @@ def _gamp(record: Record) -> Gamp:
     return Gamp(**{f.name: record[f.name] for f in fields(Gamp)} | own | {"steps": whole(record["steps"], "steps")})
 
 
+def _dynamics(record: Record) -> Dynamics:
+    layers = tuple(whole(layer, "layers") for layer in record["layers"])
+    names = _texts(record["names"], len(layers))
+    trajectories = tuple(map(_trajectory, record["trajectories"]))
+    if any(one.cosines.shape[2] != len(layers) for one in trajectories):
+        raise ValueError("cosines of another number of rows than layers")
+    return Dynamics(trajectories, names, layers)
+
+
+def _trajectory(record: Record) -> Trajectory:
+    arrays = {name: _array(record[name], name) for name in ("cosines", "noise", "loss")}
+    seeds, steps, rows = arrays["cosines"].shape
+    if arrays["noise"].shape != (steps, rows) or arrays["loss"].shape != (seeds, steps):
+        raise ValueError("noise or loss of another shape than cosines")
+    results, reasons = _texts(record["results"], seeds), _texts(record["reasons"], seeds)
+    return Trajectory(_text(record["method"]), _text(record["unit"]), **arrays, results=results, reasons=reasons)
+
+
 _VALUES: dict[str, Callable[[Record], Any]] = {
     "branches": _branches, "phases": _phases, "fixed_point": _fixed_point, "thresholds": _thresholds,
-    "gamp": _gamp, "numbers": lambda record: record["value"],
+    "gamp": _gamp, "dynamics": _dynamics, "numbers": lambda record: record["value"],
 }  # fmt: skip
 
 

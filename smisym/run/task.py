@@ -295,12 +295,24 @@ def each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]
 
 def check_npz(output: str) -> None:
     """Before a long run: that its estimate can be written at the end."""
+    _check_output(output, "file for the estimate", (".npz",), "estimate.npz")
+
+
+def check_picture(output: str) -> Path:
+    """Before a long run: that its picture can be written at the end."""
+    return _check_output(output, "file for the picture", (".svg", ".png", ".pdf"), "picture.svg")
+
+
+def _check_output(output: str, what: str, endings: Sequence[str], example: str) -> Path:
+    """The path; InputError unless it ends so and can be written."""
     from smisym.base.errors import InputError, Words
     from smisym.base.files import check_path, reason, remedy
 
-    path = check_path(output, "file for the estimate")
-    if path.suffix != ".npz" or os.path.isdir(path):
-        raise InputError("output", output, "the name of a file that ends in .npz", "write -o estimate.npz")
+    path = check_path(output, what)
+    if path.suffix not in endings or os.path.isdir(path):
+        raise InputError(
+            "output", output, f"the name of a file that ends in {', '.join(endings)}", f"write -o {example}"
+        )
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -310,6 +322,7 @@ def check_npz(output: str) -> None:
         raise InputError(f"output {output}", Words(reason(error)), allowed, remedy(error)) from None
     if not os.access(path.parent, os.W_OK):
         raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
+    return path
 
 
 def check_picture(output: str | None, endings: tuple[str, ...] = (".svg", ".pdf", ".png")) -> Path | None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from smisym.report import format_with_error
+from smisym.training.trajectories import Dynamics
 
 Record = Mapping[str, Any]
 
@@ -169,6 +170,31 @@ def print_gamp(document: Record, explain: Callable[[str], str] = str) -> None:
     _say(f"{document['result']}: {explain(document['reason'])}")
 
 
+def print_dynamics(found: Dynamics) -> None:
+    """Of each unit of steps a table: a column for each method and layer, mean and error over the seeds."""
+    for unit in dict.fromkeys(one.unit for one in found.trajectories):
+        some = [one for one in found.trajectories if one.unit == unit]
+        steps = _spaced(len(some[0].steps))
+        columns = {unit: [str(step) for step in steps]}
+        groups = []
+        for one in some:
+            mean, error = found.mean(one.method), found.error(one.method)
+            names = [f"{one.method}: {name}" for name in found.layer_names]
+            for k, name in enumerate(names):
+                columns[name] = [format_with_error(mean[n, k], error[n, k]) for n in steps]
+            groups.append(names)
+        _print_wide(groups, columns, unit)
+        Console().print()
+    _say("cosines with the truth, modulo the symmetries: mean over the seeds, and its standard error")
+    for one in found.trajectories:
+        firsts = zip(found.layer_names, found.learned(one.method), strict=True)
+        told = ", ".join(f"{name} {'never' if step is None else f'from {one.unit} {step} on'}" for name, step in firsts)
+        _say(f"{one.method}, above 0.5: {told}")
+        for number, (result, reason) in enumerate(zip(one.results, one.reasons, strict=True), start=1):
+            if result == "diverged":
+                _say(f"{one.method}, seed {number}: {reason}")
+
+
 def _shown(count: int) -> list[int]:
     """All of a few iterations; of many the first and last ones, and some evenly between."""
     if count <= ROWS:
@@ -176,6 +202,13 @@ def _shown(count: int) -> list[int]:
     ends = ROWS // 3
     between = np.linspace(ends, count - ends - 1, ROWS - 2 * ends).round().astype(int).tolist()
     return sorted({*range(ends), *between, *range(count - ends, count)})
+
+
+def _spaced(count: int) -> list[int]:
+    """All of a few steps; of many fewer and fewer, as of what is learned fast first and slowly at last."""
+    if count <= ROWS:
+        return list(range(count))
+    return sorted({0, *np.geomspace(1, count - 1, ROWS - 1).round().astype(int).tolist()})
 
 
 def _say(text: str) -> None:

@@ -19,13 +19,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "results.md").read_text()
 # What is named in prose: of what the command line prints, and the lists that tables are about.
 PRINTED = {"nishimori"}
-PROSE = {"points", "thresholds", "labels", "value", "solutions"}
+PROSE = {"points", "thresholds", "labels", "value", "solutions", "trajectories"}
 
 
 def keys(value: Any) -> set[str]:
     """Keys of a document and of its results, but not of settings, checks and records of steps."""
     found = set(value)
-    for key in ("points", "thresholds"):
+    for key in ("points", "thresholds", "trajectories"):
         found |= {name for one in value.get(key, ()) for name in one}
     for one in value.get("solutions", {}).values():
         found |= keys(one)

@@ -44,6 +44,7 @@ RETURNED = {
     "ClosedForm": "closed_form",
     "Curve": "curve",
     "Data": "generate",
+    "Dynamics": "dynamics",
     "FixedPoint": "state_evolution",
     "Gamp": "gamp",
     "Model": "compile",
