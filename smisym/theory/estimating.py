@@ -91,7 +91,9 @@ class Estimator:
         with np.errstate(invalid="ignore"):
             inner = np.where(absent, np.inf, weights * (2 * np.sqrt(size) * error + error**2)).mean()
         white, gains = self._combine(products, weights)
-        sloped, shares = _sloped(weighted, gaps[0], self.model.symmetry.coordinates(products[0]), unknown)
+        shared = _shared(moments, weights)
+        first = self.model.symmetry.coordinates(products[0])
+        sloped, shares = _sloped(weighted, gaps[0], first, unknown, multiplicity * shared)
         return Estimate(
             Q,
             white,
@@ -107,14 +109,14 @@ class Estimator:
             float(inner) * multiplicity,
             moments.result is not Result.INTEGRATION and not absent.any(),
             gaps.mean(axis=1),
-            np.hypot(gaps.std(axis=1, ddof=1) / math.sqrt(len(Z)), multiplicity * _shared(moments, weights)),
-            self._beside(Q, scramble, dg, star, observed),
+            np.hypot(gaps.std(axis=1, ddof=1) / math.sqrt(len(Z)), multiplicity * shared),
+            self._beside(Q, scramble, dg, star, observed, shared),
         )
 
     def _beside(
-        self, Q: np.ndarray, scramble: int, dg: np.ndarray, star: np.ndarray, observed: Observation
+        self, Q: np.ndarray, scramble: int, dg: np.ndarray, star: np.ndarray, observed: Observation, shared: float
     ) -> np.ndarray:
-        """:attr:`Estimate.beside`."""
+        """:attr:`Estimate.beside`; shared: :func:`_shared`."""
         unit, made = units(self.model.symmetry.basis), None
         if Q.any() or not self.model.prior.centred():
             return np.zeros((len(unit), len(unit), NUMBERS, NUMBERS + 1))
@@ -122,7 +124,7 @@ class Estimator:
             surrogate = self._surrogate.get((), lambda: Surrogate.of(self.model))
             draws = np.random.SeedSequence(self.seed, spawn_key=(scramble, _KNOWN))
             made = surrogate.at(self.model, observed, draws)
-        return self.model.prior.multiplicity * beside(unit, dg, star, made, squares(self.model, observed, unit))
+        return self.model.prior.multiplicity * beside(unit, dg, star, made, squares(self.model, observed, unit), shared)
 
     def _unclear(self, dg: np.ndarray, error: np.ndarray) -> np.ndarray:
         """:attr:`Estimate.unclear` from dg (n, P, T, P, T) and errors (n,) of posteriors; one without a bound is told
@@ -189,12 +191,15 @@ def _shared(moments: Moments, weights: np.ndarray) -> float:
     return _SQUARES * float(np.linalg.norm(np.where(several, share * np.where(several, kinds[:, 1], 0.0), 0.0)))
 
 
-def _sloped(dg: np.ndarray, gaps: np.ndarray, first: np.ndarray, rows: np.ndarray) -> tuple[Slope, np.ndarray]:
+def _sloped(
+    dg: np.ndarray, gaps: np.ndarray, first: np.ndarray, rows: np.ndarray, unsure: float
+) -> tuple[Slope, np.ndarray]:
     """The slope of dg (n, P, T, P, T) with gaps (n, k) from the first estimate (n, k) as controls, and what it shares
-    with each gap (k, P, P, P, P), or nothing (0, P, P, P, P) where that would be many numbers."""
+    with each gap (k, P, P, P, P), or nothing (0, P, P, P, P) where that would be many numbers.  unsure: what shared
+    integrals leave of the means of the gaps."""
     # What omega tells nothing of: E is zero there, so that the second estimate has mean zero as well.
     idle = np.asarray(~first.any(axis=0))
-    found = slope(dg, gaps[:, idle], rows)
+    found = slope(dg, gaps[:, idle], rows, unsure)
     shape = found.raw.shape
     if len(idle) * found.raw.size > _SHARES:
         return found, np.zeros((0, *shape))
