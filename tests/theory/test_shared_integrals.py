@@ -85,3 +85,14 @@ def test_a_control_is_no_better_than_its_mean_is_known() -> None:
     plain = float((dg**2).mean())
     assert slope(dg, controls).value.item() != pytest.approx(plain, rel=0.05)
     assert slope(dg, controls, unsure=0.01).value.item() == pytest.approx(plain, rel=1e-12)
+
+
+def test_what_was_drawn_in_vain_counts() -> None:
+    """A pass that is kept as its own error is small is too narrow on average: it was four standard errors off here."""
+    channel = compiled("difference of squares").channel
+    y = channel.draw(np.array([[[2.0], [0.1]]]), np.zeros((1, 0)))
+    omega, eye = np.zeros((1, 2, 1)), np.eye(2)
+    traces = [
+        np.einsum("nptpt->", channel.moments(y, omega, eye, cov=True, rtol=0.03, seed=seed).dg) for seed in range(400)
+    ]
+    assert abs(np.mean(traces)) < 3 * np.std(traces) / np.sqrt(len(traces))
