@@ -105,7 +105,7 @@ def dynamics(
     from smisym.run import dynamics_runs, terminal
     from smisym.run.saving import dynamics_record
 
-    path = None if output is None else check_picture(output)
+    path = check_picture(output)
     names, rates = dynamics_runs.asked_for(optimizer, rate)
     settings = {
         "alpha": alpha, "dim": dim, "seeds": seeds, "steps": steps, "epochs": epochs, "optimizers": names,

@@ -9,7 +9,7 @@ import typer
 
 from smisym.commands.application import command
 from smisym.run.options import Accuracy, File, Json, MostSamples, Rtol, Samples, Scrambles, Seed, State, Workers
-from smisym.run.task import BRANCH_EVALUATIONS, Asked, announce, begin, check_picture, declared_in
+from smisym.run.task import BRANCH_EVALUATIONS, Asked, announce, begin, check_picture, check_table, declared_in
 
 Picture = Annotated[
     str | None, typer.Option("--output", "-o", metavar="OUT", help="Draw it; ends in .svg, .pdf or .png.")
@@ -97,7 +97,7 @@ def phase_diagram(
     from smisym.run.clusters import on_cluster
     from smisym.run.progress import progress_bar
 
-    path, sheet = check_picture(output), check_picture(table, (".csv",))
+    path, sheet = check_picture(output), check_table(table)
     read = [read_varied(text) for text in vary]
     values = declared_in(read)
     given = {"rtol": rtol, "stages": stages, "accuracy": accuracy, "most_samples": most_samples}

@@ -25,6 +25,8 @@ _PRIOR_SHARE = 0.1
 _INFLATION = 1.25
 REPLICATES = 8
 _ADAPT = (512, 1024)
+# Points of each shift in the first pass.
+_FIRST = 128
 # Numbers held at once in the largest array of a batch.
 _MEMORY = 2_000_000
 
@@ -85,12 +87,17 @@ def mixture(
         doubt,
         np.full(S, SURE),
     )
-    per_replicate = 128
+    per_replicate = _FIRST
     active = np.arange(S)
     while active.size:
         group = max(1, _MEMORY // (per_replicate * REPLICATES * D))
         for i in range(0, active.size, group):
-            _estimate(integrand, proposal, active[i : i + group], per_replicate, rng, rtol, result)
+            index = active[i : i + group]
+            before = result.take(index)
+            summed = _estimate(integrand, proposal, index, per_replicate, rng, result)
+            if per_replicate > _FIRST:
+                _pool(result, index, before, 1 - _FIRST / per_replicate, summed)
+            result.converged[index] = result.error[index] <= rtol
         per_replicate *= 2
         spent = result.nodes[active] + per_replicate * REPLICATES * integrand.branches
         active = active[~result.converged[active] & (spent <= budget)]
@@ -253,10 +260,9 @@ def _estimate(
     index: np.ndarray,
     n: int,
     rng: np.random.Generator,
-    rtol: float,
     result: Average,
-) -> None:
-    """One estimate from eight shifts of n points; written into ``result``."""
+) -> bool:
+    """One estimate from eight shifts of n points, written into ``result``; whether inner sums are part of its error."""
     S, d = len(index), integrand.dim
     part = _Mixture(proposal.weight[index], proposal.mean[index], proposal.factor[index])
     draw = _draw(integrand, part, index, n, REPLICATES, rng)
@@ -300,4 +306,30 @@ def _estimate(
     error = np.where(np.isfinite(error) & (ess >= 20), error, np.inf)
     result.error[index] = error
     result.nodes[index] += n * REPLICATES * integrand.branches
-    result.converged[index] = error <= rtol
+    return draw.summed is not None
+
+
+def _pool(result: Average, index: np.ndarray, before: Average, points: float, summed: bool) -> None:
+    """Writes what all passes make together of posteriors of which the last is in ``result``, and the others ``before``.
+
+    points: those of the others, beside those of the last.  A pass that is kept because its own error is small has, on
+    average, too few points far out, and so too narrow a posterior: of sign(z1^2 - z2^2) at 3e-2 variances were 0.7 %
+    too small.  All points that were drawn, whatever they told, have no such bias.
+    """
+    known = np.isfinite(before.error) & np.isfinite(result.error[index])
+    if not known.any():
+        return
+    index, before = index[known], before.take(known)
+    share = points * np.exp(before.log_norm - result.log_norm[index])
+    share = share / (1 + share)  # of all weight
+    apart = result.mean[index] - before.mean
+    if result.cov is not None and before.cov is not None:
+        between = np.einsum("s,si,sj->sij", share * (1 - share), apart, apart)
+        rest = (1 - share)[:, None, None] * result.cov[index]
+        result.cov[index] = share[:, None, None] * before.cov + rest + between
+    result.mean[index] -= share[:, None] * apart
+    log = np.logaddexp(before.log_norm + np.log(points), result.log_norm[index])
+    result.log_norm[index] = log - np.log1p(points)
+    old, new = points * before.error, result.error[index]
+    # Errors of inner sums do not average out.
+    result.error[index] = (old + new if summed else np.hypot(old, new)) / (1 + points)

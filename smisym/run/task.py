@@ -64,6 +64,10 @@ DEMO_RTOL = 3e-2
 _COUNTABLE = 1e15
 
 
+# How names of pictures may end.
+_PICTURES = (".svg", ".png", ".pdf")
+
+
 COMMANDS: dict[str, Callable[..., None]] = {}
 
 
@@ -298,12 +302,17 @@ def check_npz(output: str) -> None:
     _check_output(output, "file for the estimate", (".npz",), "estimate.npz")
 
 
-def check_picture(output: str) -> Path:
-    """Before a long run: that its picture can be written at the end."""
-    return _check_output(output, "file for the picture", (".svg", ".png", ".pdf"), "picture.svg")
+def check_picture(output: str | None) -> Path | None:
+    """Before a long run: that its picture can be written at the end; None for none."""
+    return None if output is None else _check_output(output, "file for the picture", _PICTURES, "picture.svg")
 
 
-def _check_output(output: str, what: str, endings: Sequence[str], example: str) -> Path:
+def check_table(output: str | None) -> Path | None:
+    """The same of a table."""
+    return None if output is None else _check_output(output, "file for the table", (".csv",), "table.csv", "--csv")
+
+
+def _check_output(output: str, what: str, endings: Sequence[str], example: str, option: str = "-o") -> Path:
     """The path; InputError unless it ends so and can be written."""
     from smisym.base.errors import InputError, Words
     from smisym.base.files import check_path, reason, remedy
@@ -311,7 +320,7 @@ def _check_output(output: str, what: str, endings: Sequence[str], example: str) 
     path = check_path(output, what)
     if path.suffix not in endings or os.path.isdir(path):
         raise InputError(
-            "output", output, f"the name of a file that ends in {', '.join(endings)}", f"write -o {example}"
+            "output", output, f"the name of a file that ends in {', '.join(endings)}", f"write {option} {example}"
         )
     try:
         os.stat(path)
@@ -320,21 +329,6 @@ def _check_output(output: str, what: str, endings: Sequence[str], example: str) 
     except OSError as error:
         allowed = "a name in a folder that exists and can be written"
         raise InputError(f"output {output}", Words(reason(error)), allowed, remedy(error)) from None
-    if not os.access(path.parent, os.W_OK):
-        raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
-    return path
-
-
-def check_picture(output: str | None, endings: tuple[str, ...] = (".svg", ".pdf", ".png")) -> Path | None:
-    """Before a long run: that a file of one of these kinds can be written at the end; None for none."""
-    from smisym.base.errors import InputError
-    from smisym.base.files import check_path
-
-    if output is None:
-        return None
-    path = check_path(output, "file to write")
-    if path.suffix.lower() not in endings or path.is_dir():
-        raise InputError("output", output, f"the name of a file that ends in {' or '.join(endings)}", "rename it")
     if not os.access(path.parent, os.W_OK):
         raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
     return path

@@ -23,6 +23,7 @@ from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement, judged, outlying, sound
 from smisym.theory.taking_over import alike
+from smisym.theory.unshown import of_idle
 
 # What a scramble may leave of a direction that others know perfectly.
 _NEITHER = 0.01
@@ -139,11 +140,15 @@ def collect(omap: OverlapMap, points: Sequence[Point], start: str, tol: float, e
     result = judged(code, found, left_is_small=small, strays=strays)
     checks = {"residual": left, "nishimori": found.record()}
     if result is Result.SUCCESS:
-        at_mean = _at_the_mean(omap, points, Q, start != "uninformed")
+        kicked = start != "uninformed"
+        at_mean = _at_the_mean(omap, points, Q, kicked)
         if at_mean is not None:
             bias, rare = at_mean
-            checks |= {"bias": bias, "rare": rare}
-            error = np.hypot(error, rare)
+            idle = of_idle(omap, points, Q) if kicked else np.zeros_like(Q)
+            checks |= {"bias": bias, "rare": rare, "idle": idle}
+            error = np.hypot(np.maximum(error, idle), rare)
+            if idle.max() >= 1:
+                result = Result.NOISY
             unseen = bias > np.maximum(error, min(tol, FINE))
             # Near Q = I it may be more than the spread shows, and still less than anybody asked.
             left = np.where(unseen, np.maximum(left, bias), left)

@@ -22,13 +22,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smisym.theory.folded import QUIET
+
 # Numbers that are kept of each rate: itself, two traces of G, what X makes of it, and G and a stand-in for it, and the
 # stand-in alone, what X and G make of it beyond G alone, and the size of the output and its square.
 NUMBERS = 9
 # Share of the largest variance of a control below which it is a combination of the others.
 _SAME = 1e-9
-# Standard deviation, beside the rate, below which a control is constant.
-_QUIET = 1e-2
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,19 @@ def beside(
     star: np.ndarray,
     stand_in: StandIn | None = None,
     squares: np.ndarray | None = None,
+    unsure: float = 0.0,
 ) -> np.ndarray:
     """(k, k, 9, 10): of R_jk and its controls the means, and after these the covariances.
 
     dg (n, P, T, P, T): G of n points; star (n, P, T): their fields z; along unit matrices (k, P, P).  squares
     (n, k, k): what X makes of the rates on average at each output, where that is known
-    (:mod:`smisym.theory.at_points`).
+    (:mod:`smisym.theory.at_points`).  unsure: standard error of means of G that no number of points takes away; traces
+    that vary by no more than that, a hundred times, are no controls.
     """
     n, T = len(star), star.shape[2]
     X, known = products(star), known_mean(unit, T)
     shown = np.einsum("kpq,nptqt->nk", unit, dg)
+    shown = np.where(shown.std(axis=0) > unsure / QUIET, shown, 0.0)
     k = len(unit)
     numbers = np.zeros((n, k, k, NUMBERS))
     numbers[..., 0] = rates_of(unit, dg)
@@ -119,7 +122,7 @@ def controlled(found: Sequence[np.ndarray]) -> np.ndarray:
     for r in range(len(every)):
         others = np.delete(spread, r, axis=0).mean(axis=0)
         for j, k in np.ndindex(*out.shape[1:]):
-            least = _QUIET * abs(mean[:, j, k, 0].mean())
+            least = QUIET * abs(mean[:, j, k, 0].mean())
             out[r, j, k] = mean[r, j, k, 0] - mean[r, j, k, 1:] @ _coefficients(others[j, k], least)
     return out
 

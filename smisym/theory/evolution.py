@@ -27,7 +27,7 @@ from smisym.theory.onward import Onward
 from smisym.theory.point import Point
 from smisym.theory.sentinel import agreement
 from smisym.theory.taking_over import closer
-from smisym.theory.unshown import finer, of_gaps, of_idle, of_integrals
+from smisym.theory.unshown import finer, of_gaps, of_integrals
 
 STARTS = ("symmetry-broken", "uninformed", "informed")
 # What an informed start leaves to learn.
@@ -66,11 +66,12 @@ def state_evolution(
         samples of one evaluation it may take (None: 2^22, fewer where posteriors are large): solved again on maps of
         the same seed with more samples until the error that is stated is so small (:mod:`smisym.theory.aim`).  The
         error then also holds what inner integrals change when they are refined (``checks["integrals"]``, in the
-        deterministic one) and what directions that seem idle may hold (``checks["idle"]``).  ``checks["tries"]``:
-        samples and errors on the way.  A map's own samples are those of the first try.
+        deterministic one).  ``checks["tries"]``: samples and errors on the way.  A map's own samples are those of the
+        first try.
     settings
         Of the overlap map when ``model`` is a Model: samples, scrambles, seed, rtol, workers.
 
+    The error of a success holds what directions may have of which some scrambles learned nothing (``checks["idle"]``).
     Result: SUCCESS, MISSED where the accuracy was not reached, MAX_STEPS, DIVERGED or INTEGRATION; RESIDUAL where the
     overlap does not solve its equation to within the larger of its statistical error and the smaller of ``tol`` and
     2e-4; NISHIMORI where the estimators of E disagree; INCONSISTENT where one scramble is no draw from what the others
@@ -179,18 +180,14 @@ def _doubted(omap: OverlapMap, points: Sequence[Point], found: Solution, accurac
     """The solution with errors that hold what the spread of the scrambles does not show."""
     if any(point.at is None or not np.isfinite(point.left).all() for point in points):
         return found
-    kicked = found.value.start != "uninformed"
-    idle = of_idle(omap, points, found.value.Q) if kicked else np.zeros_like(found.value.Q)
-    error, integrals = np.hypot(found.statistical_error, idle), of_integrals(omap, points[0], accuracy)
+    integrals = of_integrals(omap, points[0], accuracy)
     estimates = [point.at.estimate for point in points if point.at is not None]
     nishimori = agreement(omap, estimates, of_gaps(omap, points[0], accuracy))
     return replace(
         found,
-        value=replace(found.value, Q_error=error),
         result=found.result if nishimori.holds else Result.NISHIMORI,
-        statistical_error=error,
         deterministic_error=found.deterministic_error + integrals,
-        checks=found.checks | {"integrals": integrals, "idle": idle, "nishimori": nishimori.record()},
+        checks=found.checks | {"integrals": integrals, "nishimori": nishimori.record()},
     )
 
 

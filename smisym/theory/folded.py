@@ -22,8 +22,9 @@ _EACH, _MOST = 32, 24
 # Share of the largest variance of a control below which it is a combination of the others; variance, beside that of the
 # loudest, below which a control is rounding.
 _SAME, _SILENT = 1e-9, 1e-20
-# Standard deviation, beside the size of dg, below which a control is constant.
-_QUIET = 1e-2
+# Standard deviation, beside the size of dg, below which a control is constant; and error of its mean, beside its
+# standard deviation, from which on it is not known to be zero.
+QUIET = 1e-2
 
 
 def folds(n: int) -> np.ndarray:
@@ -41,10 +42,11 @@ class Slope:
     shares: np.ndarray
 
 
-def slope(dg: np.ndarray, controls: np.ndarray, rows: np.ndarray | None = None) -> Slope:
+def slope(dg: np.ndarray, controls: np.ndarray, rows: np.ndarray | None = None, unsure: float = 0.0) -> Slope:
     """The mean of dg_pas dg_qbs over points, less what it shares with controls of mean zero.
 
-    dg (n, P, T, P, T); controls (n, c); rows (P,): those among which this is done, None for all.  Each fold of the
+    dg (n, P, T, P, T); controls (n, c); rows (P,): those among which this is done, None for all.  unsure:
+    standard error of the controls' means that no number of points takes away.  Each fold of the
     points takes its coefficients from the others: fitted to the points that they are applied to, they would bias the
     mean.
     """
@@ -52,7 +54,8 @@ def slope(dg: np.ndarray, controls: np.ndarray, rows: np.ndarray | None = None) 
     flat = dg.transpose(0, 1, 3, 2, 4).reshape(n, P * P, -1)
     among = np.ones(P) if rows is None else rows.astype(float)
     pair = np.outer(among, among).ravel()
-    loud = _heard(controls, _QUIET * math.sqrt(float((flat[:, pair > 0] ** 2).sum()) / max(n, 1)))
+    size = math.sqrt(float((flat[:, pair > 0] ** 2).sum()) / max(n, 1))
+    loud = _heard(controls, max(QUIET * size, unsure / QUIET))
     heard = controls[:, loud]
     fold = folds(n)
     parts = [_sums(flat[fold == f], heard[fold == f]) for f in range(int(fold[-1]) + 1)]

@@ -1,8 +1,8 @@
-"""What may be wrong with a fixed point that the spread of its scrambles does not show: looked at where an accuracy is
-asked for.
+"""What may be wrong with a fixed point that the spread of its scrambles does not show.
 
-Inner integrals err alike in all scrambles; and where nothing was learned of a direction by any of them they agree on
-zero, though just above its threshold something is.
+Inner integrals err alike in all scrambles, which is looked at where an accuracy is asked for; and where little or
+nothing was learned of a direction they agree on zero, or on a few that are not, though just above its threshold all
+would.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from scipy import special
 
 from smisym.base.solution import mean_and_error
 from smisym.integrate.accuracy import SAMPLING
-from smisym.prior import remaining
-from smisym.theory.growth import class_rate, growth_rates
+from smisym.theory.growth import class_rate, coupled_classes, growth_rates
 from smisym.theory.kick import KICK
 from smisym.theory.linearised import Equation, Local, placed, positive
 from smisym.theory.maps import OverlapMap
@@ -35,7 +35,10 @@ _OF_ACCURACY, _LESS = 0.5, 1 / 3
 _FALLS = 0.75
 # Multiple of what a finer tolerance changes in the differences of Nishimori's estimators that they may be off by.
 _GAPS = 2.0
-# Standard errors by which growth must be below one for a direction to be idle beyond doubt.
+# Standard errors by which growth must be below one for a direction to be idle beyond doubt: with seven degrees of
+# freedom it is not, five times in ten thousand.
+_BEYOND_DOUBT = 5.0
+# Standard deviations over the scrambles that an overlap must be above nothing for all to have learned of it.
 _CLEAR = 2.0
 
 
@@ -157,54 +160,75 @@ def _refined(omap: OverlapMap, point: Point, accuracy: float) -> _Refined | None
 
 
 def of_idle(omap: OverlapMap, points: Sequence[Point], Q: np.ndarray) -> np.ndarray:
-    """(P, P): one standard error of what may be learned of directions of which no scramble learned anything.
+    """(P, P): one standard error of what is learned of directions of which some scrambles may have learned nothing.
 
-    Overlaps along what grows most, q, follow growth(q) = 1, and growth falls from its value at q = 0, known to within
-    the spread of the scrambles, with a slope that a kick tells.  At growth one half of two standard errors of it, over
-    that slope; nothing where growth is two standard errors below one.
+    Q (P, P): the mean of the points.  An overlap along what grows, q, follows growth(q) = 1, and none is negative: of
+    scrambles that stand around a threshold some have nothing, others their part of the noise, and the spread of the
+    overlaps tells neither how far that mean is off nor how sure it is.  Growth does: at q = 0 it is a mean that nothing
+    cuts off, with its standard error, and it falls with a slope that a kick tells.  So q is excess over slope, and its
+    error that of growth over slope, of which counts what lies above zero; what the mean is off comes on top.
+    One where growth may be above one and does not fall as more is learned: there it jumps.
     """
-    nothing = np.zeros_like(Q)
+    error = np.zeros_like(Q)
     known, alpha, lam = points[0].known, points[0].alpha, points[0].side_information
-    if points[0].perfect:
-        return nothing
-    if _surely_none(points, Q):
-        return nothing
-    Q = placed(Q, known)
-    found = omap.each(lambda r: Equation(omap, r, lam).at(Q, alpha, known))
-    idle = ~np.any([here.active for here in found], axis=0)
-    if not idle.any():
-        return nothing
+    doubtful = _doubtful(omap, points)
+    if points[0].perfect or not doubtful.any():
+        return error
+    symmetry = omap.model.symmetry
+    others = np.eye(len(Q)) - symmetry.span(doubtful)
+    below = placed(others @ Q @ others, known)
+    found = omap.each(lambda r: Equation(omap, r, lam).at(below, alpha, known))
+    idle = np.flatnonzero(~np.any([here.active for here in found], axis=0))
     rates = np.array([here.jacobian[np.ix_(idle, idle)] for here in found])
-    growth, error, vector = _fastest(rates)
-    excess = growth + _CLEAR * error - 1
-    if excess <= 0:
-        return nothing
-    along = positive(np.einsum("k,kij->ij", vector, found[0].units[idle]))
-    kicked = omap.each(lambda r: Equation(omap, r, lam).at(Q + KICK * along, alpha, known))
-    unit = np.einsum("kij,ij->k", found[0].units, along)
+    for members in coupled_classes(rates.mean(axis=0), symmetry.parts[idle]):
+        growth, spread, vector = _fastest(rates[np.ix_(range(len(rates)), members, members)])
+        along = positive(np.einsum("k,kij->ij", vector, found[0].units[idle[members]]))
+        size = float(np.sum(along * along))
+        told = float(np.sum((Q - below) * along)) / size
+        if growth + _BEYOND_DOUBT * spread <= 1:
+            most = told
+        else:
+            most = _from_growth(omap, points[0], below, along, (growth, spread, told))
+        error += np.abs(most * along)
+    return error
+
+
+# Many parameters: a place, a direction, and what is known of it.
+def _from_growth(
+    omap: OverlapMap, point: Point, below: np.ndarray, along: np.ndarray, of: tuple[float, float, float]
+) -> float:
+    """One standard error of an overlap ``along`` (P, P) that is nothing at ``below``; of: growth there, its standard
+    error, and the overlap that is told."""
+    growth, spread, told = of
+    kicked = omap.each(
+        lambda r: Equation(omap, r, point.side_information).at(below + KICK * along, point.alpha, point.known)
+    )
+    unit = np.einsum("kij,ij->k", kicked[0].units, along)
     grown = np.mean([here.residual @ unit for here in kicked]) / (KICK * float(unit @ unit))
     slope = (growth - 1 - grown) / KICK
-    # Where growth does not fall as more is learned, nothing bounds it: there it jumps.
-    most = min(excess / (2 * slope), 1.0) if slope > 0 else 1.0
-    return most * np.abs(along)
+    if slope <= 0:
+        return 1.0
+    excess, unsure = (growth - 1) / slope, spread / slope
+    own = unsure * _above(-excess / unsure, omap.scrambles - 1) if excess < 0 else unsure
+    return min(math.hypot(own, told - max(excess, 0.0)), 1.0)
 
 
-def _surely_none(points: Sequence[Point], Q: np.ndarray) -> bool:
-    """Whether nothing idle grows at Q (P, P), as is told where the points were evaluated, at one overlap nearby.
+def _above(a: float, freedom: int) -> float:
+    """Root mean square of how far Student's t exceeds a, no more than 1; of fewer than three degrees of freedom, which
+    have none, that of three."""
+    n = max(freedom, 3)
+    # t^2 n / (n + t^2) turns a density of n degrees of freedom into one of n - 2.
+    square = n * ((n - 1) / (n - 2) * special.stdtr(n - 2, -a * math.sqrt((n - 2) / n)) - special.stdtr(n, -a))
+    density = math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2) - (n + 1) / 2 * math.log1p(a * a / n))
+    first = density / math.sqrt(n * math.pi) * (n + a * a) / (n - 1)
+    return min(math.sqrt(max(square - 2 * a * first + a * a * special.stdtr(n, -a), 0.0)), 1.0)
 
-    A rate changes by no larger a factor than what is left.
-    """
-    found = [point.at for point in points if point.at is not None]
-    if len(found) < len(points):
-        return False
-    idle = ~np.any([here.active for here in found], axis=0)
-    if not idle.any():
-        return True
-    if any(not np.array_equal(here.Q, found[0].Q) for here in found):
-        return False
-    off = np.abs(np.log(np.linalg.eigvals(np.linalg.solve(remaining(found[0].Q), remaining(Q))).real)).max()
-    growth, error = _fastest(np.array([here.jacobian[np.ix_(idle, idle)] for here in found]))[:2]
-    return bool((growth + _CLEAR * error) * math.exp(off) <= 1)
+
+def _doubtful(omap: OverlapMap, points: Sequence[Point]) -> np.ndarray:
+    """(parts,): of which of them some scrambles may have learned nothing, by where they all are."""
+    directions = omap.model.symmetry.directions
+    most = np.array([[np.linalg.eigvalsh(D @ point.Q @ D.T)[-1] for D in directions] for point in points])
+    return np.asarray(most.mean(axis=0) <= _CLEAR * most.std(axis=0, ddof=1))
 
 
 def _fastest(rates: np.ndarray) -> tuple[float, float, np.ndarray]:

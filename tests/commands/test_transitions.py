@@ -87,7 +87,7 @@ def test_a_diagram_resumes_and_a_larger_one_too(network: str, tmp_path: Path) ->
         (["--vary", "depth=1,2"], "parameter to vary"),
         (["--vary", "skip=1:2"], "skip=0:4:17"),
         (["--vary", "skip=1", "--vary", "skip=2"], "each once"),
-        (["--vary", "skip=1", "-o", "x.txt"], ".svg or .pdf or .png"),
+        (["--vary", "skip=1", "-o", "x.txt"], ".svg, .png, .pdf"),
         (["--vary", "skip=1", "--csv", "x.txt"], ".csv"),
         (["--vary", "skip=1", "-o", "/nowhere/x.svg"], "make the folder"),
         (["--vary", "skip=-1"], "skip"),

@@ -124,14 +124,37 @@ def test_just_above_a_threshold_nothing_is_not_said_to_be_exact() -> None:
 
 
 def test_what_may_be_learned_where_no_scramble_learned_anything() -> None:
-    """At Q = 0, where it is no fixed point to stay at: half of the overlap that there is, and of the noise about it."""
+    """At Q = 0, where it is no fixed point to stay at: the overlap that there is, and the noise about it."""
     omap = smisym.overlap_map(one_layer(), samples=2**18)
     truth = exact_overlap(0.175)
     still = [solve(omap, r, 0.175, kicked=False) for r in range(omap.scrambles)]
     (found,) = of_idle(omap, still, np.zeros((1, 1))).ravel()
-    assert 0.4 * truth < found < 0.8 * truth
+    assert 0.8 * truth < found < 1.6 * truth
     below = [solve(omap, r, 0.15, kicked=False) for r in range(omap.scrambles)]
     assert of_idle(omap, below, np.zeros((1, 1))).max() == 0
+
+
+def test_a_few_scrambles_that_learned_a_little_are_no_error_bar() -> None:
+    """1 % above its threshold a map of 64 points a scramble may have it above or below: of seed 25 seven of eight have
+    nothing and one .0012, the mean was said to be known to .00015, and the truth is eight of these off."""
+    truth = exact_overlap(0.168)
+    assert 0.001 < truth < 0.002
+    for seed in (2, 8, 13, 25):
+        found = smisym.state_evolution(one_layer(), 0.168, samples=512, seed=seed)
+        assert found.result in (smisym.Result.SUCCESS, smisym.Result.NOISY)
+        assert abs(found.value.Q[0, 0] - truth) < 3 * found.value.Q_error[0, 0] < 0.1
+
+
+def test_what_lies_above_nothing_is_uncertain_beyond_every_number_of_errors() -> None:
+    """Just below its threshold the error of an overlap of nothing goes to zero smoothly as the threshold goes away."""
+    errors = []
+    for alpha in (0.1, 0.150, 0.155, 0.160, 0.164):
+        omap = smisym.overlap_map(one_layer(), samples=512)
+        still = [solve(omap, r, alpha, kicked=False) for r in range(omap.scrambles)]
+        errors.append(float(of_idle(omap, still, np.zeros((1, 1))).max()))
+    assert errors[0] == 0
+    assert (np.diff(errors) > 0).all()
+    assert errors[-1] > 0.002
 
 
 def test_a_curve_spends_where_it_is_sensitive() -> None:
