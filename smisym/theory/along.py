@@ -146,7 +146,7 @@ class Curve(Shown, Tabled, Sequence[Solution]):
         return made("plot", self.picture(found), ax)
 
     def grid(self) -> Grid:
-        """All overlaps as arrays along alpha, row and row_, as plain data."""
+        """All overlaps as arrays along ``alpha``, ``row`` and ``row_``, as plain data."""
         rows, names = len(self.names), self.names
         shape = (len(self), rows, rows)
         one, whole = ("alpha",), ("alpha", "row", "row_")

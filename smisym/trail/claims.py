@@ -6,6 +6,7 @@ not tried says why in the text of the step, and never stands among what was veri
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -73,7 +74,7 @@ class Purse:
     def spent(self, work: Callable[[], T], least: float = 0.0) -> T | str:
         """What the work returns; or, where it took too long, why it was left.  least: seconds that it has anyway."""
         begun = time.process_time()
-        longest = min(_LONGEST, max(self.left, least))
+        longest = self.left if math.isinf(self.left) else min(_LONGEST, max(self.left, least))
         if longest <= 0:
             return self._empty()
 

@@ -33,8 +33,8 @@ def exactly(subject: Subject) -> ClosedForm | None:
 
 def first_threshold(subject: Subject) -> Threshold | None:
     """The first threshold as solvers have it; None where nothing is ever learned."""
-    # Integrated over outputs where that is cheap; else sampled, on the map that claims are tried on.
-    how = None if are_quick(subject) else False
+    # As solvers choose; where time is short and posteriors slow, sampled, on the map that claims are tried on.
+    how = None if math.isinf(purse_of(subject).seconds) or are_quick(subject) else False
     found: tuple[Threshold, ...] = subject.once(
         "first", lambda: weak_recovery(map_of(subject), stages=1, quadrature=how).value
     )

@@ -64,7 +64,7 @@ def derive(
     network: a declaration, or a compiled model, whose ``derivation`` is the first part.  checks: whether each step is
     tried on the model, in seconds; a step says what was not tried, and why.  seed: of all that is drawn for that.
     seconds: of the processor that all trials, and numbers that solvers find, may take together; what they leave no
-    time for says so.  math.inf: as long as they take, eight each at most.
+    time for says so.  math.inf: as long as they take.
     maps, algorithm: what makes overlap maps and what runs GAMP, as of :func:`smisym.verify.check`.
 
     Raises :class:`~smisym.base.errors.DerivationError` where a step does not hold of this model: a derivation that is
