@@ -31,8 +31,8 @@ NUMBERS, PAGE, FIGURES = HERE / "published.json", HERE / "published.md", HERE / 
 Record = dict[str, Any]
 
 ALPHAS = [round(0.05 * n, 2) for n in range(33)]
-SKIPS = [0.0001, 0.01, 0.1, 0.5, 0.5625, 0.625, 0.75, 0.875, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
-ACCURACY, ACCURACY_SKIP = 0.002, 0.001
+SKIPS = [0.01, 0.1, 0.5, 0.5625, 0.625, 0.75, 0.875, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
+ACCURACY, SINGULAR = 0.002, 0.05
 DIM, SEEDS, GAMP_ALPHAS, STEPS = 1000, 4, [0.3, 0.5, 0.7, 0.85, 0.95, 1.1, 1.2, 1.4], 150
 EPS, REGULARISED, POINTS = 1e-3, [0.8, 0.9, 1.0, 1.2, 1.4, 1.6], 8192
 
@@ -51,11 +51,13 @@ def curve(alphas: list[float] = ALPHAS, accuracy: float = ACCURACY, seed: int = 
     ]  # fmt: skip
 
 
-def skip(skips: list[float] = SKIPS, stages: int = 2, accuracy: float | None = ACCURACY_SKIP) -> list[Record]:
+def skip(skips: list[float] = SKIPS, stages: int = 2) -> list[Record]:
     """Both thresholds against the skip of the first layer."""
     rows = []
     for c in skips:
-        found = smisym.weak_recovery(smisym.compile(network(c)), stages=stages, accuracy=accuracy)
+        # Where tokens hardly skip, mixing is nearly singular, and a later threshold takes an hour.
+        first_alone = c < SINGULAR
+        found = smisym.weak_recovery(smisym.compile(network(c)), stages=1 if first_alone else stages)
         thresholds = [{"rows": list(t.names), "alpha": t.alpha, "error": t.error} for t in found.value]
         rows.append({"skip": c, "thresholds": thresholds, "result": found.result.value})
         print(f"skip {c:g}: {found.value}", flush=True)
@@ -168,8 +170,8 @@ def at_published(alpha: float, layer: int) -> float:
 def page(text: str, known: Record) -> str:
     """The page with its tables put between their marks."""
     for name, table in tables(known).items():
-        mark = rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)"
-        text, count = re.subn(mark, lambda m, t=table: m[1] + t + m[2], text, flags=re.DOTALL)  # type: ignore[misc]
+        mark = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text, count = re.subn(mark, lambda m, t=table: m[1] + t + "\n" + m[2], text, flags=re.DOTALL)  # type: ignore[misc]
         if count != 1:
             raise SystemExit(f"published.md has no marks of {name}")
     return text

@@ -125,17 +125,16 @@ def _eliminations(
 def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list[sp.Expr]:
     """All solutions for one field, or nothing where sympy finds none that is explicit."""
     if expression.is_polynomial(field) and sp.degree(expression, field) > 2:
-        power = sp.Poly(expression, field)
-        # Only pure powers: general cubics have three complex-looking roots.
-        degree = power.degree()
-        if any(m not in (0, degree) for (m,) in power.monoms()):
+        if _mixed_powers(expression, field):
             return []
+        power = sp.Poly(expression, field)
+        degree = power.degree()
         if degree % 2:
             # The real root: sympy's is the principal one, complex where the argument is negative.
             return [OddRoot(sp.together((output - power.coeff_monomial(1)) / power.LC()), degree)]
     generators = _generators(expression, field)
-    if len(generators) > 1:
-        # z + tanh(z) = y and the like: sympy has no inverse, and takes minutes to say so.
+    if len(generators) > 1 or any(_nested(g, field) for g in generators):
+        # z + tanh(z) = y, tanh(z sqrt(1 - |z|)) = y and the like: sympy has no inverse, and takes minutes to say so.
         return []
     try:
         solutions = _through_inverse(expression, output, field, *generators)
@@ -154,7 +153,7 @@ _INVERSES = {sp.exp: sp.log, sp.tanh: sp.atanh, sp.sinh: sp.asinh, sp.asinh: sp.
 def _through_inverse(
     expression: sp.Expr, output: sp.Symbol, field: sp.Symbol, generator: sp.Expr | None = None
 ) -> list[sp.Expr] | None:
-    """Solutions of what depends on a field through one such function of a linear one; None where it does not.
+    """Solutions of what depends on a field through one such function; None where it does not.
 
     To sympy exp(100 z) = y is a polynomial of degree 100 in exp(z), with as many roots, of which one is real, and
     tanh(7 z / 10) = y one of degree 14 in exp(z / 10), which takes it minutes.
@@ -162,15 +161,38 @@ def _through_inverse(
     if generator is None or type(generator) not in _INVERSES:
         return None
     inner = generator.args[0]
-    slope = sp.diff(inner, field)
-    if slope.has(field) or slope == 0:
-        return None
     value = sp.Dummy("value", positive=True) if isinstance(generator, sp.exp) else sp.Dummy("value", real=True)
     outer = expression.xreplace({generator: value})
     if outer.has(field):
         return None
-    inverse = _INVERSES[type(generator)]
-    return [(inverse(v) - inner.subs(field, 0)) / slope for v in sp.solve(outer - output, value)]
+    inverse, slope = _INVERSES[type(generator)], sp.diff(inner, field)
+    values = [inverse(v) for v in sp.solve(outer - output, value)]
+    if not slope.has(field):
+        return [(v - inner.subs(field, 0)) / slope for v in values]
+    # The inner equation has an output of its own, for which the value is put in afterwards.
+    own = sp.Dummy("inner", real=True)
+    return [s.subs(own, v) for v in values for s in _solve_one(inner, own, field)]
+
+
+def _nested(generator: sp.Expr, field: sp.Symbol) -> bool:
+    """Whether a function is of something that is no quotient of polynomials in the field, and no power of that."""
+    if not isinstance(generator, sp.Function):
+        return False
+    inner = generator.args[0]
+    odd = {e for e in inner.atoms(sp.Function, sp.Pow) if e.has(field) and not _is_whole_power(e)}
+    return len(odd) > 0 or _mixed_powers(inner, field)
+
+
+def _mixed_powers(expression: sp.Expr, field: sp.Symbol) -> bool:
+    """Whether it is a polynomial of degree three or more that is no pure power: its roots look complex."""
+    if not expression.is_polynomial(field) or sp.degree(expression, field) < 3:
+        return False
+    power = sp.Poly(expression, field)
+    return any(m not in (0, power.degree()) for (m,) in power.monoms())
+
+
+def _is_whole_power(e: sp.Expr) -> bool:
+    return isinstance(e, sp.Pow) and bool(e.exp.is_Integer)
 
 
 def _generators(expression: sp.Expr, field: sp.Symbol) -> set[sp.Expr]:

@@ -62,7 +62,7 @@ def test_three_points_of_the_curve_stand(script: ModuleType, known: dict[str, An
 
 def test_three_first_thresholds_against_the_skip_stand(script: ModuleType, known: dict[str, Any]) -> None:
     by_skip = {row["skip"]: row["thresholds"][0] for row in known["skip"]["rows"]}
-    for again in script.skip([0.1, 1.0, 4.0], stages=1, accuracy=None):
+    for again in script.skip([0.1, 1.0, 4.0], stages=1):
         first, other = by_skip[again["skip"]], again["thresholds"][0]
         assert first["rows"] == other["rows"] == ["layer 2"]
         assert abs(first["alpha"] - other["alpha"]) <= 5 * np.hypot(first["error"], other["error"])
