@@ -41,9 +41,9 @@ def network(skip: float = 1.0) -> Architecture:
     return Architecture(2, (Attention(skip=skip), Attention()))
 
 
-def curve(alphas: list[float] = ALPHAS, accuracy: float = ACCURACY, seed: int = 0) -> list[Record]:
+def curve(alphas: list[float] = ALPHAS, **settings: Any) -> list[Record]:
     """Overlaps by state evolution, with the error asked for."""
-    found = smisym.curve(smisym.compile(network()), alphas, accuracy=accuracy, seed=seed)
+    found = smisym.curve(smisym.compile(network()), alphas, **(settings or {"accuracy": ACCURACY}))
     return [
         {"alpha": s.value.alpha, "Q": np.diag(s.value.Q).tolist(), "error": np.diag(s.value.Q_error).tolist(),
          "result": s.result.value}

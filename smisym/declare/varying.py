@@ -79,9 +79,11 @@ def varied(declaration: Architecture | SMI, name: str, value: float) -> Architec
     own = names_of(declaration)
     if name not in own:
         near = difflib.get_close_matches(name, own, n=1)
-        raise InputError(
-            "parameter to vary", name, ", ".join(own), f"write {near[0]}" if near else "choose one of these"
-        )
+        fix = f"write {near[0]}" if near else "choose one of these"
+        if isinstance(declaration, Architecture):
+            count = len(declaration.layers)
+            fix += f"; one of {count} layers alone is layers.NUMBER.NAME" if count > 1 else "; there is one layer"
+        raise InputError("parameter to vary", name, ", ".join(own), fix)
     if name in _NUMBERS[type(declaration)]:
         return _with(declaration, name, value)
     assert isinstance(declaration, Architecture)

@@ -92,7 +92,15 @@ def draw_diagram(picture: Diagram, axes: Axes) -> None:
             draw_points(axes, one.values[bad], one.alphas[bad], half[bad], colour, UNCONVERGED, hollow=True)
     first = {one.label: number for number, one in reversed(list(enumerate(picture.boundaries)))}
     handles: list[Any] = [
-        Line2D([], [], color=shades[number], label=one.label, **_STYLES.get(one.kind, {}))
+        Line2D(
+            [],
+            [],
+            color=shades[number],
+            label=one.label,
+            marker="" if several else row_marker(number),
+            markersize=2.6,
+            **_STYLES.get(one.kind, {}),
+        )
         for number, one in enumerate(picture.boundaries)
         if first[one.label] == number
     ]

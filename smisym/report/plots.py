@@ -120,12 +120,17 @@ def curve_figure(
     return figure
 
 
-def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+def save(figure: Figure | Axes, path: str | os.PathLike[str]) -> Path:
     """Write the figure as SVG, PDF or PNG (300 dpi), by suffix; the same figure gives the same bytes (no dates).
 
-    Raises InputError for another suffix, or where the file cannot be written.
+    figure: of matplotlib; its Axes will do, as ``plot`` returns them.
+    Raises InputError for another suffix, for what is no figure, or where the file cannot be written.
     """
     path = Path(path)
+    given: object = getattr(figure, "figure", figure)
+    if not isinstance(given, Figure):
+        raise InputError("figure", figure, "a matplotlib Figure or Axes", "pass what plot() returned")
+    figure = given
     options = _FORMATS.get(path.suffix.lower())
     if options is None:
         raise InputError("name of the figure", str(path), f"a name that ends in {', '.join(_FORMATS)}", "rename it")

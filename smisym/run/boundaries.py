@@ -39,7 +39,7 @@ class Track:
         """For people."""
         if self.kind in _LABELS:
             return _LABELS[self.kind]
-        return ", ".join(self.names[:3]) + (", ..." if len(self.names) > 3 else "")
+        return f"{self.kind}, " + ", ".join(self.names[:3]) + (", ..." if len(self.names) > 3 else "")
 
 
 @dataclass(frozen=True)

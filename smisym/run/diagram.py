@@ -83,7 +83,8 @@ class PhaseDiagram(Sequence[Record], Shown, Tabled, Drawn):
     def unseen(self) -> float | None:
         """The relative depth in alpha that a fold must have to be told from chance, at any value; None where no branch
         was followed."""
-        return max((record["unseen"] for record in self if "unseen" in record), default=None)
+        found = [math.inf if record["unseen"] is None else record["unseen"] for record in self if "unseen" in record]
+        return max(found, default=None)
 
     def _rows(self) -> Iterator[tuple[float | None, list[Record]]]:
         """Records of one value of the second parameter, where there are two."""
@@ -115,7 +116,7 @@ class PhaseDiagram(Sequence[Record], Shown, Tabled, Drawn):
             for one in [self._line_of(track, rows)]
         ]  # fmt: skip
         changes: list[Record] = [vars(change) | {"between": list(change.between)} for change in self.changes]
-        more = {"boundaries": boundaries, "changes": changes, "unseen": self.unseen}
+        more = {"boundaries": boundaries, "changes": changes, "unseen": plain(self.unseen)}
         return {"names": list(self.names), "records": list(self), **more}
 
     def _line_of(self, track: Track, rows: Sequence[Record], after: str = "") -> Boundary:

@@ -20,6 +20,8 @@ def own_form(document: Record) -> Record:
     """
     settings = {**document.get("settings", {}), "seed": document.get("seed")}
     names = list(document.get("labels", ()))
+    if "records" in document and "boundaries" in document:
+        return {"kind": "phase_diagram", "names": document["names"], "records": document["records"]}
     if "points" in document:
         settings.pop("alphas", None)
         return {"kind": "curve", "points": [_point(point, settings, names) for point in document["points"]]}

@@ -19,6 +19,7 @@ from smisym.declare.io import SCHEMA, origin, write_json
 from smisym.declare.smi import SMI
 from smisym.finite.estimated import Gamp
 from smisym.run.beyond_json import types_of, with_types
+from smisym.run.diagram import PhaseDiagram
 from smisym.run.printed import own_form, real, whole
 from smisym.theory.along import BESIDE, Curve
 from smisym.theory.branched import Branches, BranchLine, Phases
@@ -26,7 +27,7 @@ from smisym.theory.collecting import FixedPoint
 from smisym.training.trajectories import Dynamics, Trajectory
 
 Record = dict[str, Any]
-Saved = Solution | Curve | dict[str, Solution]
+Saved = Solution | Curve | PhaseDiagram | dict[str, Solution]
 
 MAX_RESULT_BYTES = 1 << 30
 _ALLOWED = "a file of smisym.save_result, or what smisym thresholds, curve, gamp or dynamics print with --json"
@@ -42,8 +43,8 @@ _COMMON = ("statistical_error", "deterministic_error", "degrees_of_freedom", "hi
 def save_result(path: str | os.PathLike[str], result: Saved, *, architecture: Architecture | SMI | None = None) -> None:
     """Write a result as one JSON document, atomically; :func:`load_result` has it back to the last bit.
 
-    result: a Solution of any solver, a :class:`~smisym.Curve`, or a dict of Solutions, as of
-    :func:`smisym.prediction_errors`.  architecture: the declaration that it is of, to be written down as well.
+    result: a Solution of any solver, a :class:`~smisym.Curve`, a :class:`~smisym.PhaseDiagram`, or a dict of Solutions,
+    as of :func:`smisym.prediction_errors`.  architecture: the declaration that it is of, to be written down as well.
     Raises InputError for anything else, and where the file cannot be written.
     """
     target = check_path(path, "file to write")
@@ -63,9 +64,11 @@ def _body(result: Any) -> Record:
         beside = result.beside or ({},) * len(result)
         points = [_point(s) | {k: v for k, v in b.items() if k in _BESIDE} for s, b in zip(result, beside, strict=True)]
         return {"kind": "curve", "result": worst([s.result for s in result]).value, "points": points}
+    if isinstance(result, PhaseDiagram):
+        return {"kind": "phase_diagram", "result": result.result.value, **result.document()}
     if isinstance(result, dict) and all(isinstance(one, Solution) for one in result.values()):
         return {"kind": "several", "solutions": {name: _record(one) for name, one in result.items()}}
-    allowed = "a Solution, a Curve, or a dict of Solutions"
+    allowed = "a Solution, a Curve, a PhaseDiagram, or a dict of Solutions"
     raise InputError("result to save", result, allowed, "pass what a solver returned, not its value")
 
 
@@ -174,6 +177,8 @@ def _made(record: Record) -> Any:
     kind = record["kind"]
     if kind == "curve":
         return _curve(record["points"])
+    if kind == "phase_diagram":
+        return _diagram(record)
     if kind == "several":
         return {_text(name): _solution(one) for name, one in record["solutions"].items()}
     return _solution(record)
@@ -229,6 +234,17 @@ def _fixed_point(record: Record) -> FixedPoint:
 def _thresholds(record: Record) -> Thresholds:
     labels = _texts(record["labels"])
     return Thresholds(map(_threshold, record["thresholds"]), labels)
+
+
+def _diagram(record: Record) -> PhaseDiagram:
+    names = _texts(record["names"])
+    if len(names) not in (1, 2) or not isinstance(record["records"], list):
+        raise ValueError("a phase diagram without one or two names and a list of records")
+    for one in record["records"]:
+        for name in names:
+            real(one["at"][name], "at")
+        Result(one["result"])
+    return PhaseDiagram(record["records"], names)
 
 
 def _branches(record: Record) -> Branches:

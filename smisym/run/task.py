@@ -9,6 +9,7 @@ import hashlib
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -329,9 +330,13 @@ def _check_output(output: str, what: str, endings: Sequence[str], example: str, 
     except OSError as error:
         allowed = "a name in a folder that exists and can be written"
         raise InputError(f"output {output}", Words(reason(error)), allowed, remedy(error)) from None
-    if not os.access(path.parent, os.W_OK):
-        raise InputError("output", output, "a name in a folder that exists and can be written", "make the folder")
-    return path
+    try:  # as root everything may be written, but not everything can be
+        with tempfile.TemporaryFile(dir=path.parent):
+            return path
+    except OSError as error:
+        allowed = "a name in a folder that exists and can be written"
+        fix = "make the folder" if isinstance(error, FileNotFoundError) and not path.parent.exists() else remedy(error)
+        raise InputError("output", output, allowed, fix) from None
 
 
 def declared_in(read: Sequence[Varied]) -> dict[str, tuple[float, ...]]:

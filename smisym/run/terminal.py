@@ -70,27 +70,30 @@ def print_diagram(document: Record) -> None:
     """One line for each value, one column for each boundary; then where one begins or ends."""
     names, boundaries = document["names"], document["boundaries"]
     values = [tuple(record["at"][name] for name in names) for record in document["records"]]
-    columns = {name: [f"{value[k]:.6g}" for value in values] for k, name in enumerate(names)}
+    at = ", ".join(names)
+    columns = {at: [", ".join(f"{number:.6g}" for number in value) for value in values]}
     titles: dict[str, dict[tuple[float, ...], str]] = {}
     for one in boundaries:
         place = zip(one["values"], one["alphas"], one["errors"], strict=True)
-        cells = {(v, *(one[name] for name in names[1:])): format_with_error(a, e) for v, a, e in place}
+        cells = {(v, *(one[name] for name in names[1:])): format_with_error(a, e or None) for v, a, e in place}
         title = one["label"]
         while set(cells) & set(titles.get(title, {})):
             title += " "  # a second one of the same kind
         titles.setdefault(title, {}).update(cells)
     columns |= {title: [cells.get(value, "–") for value in values] for title, cells in titles.items()}
     columns["result"] = [record["result"] for record in document["records"]]
-    _print_wide([[*names[1:], *titles, "result"]], columns, names[0])
+    _print_wide([[*titles, "result"]], columns, at)
     for change in document["changes"]:
         low, high = change["between"]
         _say(f"{change['label']} {change['what']} between {names[0]} = {low:.6g} and {high:.6g}")
-    if document["unseen"] is not None:
+    if any("unseen" in record for record in document["records"]):
         _say(_unseen(document))
     _told_files(document)
 
 
 def _unseen(document: Record) -> str:
+    if document["unseen"] is None:
+        return "a branch has too few points for a fold to be seen"
     return f"a fold less deep than {100 * document['unseen']:.2g} % in alpha would not be told from chance"
 
 

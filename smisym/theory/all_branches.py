@@ -20,6 +20,7 @@ from smisym.base.solution import Result
 from smisym.prior import remaining
 from smisym.theory.branch import Passed, followed, once_more
 from smisym.theory.fixed_point import solve
+from smisym.theory.linearised import Equation
 from smisym.theory.maps import OverlapMap
 from smisym.theory.stage import BEGUN, Stage
 from smisym.theory.stages import staircase
@@ -32,6 +33,8 @@ _SOME = 1e-6
 _INFORMED, _APART = 1e-3, 0.02
 # Where something is learned at once: alpha at which its branch begins, beside the one up to which it is followed.
 _EARLY = 0.05
+# Halvings of that alpha, at most, until no more than so much is learned of anything.
+_EARLIER, _LITTLE = 30, 0.3
 # Points at the beginning of a branch that are looked for on another.
 _FIRST = 5
 # Points beside a fold that go with those farther off.
@@ -97,7 +100,9 @@ class Branch:
         """How much alpha may come back, relative, before that is more than chance: of half of the points."""
         pairs = zip(self.points, self.points[_BEHIND:], strict=False)
         errors = [later.beyond(point)[1] for point, later in pairs]
-        return _CLEARLY * float(np.median(errors)) if errors else 0.0
+        # Of a branch of few points nothing is seen, unless it ends as soon as all is known, or nothing any more.
+        whole = self.ends in ("perfect", "nothing")
+        return _CLEARLY * float(np.median(errors)) if errors else 0.0 if whole else math.inf
 
     def on(self, omap: OverlapMap) -> Branch:
         """The same points as another map has them; one that it loses is left out."""
@@ -168,6 +173,21 @@ def every_branch(omap: OverlapMap, most: float) -> tuple[Branch, ...]:
     return tuple(found)
 
 
+def nothing(omap: OverlapMap, most: float) -> Branch | None:
+    """Where nothing is learned, up to where something begins to be; None where something is at any alpha."""
+    first = next(staircase(omap, roughly=True), None)
+    if first is not None and first.trivial:
+        return None
+    last = most if first is None else min(most, first.alpha)
+    zero, nowhere = np.zeros((omap.model.fields,) * 2), np.zeros(len(omap.model.symmetry.basis))
+    points = []
+    for share in (0.01, 0.25, 0.5, 0.75, 1.0):
+        found = omap.each(lambda r, alpha=share * last: Equation(omap, r).at(zero, alpha))
+        still = np.zeros(omap.scrambles)
+        points.append(Passed(zero, share * last, still, found, nowhere, np.zeros(len(nowhere) + 1)))
+    return Branch("nothing", tuple(points), "weak" if last < most else "alpha")
+
+
 def _stages(omap: OverlapMap, most: float) -> Iterator[Stage]:
     for stage in staircase(omap, roughly=True):
         if stage.alpha > most:
@@ -178,10 +198,15 @@ def _stages(omap: OverlapMap, most: float) -> Iterator[Stage]:
 def _of_stage(omap: OverlapMap, stage: Stage, most: float) -> Branch | None:
     symmetry = omap.model.symmetry
     if stage.trivial:
+        # Early enough that little is learned yet: where alpha is large the branch may have folded already.
         alpha = _EARLY * most
-        points = omap.each(lambda r: solve(omap, r, alpha, kicked=False))
-        Q = np.mean([point.Q for point in points], axis=0)
-        if any(point.known.any() for point in points):
+        for _ in range(_EARLIER):
+            points = omap.each(lambda r, alpha=alpha: solve(omap, r, alpha, kicked=False))
+            Q = np.mean([point.Q for point in points], axis=0)
+            if not any(point.known.any() for point in points) and np.linalg.eigvalsh(Q)[-1] < _LITTLE:
+                break
+            alpha *= 0.5
+        else:
             return None
     else:
         alpha, Q = stage.alpha, stage.beginning(symmetry, BEGUN)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,7 +70,12 @@ def fold(branch: Branch, at: int) -> Fold | None:
     while last < len(height) - 1 and (last - at < _BESIDE or abs(height[last]) < _LOW):
         last += 1
     points = branch.points[first : last + 1]
-    return None if len(points) < 4 else _vertex(points, branch.alphas[at])
+    found = None if len(points) < 4 else _vertex(points, branch.alphas[at])
+    if found is None or min(at - first, last - at) >= _BESIDE:
+        return found
+    # Near the end of a branch the fit hangs on one side: it may be off by as much as the points beside it are.
+    beside = max(abs(float(height[n])) for n in (at - 1, at + 1) if 0 <= n < len(height))
+    return replace(found, shape=math.hypot(found.shape, found.alpha * beside))
 
 
 def _vertex(points: Sequence[Passed], near: float) -> Fold | None:

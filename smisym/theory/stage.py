@@ -19,8 +19,8 @@ from smisym.theory.sentinel import agreement
 
 # Points of one scramble, and scrambles, of the look at Q = 0 that tells trivial directions.
 _TRIVIAL_POINTS, _TRIVIAL_SCRAMBLES = 64, 8
-# Standard errors (over the scrambles) above which E(0) shows a trivial direction.
-_SHOWN = 8.0
+# Standard errors (over the scrambles), or bounds of the integrals, above which E(0) shows a trivial direction.
+_SHOWN, _BEYOND = 8.0, 3.0
 # Share of the largest eigenvalue, and standard errors, below which a direction of a coupled part may be noise alone.
 _CLEARLY, _CLEAR = 1e-2, 4.0
 # Overlap of what has just been learned, at which is asked what comes with it; the most of what was learned before.
@@ -181,7 +181,9 @@ def _trivial(omap: OverlapMap) -> np.ndarray | None:
     mean, error = mean_and_error(np.array([_shown(symmetry, e.three[0]) for e in estimates]))
     bounded = [e.inner_error for e in estimates if np.isfinite(e.inner_error)]
     inner = float(np.mean(bounded)) if bounded else 0.0
-    found = fixed & (np.asarray(mean) > np.maximum(_SHOWN * np.asarray(error), max(inner, LEAST)))
+    # Squares: where g_out vanishes for every output errors of the integrals alone are left of their mean.
+    mean, least = np.asarray(mean), max(inner, LEAST)
+    found = fixed & (mean > least) & ((mean > _SHOWN * np.asarray(error)) | (mean > _BEYOND * least))
     if not found.any():
         return None
     span = symmetry.span(found)

@@ -19,9 +19,10 @@ from smisym.base.edge import check_number
 from smisym.base.solution import Result, Solution
 from smisym.base.threshold import Threshold
 from smisym.model.compiled import Model
-from smisym.theory.all_branches import Branch, every_branch
+from smisym.theory.all_branches import Branch, every_branch, nothing
 from smisym.theory.branched import Branches, BranchLine, Phases
 from smisym.theory.coexistence import Crossing, Fold, crossing, fold
+from smisym.theory.fixed_point import solve
 from smisym.theory.maps import OverlapMap, as_map
 from smisym.theory.stability import counting
 from smisym.theory.stages import staircase
@@ -29,6 +30,8 @@ from smisym.theory.stages import staircase
 # Times the last threshold, or the alpha where Q = I becomes stable, up to which branches are followed by default, and
 # how far informed starts are tried where nothing is learned from below.
 _BEYOND, _FARTHEST = 3.0, 256.0
+# Overlap that is most of something.
+_MOSTLY = 0.9
 # Points of one scramble of the map on which branches are followed; those of the map itself tell where they turn.
 _POINTS = 256
 # Overlap in a direction by which two states differ in it; relative difference below which two folds are the same.
@@ -77,7 +80,7 @@ def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: 
     points = min(_POINTS, omap.samples // omap.scrambles)
     rough = every_branch(omap.sibling(points * omap.scrambles), most)
     followed = [branch.on(omap) for branch in rough]
-    changes, missed = _information(omap, followed)
+    changes, missed = _information(omap, followed, most)
     found = [*_spinodals(omap, followed), *changes]
     lost = _is_lost(followed)
     # A fold that is less deep than chance goes unseen.
@@ -109,7 +112,20 @@ def _most(omap: OverlapMap) -> float:
     stable = counting(omap.model)[1]
     below = [stage.alpha for stage in staircase(omap, roughly=True)]
     known = [alpha for alpha in (*below, stable) if math.isfinite(alpha) and alpha > 0]
+    if not known and below:
+        known = [_mostly(omap)]
     return _BEYOND * max(known) if known else _FARTHEST
+
+
+def _mostly(omap: OverlapMap) -> float:
+    """About where most is known of what is learned at any alpha: the first of 1/4, 1/2, 1, 2, ..."""
+    alpha = 0.25
+    while alpha < _FARTHEST / _BEYOND:
+        Q = solve(omap, 0, alpha).Q
+        if np.linalg.eigvalsh(Q)[-1] > _MOSTLY:
+            break
+        alpha *= 2
+    return alpha
 
 
 def _spinodals(omap: OverlapMap, followed: Sequence[Branch]) -> list[Threshold]:
@@ -130,10 +146,12 @@ def _same(one: Fold, other: Fold) -> bool:
     return near and one.largest == other.largest and np.abs(one.Q - other.Q).max() < 0.1
 
 
-def _information(omap: OverlapMap, followed: Sequence[Branch]) -> tuple[list[Threshold], bool]:
+def _information(omap: OverlapMap, followed: Sequence[Branch], most: float) -> tuple[list[Threshold], bool]:
     """All of them, and whether one must be there that was not found."""
     parted = [[piece for piece in branch.resting() if len(piece.points) > 2] for branch in followed]
     pieces, missed = [piece for own in parted for piece in own], False
+    idle = nothing(omap, most)
+    pieces = pieces if idle is None else [idle, *pieces]
     found = list[Crossing]()
     for k, one in enumerate(pieces):
         for other in pieces[k + 1 :]:

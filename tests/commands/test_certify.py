@@ -57,6 +57,8 @@ def test_thresholds_stand_and_a_wrong_one_does_not(tmp_path: Path) -> None:
         (lambda document: document["thresholds"].pop(0), "found with this seed alone"),
         (lambda document: document["thresholds"][0].update({"kind": "trivial"}), "not found with"),
         (lambda document: document["thresholds"][1].update({"alpha": 0.51}), "1 of 3 numbers"),
+        (lambda document: document["thresholds"][0].update({"Q": [[0.9]]}), "other overlaps"),
+        (lambda document: document["thresholds"][0].update({"error": 1e-9}), "another error"),
     ]
     for change, words in wrong:
         refused = run("certify", changed(path, change))
@@ -74,6 +76,18 @@ def test_an_error_that_is_stated_too_small_is_seen(tmp_path: Path) -> None:
             point["Q"][0][0] += 0.02
 
     assert run("certify", changed(path, sure)).exit_code == 3
+    # Anything else that is not what the file's own seed gives does not stand.
+    changes: list[Change] = [
+        lambda point: point["Q_error"][0].__setitem__(0, 50.0),
+        lambda point: point["Q_error"][0].__setitem__(0, point["Q_error"][0][0] / 10),
+        lambda point: point.update({"bayes_error": point["bayes_error"] + 0.01}),
+        lambda point: point.update({"plug_in_error": 3 * point["plug_in_error"]}),
+        lambda point: point.update({"free_entropy": point["free_entropy"] + 1}),
+        lambda point: point.update({"mmse": [0.1]}),
+    ]
+    for change in changes:
+        assert run("certify", changed(path, lambda document, c=change: c(document["points"][1]))).exit_code == 3  # type: ignore[misc]
+    assert run("certify", changed(path, lambda document: document["points"].pop(0))).exit_code == 3
 
 
 def test_phases_and_diagrams_stand(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_diagram_as_a_document_a_picture_and_a_table(network: str, tmp_path: P
     assert [record["at"]["beta"] for record in found["records"]] == [0.5, 1.0, 2.0]
     (boundary,) = found["boundaries"]
     assert boundary["alphas"] == pytest.approx([1 / 6] * 3, rel=1e-5)
-    assert (boundary["label"], boundary["kind"], boundary["ok"]) == ("layer 1", "weak", [True] * 3)
+    assert (boundary["label"], boundary["kind"], boundary["ok"]) == ("weak, layer 1", "weak", [True] * 3)
     assert found["output"] == [str(picture), str(table)]
     assert picture.stat().st_size > 1000
     rows = list(csv.DictReader(table.read_text().splitlines()))
@@ -66,7 +66,7 @@ def test_a_diagram_as_a_document_a_picture_and_a_table(network: str, tmp_path: P
 
 def test_a_diagram_for_people_has_a_column_a_boundary(network: str) -> None:
     shown = run("phase-diagram", network, "--vary", "beta=1,2", *QUICK).stdout.splitlines()
-    assert shown[0].split() == ["beta", "layer", "1", "result"]
+    assert shown[0].split() == ["beta", "weak,", "layer", "1", "result"]
     assert shown[2].split() == ["1", "0.1666667(6)", "success"] or shown[2].split()[0] == "1"
     assert len(shown) == 4
 

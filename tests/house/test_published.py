@@ -53,7 +53,7 @@ def test_every_part_is_a_success_and_says_how_it_was_made(script: ModuleType, kn
 
 def test_three_points_of_the_curve_stand(script: ModuleType, known: dict[str, Any]) -> None:
     by_alpha = {row["alpha"]: row for row in known["curve"]["rows"]}
-    for again in script.curve([0.3, 0.6, 1.3], accuracy=0.01, seed=1):
+    for again in script.curve([0.3, 0.5, 0.6], samples=1024, seed=1):
         row = by_alpha[again["alpha"]]
         for layer in range(2):
             error = np.hypot(row["error"][layer], again["error"][layer])
@@ -71,15 +71,15 @@ def test_three_first_thresholds_against_the_skip_stand(script: ModuleType, known
 
 def test_gamp_and_what_the_regulariser_does_stand(script: ModuleType, known: dict[str, Any]) -> None:
     by_alpha = {row["alpha"]: np.array(row["overlaps"]) for row in known["gamp"]["rows"]}
-    for again in script.gamp([0.3, 0.5, 1.4], dim=200, seeds=2):
+    for again in script.gamp([0.3, 0.5, 1.4], dim=100, seeds=2):
         runs, others = by_alpha[again["alpha"]], np.array(again["overlaps"])
-        # Data sets of a fifth of the dimension scatter more, by the root of that.
-        scatter = np.maximum(runs.std(axis=0, ddof=1), 0.02) * np.sqrt(5)
+        # Data sets of a tenth of the dimension scatter more, by the root of that.
+        scatter = np.maximum(runs.std(axis=0, ddof=1), 0.02) * np.sqrt(10)
         assert (np.abs(runs.mean(axis=0) - others.mean(axis=0)) <= 5 * scatter).all()
     ends = {row["alpha"]: np.array(row["Q"]) for row in known["regularised"]["rows"]}
-    for again in script.regularised([0.8, 1.2, 1.6], points=512, seeds=2):
+    for again in script.regularised([0.8, 1.2, 1.6], points=256, seeds=2):
         own, others = ends[again["alpha"]], np.array(again["Q"])
-        assert (np.abs(own.mean(axis=0) - others.mean(axis=0)) <= 5 * own.std(axis=0, ddof=1) * 4).all()
+        assert (np.abs(own.mean(axis=0) - others.mean(axis=0)) <= 5 * own.std(axis=0, ddof=1) * 6).all()
     # It is what keeps the first layer from being perfect above alpha = 1.
     curve = {row["alpha"]: row["Q"] for row in known["curve"]["rows"]}
     assert curve[1.2][0] == pytest.approx(1, abs=1e-6)

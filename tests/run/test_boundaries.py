@@ -57,7 +57,7 @@ def test_infinite_thresholds_are_on_no_boundary() -> None:
 def test_a_boundary_as_a_figure_takes_it() -> None:
     (track,) = tracks([record(threshold("weak", 1.0)), record(threshold("weak", 1.5))])
     line = drawn(track, [0.0, 2.0], [True, False], ", b = 3")
-    assert line.label == "z1, b = 3"
+    assert line.label == "weak, z1, b = 3"
     np.testing.assert_array_equal(line.values, [0.0, 2.0])
     np.testing.assert_array_equal(line.ok, [True, False])
     assert line.alphas == pytest.approx([1.0, 1.5])

@@ -89,7 +89,7 @@ def test_the_gap_in_which_a_boundary_ends_is_halved() -> None:
     assert [r["at"]["b"] for r in found] == [0.0, 0.5, 0.625, 0.75, 1.0]
     (change,) = found.changes
     assert (change.what, change.between) == ("ends", (0.625, 0.75))
-    assert "z1, z2 ends between 0.625 and 0.75" in found._repr_html_()
+    assert "weak, z1, z2 ends between 0.625 and 0.75" in found._repr_html_()
 
 
 def test_branches_are_followed_where_nothing_else_is_said() -> None:
@@ -109,7 +109,10 @@ def test_over_two_parameters_each_value_of_the_second_has_its_boundaries(tmp_pat
     assert [second for second, _ in found.boundaries] == [1.0, 2.0]
     assert len(found) == 4
     axes = found.plot()
-    assert [line.get_label() for line in axes.get_legend().get_lines()] == ["z1, power = 1", "z1, power = 2"]
+    assert [line.get_label() for line in axes.get_legend().get_lines()] == [
+        "weak, z1, power = 1",
+        "weak, z1, power = 2",
+    ]
     save_table(found, tmp_path / "table.csv")
     lines = (tmp_path / "table.csv").read_text().splitlines()
     assert lines[0] == "noise,power,boundary,kind,rows,alpha,alpha_error,result"
@@ -119,13 +122,18 @@ def test_over_two_parameters_each_value_of_the_second_has_its_boundaries(tmp_pat
         assert (tmp_path / name).stat().st_size > 1000
 
 
-def test_it_shows_itself() -> None:
+def test_it_shows_itself_and_is_saved(tmp_path: Path) -> None:
     found = smisym.phase_diagram(ONE, {"skip": [0.0, 1.0]}, workers=1, **QUICK)
     assert "<svg" in found._repr_html_()
     assert "PhaseDiagram: skip at 2 values; success" in repr(found)
     frame = found.to_dataframe()
     assert list(frame["kind"]) == ["weak", "weak"]
     np.testing.assert_allclose(frame["alpha"], 1 / 6, rtol=1e-5)
+    smisym.save_result(tmp_path / "diagram.json", found, architecture=ONE)
+    assert smisym.load_result(tmp_path / "diagram.json") == found
+    smisym.save_figure(found.plot(), tmp_path / "diagram.png")
+    with pytest.raises(InputError, match="figure"):
+        smisym.save_figure(found, tmp_path / "diagram.png")  # type: ignore[arg-type]
     document = found.document()
     assert document["boundaries"][0]["values"] == [0.0, 1.0]
     assert document["changes"] == []

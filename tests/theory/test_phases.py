@@ -105,6 +105,31 @@ def test_the_optimum_that_must_change_is_found_at_every_seed() -> None:
         assert abs(kinds["information"].alpha - 1.1054) < 4 * kinds["information"].error
 
 
+def test_what_is_learned_at_any_alpha_has_its_folds_too() -> None:
+    # A field of which the output shows the sign a little: E(0) = 0.0594, folds at 1.0614 and 1.1264, equal free
+    # entropies at 1.0876, by a quadrature of its own.
+    model = smisym.compile(SMI("abs(z1) + 0.1*z1", 1, noise=NOISE))
+    for seed in range(3):
+        (first,) = smisym.weak_recovery(model, samples=1024, seed=seed).value
+        assert (first.kind, first.alpha) == ("trivial", 0.0)
+    found = smisym.phases(model, samples=4096)
+    assert found.result.ok
+    expected = {"spinodal": 1.0614, "information": 1.0876}
+    assert [t.kind for t in found.value] == ["spinodal", "information", "spinodal"]
+    for threshold, truth in zip(found.value, (*expected.values(), 1.1264), strict=True):
+        assert abs(threshold.alpha - truth) < 4 * threshold.error
+
+
+def test_the_optimum_may_change_where_nothing_is_learned_from_below() -> None:
+    # Below the weak threshold Q = 0 is stable; by quadrature the informed state is as good from 1.3038 on.
+    model = smisym.compile(SMI("cos(2*z1)", 1, noise=1e-3))
+    found = smisym.phases(model, samples=2048, seed=1, most=4.9)
+    (change,) = (t for t in found.value if t.kind == "information")
+    assert abs(change.alpha - 1.3038) < 4 * change.error
+    upper = max((t for t in found.value if t.kind == "spinodal"), key=lambda t: t.alpha)
+    assert abs(upper.alpha - 1.8605) < 4 * upper.error
+
+
 def test_pieces_between_folds_are_stable_in_turn_whatever_chance_says() -> None:
     # Growth along a branch with two folds: single points beside them are on the wrong side by chance.
     growth = np.array([0.8, 0.9, 0.97, 1.02, 1.05, 0.98, 0.99, 1.02, 1.01, 0.99, 0.97, 0.9])
