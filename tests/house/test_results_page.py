@@ -11,6 +11,7 @@ from typing import Any
 
 import fake_solutions
 import matplotlib
+import numpy as np
 import pytest
 
 import smisym
@@ -19,23 +20,28 @@ DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "results.md").read_text()
 # What is named in prose: of what the command line prints, and the lists that tables are about.
 PRINTED = {"nishimori"}
-PROSE = {"points", "thresholds", "labels", "value", "solutions", "trajectories"}
+PROSE = {"points", "thresholds", "labels", "value", "solutions", "trajectories", "branches"}
 
 
 def keys(value: Any) -> set[str]:
     """Keys of a document and of its results, but not of settings, checks and records of steps."""
     found = set(value)
-    for key in ("points", "thresholds", "trajectories"):
+    for key in ("points", "thresholds", "trajectories", "branches"):
         found |= {name for one in value.get(key, ()) for name in one}
     for one in value.get("solutions", {}).values():
         found |= keys(one)
     return found
 
 
+def phases() -> smisym.Solution:
+    line = smisym.BranchLine("weak", "alpha", np.ones(2), np.zeros(2), np.zeros((2, 1, 1)), np.ones(2))
+    return smisym.Solution(smisym.Phases((), ("z1",), (line,)), smisym.Result.SUCCESS)
+
+
 def test_every_key_is_on_the_page(tmp_path: Path) -> None:
     written: set[str] = set()
     declared = smisym.SMI(("z1*z2",), 2)
-    for make in fake_solutions.ALL.values():
+    for make in (*fake_solutions.ALL.values(), phases):
         smisym.save_result(tmp_path / "x.json", make(), architecture=declared)
         document = json.loads((tmp_path / "x.json").read_text())
         written |= keys(document)
