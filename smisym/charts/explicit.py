@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import sympy as sp
@@ -25,21 +25,29 @@ Fields = tuple[sp.Symbol, ...]
 @dataclass(frozen=True)
 class Read:
     """What reads the values (S, K) of the expressions off an output: its entries, or log-ratios at some places (head,
-    row, column); shape: of the output."""
+    row, column); shape: of the output.  kept: which of these, None for all."""
 
     shape: tuple[int, ...]
     places: tuple[tuple[int, int, int], ...] | None = None
+    kept: tuple[int, ...] | None = None
 
     def __call__(self, observation: Observation) -> np.ndarray:
         if self.places is None:
-            return observation.y.reshape(len(observation), -1)
-        ratios = np.asarray(observation.log_ratios)
-        return np.stack([ratios.reshape(len(ratios), -1)[:, place] for place in self._flat()], axis=1)
+            values = observation.y.reshape(len(observation), -1)
+        else:
+            ratios = np.asarray(observation.log_ratios)
+            values = np.stack([ratios.reshape(len(ratios), -1)[:, place] for place in self._flat()], axis=1)
+        return values if self.kept is None else values[:, list(self.kept)]
+
+    def only(self, kept: tuple[int, ...]) -> Read:
+        """The same of some of the expressions."""
+        return replace(self, kept=kept)
 
     def reading(self) -> EntryReading:
         """The same as a program."""
         arguments = tuple(f"y{k + 1}" for k in range(math.prod(self.shape)))
-        kept = arguments if self.places is None else tuple(arguments[place] for place in self._flat())
+        every = arguments if self.places is None else tuple(arguments[place] for place in self._flat())
+        kept = every if self.kept is None else tuple(every[k] for k in self.kept)
         return EntryReading(StraightLine(arguments, (), kept), self.places is not None)
 
     def _flat(self) -> list[int]:

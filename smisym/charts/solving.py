@@ -27,6 +27,7 @@ from smisym.charts.atoms import Constants, only_there, preferred
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
 from smisym.charts.eliminating import determinant, pole, solved_by, ways
 from smisym.charts.explicit import Fields, Read, explicit_entries, sign_arguments, split_signs
+from smisym.charts.implied import Implied, independent
 from smisym.charts.numpy_code import lambdified
 from smisym.charts.programs import Counts, programmed
 from smisym.link.linking import LinkFunction, Observation
@@ -40,6 +41,8 @@ _TRIALS = 32
 # How far a solution may miss the output it was solved from (relative), and random points at which it is seen whether
 # any does: inverse functions such as tan have more arguments than the function that they invert has values.
 _MISS, _PROBES = 1e-4, 4096
+# The same for outputs that others imply, at fields that are nearer to zero by this factor.
+_MISSED, _NEARER = 1e-3, 0.7
 # Power of the Jacobians by which sheets share: at a fold, a square root, weights then vanish like its cube.
 _POWER = 4
 SOURCE = "solved by sympy; checked at random fields when compiled"
@@ -75,12 +78,13 @@ def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
     if isinstance(seen, Refusal):
         return seen
     fields, expressions, read = seen
-    outputs = tuple(sp.Symbol(f"y{k + 1}", real=True) for k in range(len(expressions)))
-    smooth = [split_signs(e) for e in expressions]
-    for e in smooth:
+    every = [split_signs(e) for e in expressions]
+    for e in every:
         for argument in sign_arguments(e):
             if argument not in fields:
                 return Refusal(f"the sign of {argument} cuts the fields along a surface that is no coordinate plane")
+    kept = independent(every, fields)
+    smooth, outputs = [every[k] for k in kept], tuple(sp.Symbol(f"y{k + 1}", real=True) for k in kept)
     signed = {a for e in smooth for a in sign_arguments(e)}
     sheets = _solve_everywhere(smooth, fields, outputs, signed)
     if isinstance(sheets, Refusal):
@@ -90,8 +94,11 @@ def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
         sheets = _solve_everywhere(smooth, fields, outputs, signed | poles)
         if isinstance(sheets, Refusal):
             return sheets
-    chart = _assemble(link, read, fields, outputs, sheets)
-    missing = _uncovered(link, read, fields, outputs, sheets)
+    implied = Implied(every, kept, fields)
+    chart = _assemble(link, read, implied, fields, outputs, sheets)
+    if implied.numbers and _singled_out(link, chart):
+        return Refusal(f"{implied}, but single out some of the solutions")
+    missing = _uncovered(link, read.only(kept), fields, outputs, sheets)
     return Refusal(missing) if missing else chart
 
 
@@ -105,7 +112,7 @@ def _solve_everywhere(
     for choice in itertools.product((1, -1), repeat=len(order)):
         signs = dict(zip(order, choice, strict=True))
         known = {sp.sign(f): sp.Integer(s) for f, s in signs.items()}
-        here = [sp.simplify(e.subs(known).doit()) for e in smooth]
+        here = [_simplified(e.subs(known).doit()) for e in smooth]
         found = _solve_piece(here, fields, outputs, signs)
         if isinstance(found, Refusal):
             return found
@@ -113,6 +120,13 @@ def _solve_everywhere(
         if len(sheets) > _SHEETS:
             return Refusal(f"there are more than {_SHEETS} solutions")
     return sheets
+
+
+def _simplified(expression: sp.Expr) -> sp.Expr:
+    """The same in fewer terms; not of functions of functions, exp(tanh(z)) or so, of which sympy seeks for minutes."""
+    functions = expression.atoms(sp.Function) - expression.atoms(sp.sign, sp.Abs)
+    nested = any(inner.atoms(sp.Function) for f in functions for inner in f.args)
+    return expression if nested else sp.simplify(expression)
 
 
 def _solve_piece(here: list[sp.Expr], fields: Fields, outputs: Fields, signs: dict[sp.Symbol, int]) -> Any:
@@ -138,17 +152,23 @@ def _solve_piece(here: list[sp.Expr], fields: Fields, outputs: Fields, signs: di
     return sheets
 
 
-def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> LevelSet:
+# Many parameters: a link as it was read, and what was found of it.
+def _assemble(
+    link: LinkFunction, read: Read, implied: Implied, fields: Fields, outputs: Fields, sheets: list[_Sheet]
+) -> LevelSet:
     Z = np.random.default_rng(0).standard_normal((_PROBES, link.fields, link.tokens))
-    sizes = units(read(link.observe(Z)))
+    own = read.only(implied.kept)
+    sizes = units(own(link.observe(Z)))
     codes = [_compile(sheet, fields, outputs, sizes) for sheet in sheets]
     count = max(len(sheet.free) for sheet in sheets)
     continuous = max(len(sheet.solved) for sheet in sheets)
     discrete = any(sheet.constants for sheet in sheets)
 
     def coordinates(observation: Observation) -> Coordinates:
-        values = read(observation)
-        return Coordinates(values, np.zeros(len(values)))
+        values = own(observation)
+        none = [np.zeros(len(values))] * count
+        outside = implied.faults(lambda: [code(none, list(values.T)) for code in codes], read(observation).T)
+        return Coordinates(values, np.zeros(len(values)), outside)
 
     def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
         found = [code(latent, u) for code in codes]
@@ -167,13 +187,13 @@ def _assemble(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, s
         dimension=continuous,
         coordinates=coordinates,
         solve=compiled,
-        steps=_steps(link, sheets),
+        steps=_steps(link, sheets, implied),
         latents=(FLAT,) * count,
         density=not discrete,
         shared=any(sheet.shared for sheet in sheets),
         pieces=len({len(sheet.solved) for sheet in sheets}) > 1,
         program=straight,
-        reading=(read.reading(),),
+        reading=(own.reading(),),
     )
 
 
@@ -287,7 +307,23 @@ _SHARED = (
 )
 
 
-def _steps(link: LinkFunction, sheets: list[_Sheet]) -> tuple[Step, ...]:
+def _singled_out(link: LinkFunction, chart: LevelSet) -> bool:
+    """Whether some solutions, at random outputs and coordinates, contradict the outputs that were left out."""
+    rng = np.random.default_rng(4)
+    Z = _NEARER * rng.standard_normal((_PROBES, link.fields, link.tokens))
+    u = chart.coordinates(link.observe(Z)).values
+    with np.errstate(all="ignore"):
+        sheets = chart.solve([], list(rng.standard_normal((len(chart.latents), _PROBES))), list(u.T))
+        for solved, weight in zip(sheets.solved, sheets.log_weight, strict=True):
+            there = np.isfinite(np.broadcast_to(weight, (_PROBES,)))
+            again = np.stack([np.broadcast_to(v, (_PROBES,)) for v in solved], axis=1)[there].reshape(-1, *Z.shape[1:])
+            wanted = link.raw(Z[there])
+            if not (np.abs(link.raw(again) - wanted) <= _MISSED * (1 + np.abs(wanted))).all():
+                return True
+    return False
+
+
+def _steps(link: LinkFunction, sheets: list[_Sheet], implied: Implied) -> tuple[Step, ...]:
     names = {
         symbols.entry(matrix, i, j): sp.Symbol(symbols.entry_latex(matrix, i, j), real=True)
         for matrix in link.program.inputs
@@ -303,6 +339,7 @@ def _steps(link: LinkFunction, sheets: list[_Sheet]) -> tuple[Step, ...]:
         f"Signs of fields cut them into orthants; the link was solved on each, {len(sheets)} sheet(s) in all"
         + (f", for {', '.join(solved)}" if solved else "; it is constant on each")
         + f". {max(len(s.free) for s in sheets)} field(s) are left as coordinates."
+        + (f" {implied}, which are left out." if implied.numbers else "")
         + (_SHARED if any(sheet.shared for sheet in sheets) else "")
     )
     check = ("every one of random fields lies on one of the sheets", f"{_TRIALS} random fields, found again to 1e-6")

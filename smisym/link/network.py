@@ -222,14 +222,22 @@ def record_architecture(architecture: Architecture, program: Program, derivation
         return
     untied = any(not layer.tied for layer in architecture.layers)
     masked = any(layer.mask is not None for layer in architecture.layers)
+    slices = architecture.layers[0].heads if architecture.head_layout == "split" else 1
+    D, own = (f"D/{slices}", ", of its own head's slice of the tokens") if slices > 1 else ("D", "")
     derivation.add(
         Step(
             "architecture",
             "What was declared",
             f"An attention network on sequences of $T = {tokens}$ tokens, with {len(architecture.layers)} "
             f"layer(s); what is observed is the {architecture.output} output. Tokens are rows: $X$ is $(T, D)$ with "
-            "independent standard normal entries, and the weights $W$ have independent standard normal rows.",
-            (Formula("Z", r"W X^{\top} / \sqrt{D}", "the fields: one row an index, one column a token"),),
+            "independent standard normal entries, and the weights $W$ have independent standard normal rows."
+            + (
+                f" The {slices} heads split the embedding: a row of $W$ has ${D}$ entries, and sees the ${D}$ "
+                "columns of $X$ that are its head's."
+                if slices > 1
+                else ""
+            ),
+            (Formula("Z", rf"W X^{{\top}} / \sqrt{{{D}}}", f"the fields: one row an index{own}, one column a token"),),
             source=PAPER,
         )
     )
@@ -239,8 +247,8 @@ def record_architecture(architecture: Architecture, program: Program, derivation
             "From attention to a sequence multi-index model",
             "Every layer multiplies the tokens from the left, by $A_l$, so that what leaves it is $X_l = B_l X$ "
             "exactly, with $B_l$ the mixing of all layers up to it, $B_0 = I$. Rows $w_l$ of $W$ are the weights of "
-            "layer $l$, and $h_l = w_l X^{\\top} / \\sqrt{D}$, rows of $Z$, its fields; its scores depend on the input "
-            "only through these, mixed as the tokens are: $U_l = B_{l-1} h_l^{\\top}$"
+            f"layer $l$, and $h_l = w_l X^{{\\top}} / \\sqrt{{{D}}}$, rows of $Z$, its fields; its scores depend on "
+            "the input only through these, mixed as the tokens are: $U_l = B_{l-1} h_l^{\\top}$"
             + (", for queries ($hq_l$, $Uq_l$) and keys ($hk_l$, $Uk_l$) each" if untied else "")
             + (". A masked softmax is over the keys that the mask lets be seen" if masked else "")
             + ". The network is therefore a function of the fields alone, given by the recursion below; it is exact at "

@@ -307,8 +307,8 @@ def _rank_groups(link: LinkFunction) -> list[tuple[tuple[int, ...], ...]]:
 
 
 _GAUGE = Formula(
-    "(Uq, Uk)",
-    r"(Uq\, M,\ Uk\, M^{-\top}), \qquad M \in GL(r)",
+    None,
+    r"(Uq,\, Uk) \to (Uq\, M,\ Uk\, M^{-\top}), \qquad M \in GL(r)",
     "the gauge of untied weights, of queries $Uq$ and keys $Uk$: the output is blind to it; the prior is not, and "
     "fixes it up to rotations",
 )

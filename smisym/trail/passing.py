@@ -37,6 +37,7 @@ def _relaxed(subject: Subject) -> Step:
         "needs its first two moments only, expanded to second "
         "order in $w_i / \\sqrt{D}$. Tokens are independent: their "
         "cross terms $x_{ti} x_{si}$ average out, and one $V$ serves them all."
+        + (f" Rows see the ${D}$ columns of their own slice, and rows of two slices share none." if H > 1 else "")
     )
     formulas = (
         Formula(
@@ -75,7 +76,8 @@ def _gamp(subject: Subject) -> Step:
         "Messages depend on their target by terms of order $1/\\sqrt{D}$. "
         "In $\\omega$ these add up: $\\hat w_{j \\to \\mu}$ lacks "
         "what sample $\\mu$ itself told, $\\hat C b_{\\mu \\to j}$, and "
-        "the sum of $x_{\\mu j} x_{\\mu j}^{\\top} / D$ over columns is "
+        "the sum of $x_{\\mu j} x_{\\mu j}^{\\top} / "
+        f"{D if H == 1 else f'({D})'}$ over columns is "
         "the identity on tokens. What is taken away is $V \\tilde g_\\mu$, with $\\tilde g$ of "
         "the step before, the Onsager term. It makes $\\omega_\\mu$ "
         "a cavity field: it knows $y_\\mu$ through the true field alone. "

@@ -6,7 +6,6 @@ import numpy as np
 
 from smisym.base.derivation import Formula, Step
 from smisym.theory.prediction import prediction_errors
-from smisym.trail import notation
 from smisym.trail.claims import Claim, Part
 from smisym.trail.samples import by_chance, overlap_of
 from smisym.verify.chance import Verdict, groups, means_vanish
@@ -44,8 +43,7 @@ def _written(subject: Subject) -> Step:
         Formula(
             r"\varepsilon_{\mathrm{plug-in}}",
             r"\mathbb{E} \left\| f(Z) - f(\omega) \right\|^2",
-            rf"squared norms over the {K} entries of the output "
-            rf"of ${notation.rows(model)[0]}$ and the rest",
+            f"squared norms over the {K} entries of the output",
         ),
     )
     return Step(

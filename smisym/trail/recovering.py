@@ -34,7 +34,12 @@ def _later(subject: Subject) -> Step:
         "the derivative of $E$ at that overlap along idle blocks, and a "
         "later threshold is where its largest eigenvalue passes one. Taking "
         "what was learned for known perfectly would give another, wrong number. "
-        f"This model has {parts} part(s) that are learned one by one."
+        + (
+            "Symmetries leave one number of this model's overlap, so that no threshold comes later."
+            if len(model.symmetry.basis) == 1
+            else f"This model has {parts} part(s) that are learned one by one; the command smisym thresholds solves "
+            "for where, in minutes, and gives each with its error."
+        )
     )
     formulas = (
         Formula(

@@ -72,7 +72,7 @@ def _chart_holds(subject: Subject, level: float) -> Tried:
 DECLARED = Part(
     _declared,
     (
-        Claim("the network run on tokens shows what $f$ gives at $Z = W X^{\\top} / \\sqrt{D}$", _network_is_link),
+        Claim("the network run on tokens shows what $f$ gives at the fields $Z$ of its weights", _network_is_link),
         Claim("the output is unchanged under every symmetry that is used", _symmetry_holds),
         Claim(
             "the chart gives the output back, with the measure of the surface, and holds every field",
