@@ -10,6 +10,7 @@ import numpy as np
 import sympy as sp
 
 from smisym.base import symbols
+from smisym.base.derivation import Formula
 from smisym.charts.base import Refusal
 from smisym.charts.reading import EntryReading
 from smisym.kernels.straight_line import StraightLine
@@ -25,10 +26,12 @@ Fields = tuple[sp.Symbol, ...]
 @dataclass(frozen=True)
 class Read:
     """What reads the values (S, K) of the expressions off an output: its entries, or log-ratios at some places (head,
-    row, column); shape: of the output.  kept: which of these, None for all."""
+    row, column); shape: of the output.  bases: the columns that log-ratios refer to.  kept: which of these, None for
+    all."""
 
     shape: tuple[int, ...]
     places: tuple[tuple[int, int, int], ...] | None = None
+    bases: tuple[int, ...] = ()
     kept: tuple[int, ...] | None = None
 
     def __call__(self, observation: Observation) -> np.ndarray:
@@ -42,6 +45,20 @@ class Read:
     def only(self, kept: tuple[int, ...]) -> Read:
         """The same of some of the expressions."""
         return replace(self, kept=kept)
+
+    @property
+    def letter(self) -> str:
+        """Of the symbols that stand for the values."""
+        return "y" if self.places is None else "s"
+
+    def meanings(self) -> tuple[Formula, ...]:
+        """What these symbols stand for, where it is not the outputs themselves."""
+        heads = len({head for head, _, _ in self.places or ()})
+        entries = []
+        for (head, i, j), base in zip(self.places or (), self.bases, strict=True):
+            whose = f"{head + 1}," if heads > 1 else ""
+            entries.append(rf"\log \left(y_{{{whose}{i + 1}{j + 1}}} / y_{{{whose}{i + 1}{base + 1}}}\right)")
+        return tuple(Formula(f"s_{{{k + 1}}}", entry) for k, entry in enumerate(entries))
 
     def reading(self) -> EntryReading:
         """The same as a program."""
@@ -73,7 +90,7 @@ def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr], Read] |
         return Refusal(f"{len(fields)} fields are more than sympy is asked to solve scores for ({_SOLVABLE})")
     if program.tokens > 2 and any(int(symbol.shape[0]) > 1 for symbol in program.inputs):
         return Refusal("the scores have a rank above one, for which sympy takes minutes")
-    shown, places = [], []
+    shown, places, bases = [], [], []
     for number, core in enumerate(link.cores or ()):
         scores = program.expand(core.expression.arg)
         if scores.atoms(Activation, Elementwise):
@@ -86,9 +103,10 @@ def explicit_entries(link: LinkFunction) -> tuple[Fields, list[sp.Expr], Read] |
                 if j != base:
                     shown.append(sp.expand(table[i, j] - table[i, base]))
                     places.append((number, i, j))
+                    bases.append(base)
     if len(shown) > len(fields):
         return Refusal(f"{len(shown)} differences of scores are seen, more than the {len(fields)} fields")
-    return fields, shown, Read(link.output_shape, tuple(places))
+    return fields, shown, Read(link.output_shape, tuple(places), tuple(bases))
 
 
 def explicit_expressions(link: LinkFunction) -> tuple[Fields, list[sp.Expr]] | None:

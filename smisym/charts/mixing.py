@@ -299,10 +299,11 @@ def _pair_step() -> Step:
         "chart",
         "A product of two mixing matrices on two tokens",
         "The output is $F_2 F_1$, two mixing matrices with constant row sums $S_l$. In the plane of the entries "
-        "$(a, b)$ off the diagonal of the first layer's attention all conditions on both layers are straight lines, "
-        "and the level set is what they enclose, four times, for the signs of both. Coordinates on the whole plane "
-        "are $\\tau$ and a logistic function of $X + Y$ between its ends; $\\tau$ is measured from the points at which "
-        "one layer's attention is stationary, in units of $u_1 - u_2$ there, so that no weight is singular.",
+        "$(a, b) = (a_1, b_1)$ off the diagonal of the first layer's attention all conditions on both layers are "
+        "straight lines, and the level set is what they enclose, four times, for the signs of both. Coordinates on the "
+        "whole plane are $\\tau$ and a logistic function of $X + Y$ between its ends; $\\tau$ is measured from the "
+        "points at which one layer's attention is stationary, in units of $u_1 - u_2$ there, so that no weight is "
+        "singular.",
         (
             Formula(r"a_2", r"S_2 o_1 (a_{\max} - a) / (o_2 \lambda_1), \qquad a_{\max} = y_{12} / (S_2 o_1)"),
             Formula(r"\lambda_l", r"c_l + o_l (1 - a_l - b_l), \qquad \lambda_1 \lambda_2 = S_1 S_2 - y_{12} - y_{21}"),

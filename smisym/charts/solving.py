@@ -84,7 +84,7 @@ def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
             if argument not in fields:
                 return Refusal(f"the sign of {argument} cuts the fields along a surface that is no coordinate plane")
     kept = independent(every, fields)
-    smooth, outputs = [every[k] for k in kept], tuple(sp.Symbol(f"y{k + 1}", real=True) for k in kept)
+    smooth, outputs = [every[k] for k in kept], tuple(sp.Symbol(f"{read.letter}{k + 1}", real=True) for k in kept)
     signed = {a for e in smooth for a in sign_arguments(e)}
     sheets = _solve_everywhere(smooth, fields, outputs, signed)
     if isinstance(sheets, Refusal):
@@ -187,7 +187,7 @@ def _assemble(
         dimension=continuous,
         coordinates=coordinates,
         solve=compiled,
-        steps=_steps(link, sheets, implied),
+        steps=_steps(link, sheets, read, implied),
         latents=(FLAT,) * count,
         density=not discrete,
         shared=any(sheet.shared for sheet in sheets),
@@ -323,20 +323,22 @@ def _singled_out(link: LinkFunction, chart: LevelSet) -> bool:
     return False
 
 
-def _steps(link: LinkFunction, sheets: list[_Sheet], implied: Implied) -> tuple[Step, ...]:
+def _steps(link: LinkFunction, sheets: list[_Sheet], read: Read, implied: Implied) -> tuple[Step, ...]:
     names = {
         symbols.entry(matrix, i, j): sp.Symbol(symbols.entry_latex(matrix, i, j), real=True)
         for matrix in link.program.inputs
         for i, j in itertools.product(*map(range, matrix.shape))
     }
-    shown = []
+    shown = list(read.meanings())
     for sheet in sheets[:4]:
         for field, value in sheet.solved.items():
             where = ", ".join(f"${names[f]} {'>' if s > 0 else '<'} 0$" for f, s in sheet.signs.items())
             shown.append(Formula(names[field], value.xreplace(names), where))
+    signed = any(sheet.signs for sheet in sheets)
     solved = sorted({f"${names[f]}$" for sheet in sheets for f in sheet.solved})
     text = (
-        f"Signs of fields cut them into orthants; the link was solved on each, {len(sheets)} sheet(s) in all"
+        ("Signs of fields cut them into orthants; the link was solved on each" if signed else "The link was solved")
+        + f", {len(sheets)} sheet(s) in all"
         + (f", for {', '.join(solved)}" if solved else "; it is constant on each")
         + f". {max(len(s.free) for s in sheets)} field(s) are left as coordinates."
         + (f" {implied}, which are left out." if implied.numbers else "")

@@ -153,7 +153,7 @@ def _run(subject: Subject, dim: int, alpha: float, seed: int) -> Ran:
     heard = dataclasses.replace(model, channel=recording)
     how: dict[str, Any] = {"W": data.W, "initial": start, "max_steps": 2, "tol": 1e-12}
     found = subject.algorithm(heard, data.X, data.y, **how)
-    Z = model.prior.project(data.W, flatten(data.X), model.tokens)
+    Z = model.prior.project(data.W, flatten(data.X), data.X.shape[1])
     (_, _, old), (omega, V, _) = recording.asked[:2]
     gain = np.eye(len(V)) - V @ np.linalg.inv(model.prior.nothing_known())
     root = np.linalg.cholesky(V)

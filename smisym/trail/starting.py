@@ -111,7 +111,9 @@ def _numbers(subject: Subject) -> list[Formula]:
         return [
             Formula(r"\alpha_c", f"{first.alpha:.{digits}g}", f"{names}: as solvers find it, integrated over outputs")
         ]
-    places = max(0, -math.floor(math.log10(max(first.error, 1e-12))))
+    if first.error < _ROUNDING * first.alpha:
+        return [Formula(r"\alpha_c", f"{first.alpha:.5g}", f"{names}: as solvers find it, the same of all samples")]
+    places = max(0, -math.floor(math.log10(first.error)))
     value = rf"{first.alpha:.{places}f} \pm {first.error:.{places}f}"
     how = f"{SCRAMBLES} samples of {first.samples} outputs, with one standard error"
     return [Formula(r"\alpha_c", value, f"{names}: as solvers find it, {how}")]

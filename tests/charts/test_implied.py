@@ -1,0 +1,89 @@
+"""Outputs that others imply: attention variants written out entry by entry, whose rows say one thing twice."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy as sp
+
+import smisym
+from smisym import SMI
+from smisym.base.derivation import Derivation
+from smisym.charts.base import LevelSet, Refusal
+from smisym.charts.eliminating import ways
+from smisym.charts.implied import independent
+from smisym.charts.solving import solved_expressions
+from smisym.link.linking import link_function
+
+
+def entries(score: str, fields: tuple[str, ...], more: str = "") -> SMI:
+    """exp(score_ij) / (more + sum_k exp(score_ik)) on two tokens."""
+    each = ("1", "2")
+    e = {(i, j): f"exp({score.replace('i', i).replace('j', j)})" for i in each for j in each}
+    norm = {i: " + ".join([*([more] if more else []), *(e[i, k] for k in each)]) for i in each}
+    rows = [f"{e[i, j]}/({norm[i]})" for i in each for j in each]
+    return SMI(rows, list(fields), tokens=2)
+
+
+SINK = entries("z[i]*z[j]", ("z",), more="1")
+ADDITIVE = entries("tanh(q[i] + k[j])", ("q", "k"))
+
+
+@cache
+def found(what: SMI) -> LevelSet | Refusal:
+    return solved_expressions(link_function(what, Derivation()))
+
+
+@cache
+def sink() -> Any:
+    return smisym.compile(SINK)
+
+
+def test_a_sink_shows_its_fields_up_to_a_sign() -> None:
+    """Four outputs, two of them independent; at omega = 0 the mean vanishes and the covariance is z z^T."""
+    Z = np.random.default_rng(0).standard_normal((8, 1, 2))
+    told = sink().channel.moments(sink().observe(Z), np.zeros((8, 1, 2)), np.eye(1), cov=True)
+    assert sink().level_set.dimension == 2 and sink().level_set.branches == 2
+    np.testing.assert_allclose(told.mean, 0.0, atol=1e-9)
+    np.testing.assert_allclose(told.cov[:, 0, :, 0, :], Z[:, 0, :, None] * Z[:, 0, None, :], atol=1e-9)
+
+
+def test_outputs_that_contradict_one_another_are_refused() -> None:
+    y = np.array(sink().observe(np.array([[[0.7, -0.4]]])).y)
+    y[..., -1] += 0.01
+    with pytest.raises(smisym.InputError, match="contradict one another"):
+        sink().channel.moments(y, np.zeros((1, 1, 2)), np.eye(1))
+
+
+def test_outputs_that_single_out_a_solution_are_not_left_out() -> None:
+    """z^2 has two solutions, of which z + z^3 knows the one."""
+    refusal = found(SMI(["z1**2", "z1 + z1**3"], 1))
+    assert isinstance(refusal, Refusal) and "single out some of the solutions" in refusal.reason
+
+
+def test_what_has_no_inverse_is_refused_before_sympy_is_asked() -> None:
+    """Sympy seeks one for additive scores for many minutes."""
+    assert isinstance(found(ADDITIVE), Refusal)
+
+
+def test_exponentials_are_joined_before_one_is_inverted() -> None:
+    """exp(ab) and exp(a^2), neither a power of the other: divided by one of them, one is left."""
+    a, b, y = sp.symbols("a b y", real=True)
+    e = sp.exp(a * b) / (sp.exp(a * b) + sp.exp(a**2))
+    (way,) = ways([(e, y)], (a,), {})
+    told = {a: 0.7, b: -0.4}
+    solutions = [float(solved[a].subs({b: told[b], y: e.subs(told)})) for solved, _ in way]
+    assert len(solutions) == 2 and min(abs(x - told[a]) for x in solutions) < 1e-12
+    assert ways([(sp.exp(a * b) / (sp.exp(a * b) + sp.exp(a**2) + 1), y)], (a,), {}) == []
+
+
+def test_which_outputs_say_no_more_than_others() -> None:
+    a, b = fields = sp.symbols("a b", real=True)
+    assert independent([a + b, sp.exp(a + b), a - b], fields) == (0, 2)
+    assert independent([a, b], fields) == (0, 1)
+    # A sign is constant where it does not jump, and says what nothing smooth does.
+    assert independent([sp.sign(a), a * b, 2 * a * b], fields) == (0, 1, 2)
+    assert independent([a * sp.sign(a), a * b, a**2], fields) == (0, 1)
