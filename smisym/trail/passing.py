@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -148,7 +149,9 @@ class Ran:
 def _run(subject: Subject, dim: int, alpha: float, seed: int) -> Ran:
     model, rng = subject.model, np.random.default_rng(seed)
     data = generate(model, dim, alpha, rng, normalised=True)
-    start = _START * data.W + np.sqrt(_START * (1 - _START)) * model.prior.draw(dim, rng)
+    # About the mean of the law, which a start of strength zero is.
+    noise, mean = (model.prior.start(dim, s, rng) for s in (math.sqrt(_START * (1 - _START)), 0.0))
+    start = noise + _START * (data.W - mean)
     recording: Any = Recording(model.channel)
     heard = dataclasses.replace(model, channel=recording)
     how: dict[str, Any] = {"W": data.W, "initial": start, "max_steps": 2, "tol": 1e-12}
