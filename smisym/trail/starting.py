@@ -225,4 +225,5 @@ STABILITY = Part(
             applies=lambda subject: exactly(subject) is not None,
         ),
     ),
+    notation.has_gaussian_rows,
 )
