@@ -14,7 +14,7 @@ from smisym.verify.properties import Subject, Tried, left_out
 
 # Relative differences that rounding makes, and intervals of the rule that integrates the derivative.
 _ROUNDING, _INTERVALS = 1e-10, 64
-_OWN = "the prior is your own, and its formulas are not known here"
+_OWN = "these are formulas of Gaussian rows"
 
 
 def _written(subject: Subject) -> Step:

@@ -76,3 +76,24 @@ def test_what_was_not_tried_stands_in_the_text_and_what_fails_is_raised() -> Non
     assert step.checks == (("it holds", "3 cases; deviation below 0.1 of what is allowed"),)
     with pytest.raises(smisym.DerivationError, match=r"'A step'.*it holds.*7 times what is allowed over 3 cases"):
         tried(part(Tried(3, "cases", 7.0, None, False)), subject)
+
+
+def test_extensive_rank_is_given_no_formula_of_gaussian_rows() -> None:
+    trail = smisym.derive(Architecture(2, (Attention(rank_ratio=0.5),)))
+    printed = " ".join(str(f.right) for step in trail.steps for f in step.formulas)
+    assert r"(I + \hat Q)^{-1}" not in printed and r"\log\det" not in printed
+    assert "left out here" in trail.stage("prior")[-1].text
+    assert "N/D^2" in trail.stage("evolution")[0].text and len(trail.stage("evolution")[0].checks) == 2
+
+
+def test_heads_that_split_the_embedding_have_fields_in_units_of_their_slice() -> None:
+    trail = smisym.derive(MODELS["split"], checks=False)
+    assert trail.stage("architecture")[0].formulas[0].right == r"W X^{\top} / \sqrt{D/2}"
+    assert "h_l = w_l X^{\\top} / \\sqrt{D/2}" in trail.stage("link")[0].text
+
+
+def test_log_ratios_that_a_chart_is_written_in_are_said() -> None:
+    """Under a causal mask the second row shows h2 (h1 - h2), not an entry of y."""
+    step = smisym.compile(Architecture(3, (Attention(mask="causal"),))).derivation.stage("chart")[1]
+    assert str(step.formulas[0].right) == r"\log \left(y_{21} / y_{22}\right)"
+    assert "orthant" not in step.text
