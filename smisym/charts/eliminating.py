@@ -134,12 +134,6 @@ def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
             return [OddRoot(sp.together((output - power.coeff_monomial(1)) / power.LC()), degree)]
     generators = _generators(expression, field)
     below = _functions_below(expression, field)
-    if _mixed(generators | below):
-        # exp(z^2) and exp(z), of which none is a power of the other: sympy tries for seconds to minutes, in vain.
-        joined = _joined(expression - output, field)
-        if joined is None:
-            return []
-        expression, output, generators, below = joined, sp.Integer(0), _generators(joined, field), set()
     if len(generators) > 1 or any(_nested(g, field) for g in generators | below):
         # z + tanh(z) = y, tanh(z sqrt(1 - |z|)) = y and the like: sympy has no inverse, and takes minutes to say so.
         return []
@@ -201,29 +195,6 @@ def _mixed_powers(expression: sp.Expr, field: sp.Symbol) -> bool:
 def _functions_below(expression: sp.Expr, field: sp.Symbol) -> set[sp.Expr]:
     """The functions in the denominator, which multiplied by the output stand beside those of the numerator."""
     return {f for f in sp.fraction(sp.together(expression))[1].atoms(sp.Function) if f.has(field)}
-
-
-def _mixed(generators: set[sp.Expr]) -> bool:
-    """Whether there are exponentials of which none is a power of another."""
-    exponents = [g.args[0] for g in generators if isinstance(g, sp.exp)]
-    return any(not sp.cancel(e / exponents[0]).is_Rational for e in exponents[1:])
-
-
-def _joined(equation: sp.Expr, field: sp.Symbol) -> sp.Expr | None:
-    """What vanishes with the equation and holds one exponential, a exp(z^2) = b exp(z) divided by one; None if none."""
-    terms = [_power(term) for term in sp.Add.make_args(sp.expand(sp.fraction(sp.together(equation))[0]))]
-    for _, below in terms:
-        found = sp.Add(*[factor * sp.exp(sp.expand(sp.cancel(exponent - below))) for factor, exponent in terms])
-        if len(_generators(found, field)) == 1:
-            return found
-    return None
-
-
-def _power(term: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
-    """A product as a factor and the exponent of what else is there."""
-    factors = sp.Mul.make_args(term)
-    exponents = [f.args[0] for f in factors if isinstance(f, sp.exp)]
-    return sp.Mul(*[f for f in factors if not isinstance(f, sp.exp)]), sp.Add(*exponents)
 
 
 def _is_whole_power(e: sp.Expr) -> bool:

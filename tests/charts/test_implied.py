@@ -13,7 +13,6 @@ import smisym
 from smisym import SMI
 from smisym.base.derivation import Derivation
 from smisym.charts.base import LevelSet, Refusal
-from smisym.charts.eliminating import ways
 from smisym.charts.implied import independent
 from smisym.charts.solving import solved_expressions
 from smisym.link.linking import link_function
@@ -67,17 +66,6 @@ def test_outputs_that_single_out_a_solution_are_not_left_out() -> None:
 def test_what_has_no_inverse_is_refused_before_sympy_is_asked() -> None:
     """Sympy seeks one for additive scores for many minutes."""
     assert isinstance(found(ADDITIVE), Refusal)
-
-
-def test_exponentials_are_joined_before_one_is_inverted() -> None:
-    """exp(ab) and exp(a^2), neither a power of the other: divided by one of them, one is left."""
-    a, b, y = sp.symbols("a b y", real=True)
-    e = sp.exp(a * b) / (sp.exp(a * b) + sp.exp(a**2))
-    (way,) = ways([(e, y)], (a,), {})
-    told = {a: 0.7, b: -0.4}
-    solutions = [float(solved[a].subs({b: told[b], y: e.subs(told)})) for solved, _ in way]
-    assert len(solutions) == 2 and min(abs(x - told[a]) for x in solutions) < 1e-12
-    assert ways([(sp.exp(a * b) / (sp.exp(a * b) + sp.exp(a**2) + 1), y)], (a,), {}) == []
 
 
 def test_which_outputs_say_no_more_than_others() -> None:
