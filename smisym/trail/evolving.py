@@ -19,22 +19,21 @@ _ROUNDING = 1e-9
 def _written(subject: Subject) -> Step:
     model = subject.model
     T, symmetry = model.tokens, model.symmetry
-    alpha, gaussian = notation.samples(model), notation.has_gaussian_rows(subject)
+    alpha = notation.samples(model)
     text = (
-        f"As $D$ grows at fixed $\\alpha = {model.prior.unit}$, the fields and "
+        "As $D$ grows at fixed $\\alpha = N/D$, the fields and "
         "their cavity estimates of a sample are jointly Gaussian, "
         "because they are sums over columns; $A$ and the mean square "
         "of $b$ concentrate on one matrix, $\\hat Q$, because they are "
         "averages over samples; and the mean of $b$ is $\\hat Q$ times the truth (Nishimori). So the overlap of the "
         "estimate with the truth, which is also its overlap with itself, obeys a closed recursion. The sum runs over "
-        f"{T} {'token(s)' if gaussian else 'fields'}. The map "
-        "commutes with the symmetries of the output, and an overlap in their blocks stays there."
+        f"{T} token(s). The map commutes with the symmetries of the output, and an overlap in their blocks stays there."
     )
     formulas = [
         Formula(
             r"\omega",
-            ("Q^{1/2}" if gaussian else r"(\mathrm{Var}\,\omega)^{1/2}")
-            + r"\, \xi, \qquad Z = \omega + (I - Q)^{1/2}\, u, \qquad y \sim p(y \mid Z)",
+            r"Q^{1/2}\, \xi, \qquad Z = \omega + (I "
+            r"- Q)^{1/2}\, u, \qquad y \sim p(y \mid Z)",
             rf"$\xi, u$ with {model.fields * T} standard normal entries each",
         ),
         Formula(
@@ -44,12 +43,11 @@ def _written(subject: Subject) -> Step:
         ),
         Formula(
             r"\hat Q^{(k)}",
-            rf"{alpha}\, E(Q^{{(k)}}), \qquad Q^{{(k+1)}} = "
-            + (r"\hat Q^{(k)} \left(I + \hat Q^{(k)}\right)^{-1}" if gaussian else r"q(\hat Q^{(k)})"),
-            "" if gaussian else "$q$: what the law of the weights makes of it",
+            rf"{alpha}\, E(Q^{{(k)}}), \qquad Q^{{(k+1)}} = \hat "
+            rf"Q^{{(k)}} \left(I + \hat Q^{{(k)}}\right)^{{-1}}",
         ),
     ]
-    if gaussian and symmetry.projectors and len(symmetry.basis) <= notation.READABLE:
+    if symmetry.projectors and len(symmetry.basis) <= notation.READABLE:
         for k, D in enumerate(symmetry.directions):
             q = notation.block_symbols(symmetry)[k]
             rows = ", ".join(notation.rows(model)[r] for r in np.flatnonzero(np.abs(D).max(axis=0) > 1e-9))

@@ -11,8 +11,6 @@ import sympy as sp
 from smisym.base.derivation import Formula
 from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
-from smisym.prior import GaussianPrior
-from smisym.verify.properties import Subject
 
 # Rows up to which matrices are written out.
 READABLE = 8
@@ -77,11 +75,6 @@ def overlap(model: Model) -> tuple[Formula, ...]:
         right = rf"\sum_{{k=1}}^{{{count}}} q_k\, \Pi_k, \qquad \Pi_k \in {size}"
         return (Formula("Q", right, note),)
     return (Formula("Q", overlap_matrix(symmetry), note),)
-
-
-def has_gaussian_rows(subject: Subject) -> bool:
-    """Whether the law of the weights is that for which message passing and free entropy are written out."""
-    return isinstance(subject.model.prior, GaussianPrior)
 
 
 def samples(model: Model) -> str:

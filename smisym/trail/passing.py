@@ -13,7 +13,6 @@ import numpy as np
 from smisym.base.derivation import Formula, Step
 from smisym.finite.samples import flatten, generate
 from smisym.prior import remaining
-from smisym.trail import notation
 from smisym.trail.claims import Claim, Part, runs_too_much
 from smisym.trail.samples import by_chance, map_of
 from smisym.verify.chance import Verdict, means_vanish
@@ -226,7 +225,7 @@ def _follows(subject: Subject, level: float) -> Tried:
     return _by_runs(subject, level, judged, f"runs at D = {_DIM} a slice, two steps", f"up to {_FINITE:g}/D")
 
 
-RELAXED = Part(_relaxed, (), notation.has_gaussian_rows)
+RELAXED = Part(_relaxed, ())
 GAMP = Part(
     _gamp,
     (
@@ -237,5 +236,4 @@ GAMP = Part(
         ),
         Claim("overlaps of GAMP follow state evolution, step by step", _follows, posteriors=True),
     ),
-    notation.has_gaussian_rows,
 )

@@ -26,8 +26,6 @@ def _written(subject: Subject) -> Step:
         if H > 1
         else ""
     )
-    if not isinstance(prior, GaussianPrior):
-        return _other(subject)
     text = (
         f"The weights have {prior.describe()}, in {model.fields} "
         "row(s). Overlaps are counted in units of this law, from 0 "
@@ -36,39 +34,27 @@ def _written(subject: Subject) -> Step:
         "for each of their columns the posterior is this law times a Gaussian, and everything stays in closed form."
         + slices
     )
-    share = "" if H == 1 else rf"\frac{{1}}{{{H}}}\left["
-    end = "" if H == 1 else r"\right]"
-    formulas: tuple[Formula, ...] = (
-        *notation.overlap(model),
-        Formula(r"\hat C", r"\left(I + \hat Q\right)^{-1}, \qquad Q = I - \hat C = \hat Q\,(I + \hat Q)^{-1}"),
-        Formula(
-            "S(Q)",
-            rf"{share}\tfrac12 \mathrm{{tr}}\, "
-            rf"Q + \tfrac12 \log\det(I - Q){end}",
-            "its free-entropy term",
-        ),
-        Formula(
-            r"\partial_Q S",
-            rf"-\tfrac{{1}}{{{2 * H}}} \left[(I - Q)^{{-1}} "
-            rf"- I\right] = -\tfrac{{1}}{{{2 * H}}}\, \hat Q(Q)",
-        ),
-    )
+    formulas: tuple[Formula, ...] = notation.overlap(model)
+    if isinstance(prior, GaussianPrior):
+        share = "" if H == 1 else rf"\frac{{1}}{{{H}}}\left["
+        end = "" if H == 1 else r"\right]"
+        formulas += (
+            Formula(r"\hat C", r"\left(I + \hat Q\right)^{-1}, \qquad Q = I - \hat C = \hat Q\,(I + \hat Q)^{-1}"),
+            Formula(
+                "S(Q)",
+                rf"{share}\tfrac12 \mathrm{{tr}}\, "
+                rf"Q + \tfrac12 \log\det(I - Q){end}",
+                "its free-entropy term",
+            ),
+            Formula(
+                r"\partial_Q S",
+                rf"-\tfrac{{1}}{{{2 * H}}} \left[(I - Q)^{{-1}} "
+                rf"- I\right] = -\tfrac{{1}}{{{2 * H}}}\, \hat Q(Q)",
+            ),
+        )
     return Step(
         "prior", "The law of the weights", text, formulas, source="arXiv 2502.00901, eqs 10 and 14; derived here"
     )
-
-
-def _other(subject: Subject) -> Step:
-    """Of a law that is not Gaussian: what is general, and what is not written here."""
-    model = subject.model
-    text = (
-        f"The law of the weights is not that of Gaussian rows, but {model.prior.describe()}. The overlap is counted in "
-        "its units, from 0 where nothing is known but the law to $I$ where everything is. What the law makes of what "
-        "the data tell stands where the prior is derived. Message passing, free entropy, and thresholds by linear "
-        "stability and by counting are written out for Gaussian rows only, and left out here; solvers have them for "
-        "this law too."
-    )
-    return Step("prior", "The law of the weights", text, notation.overlap(model), source="derived here")
 
 
 def _laws_agree(subject: Subject, level: float) -> Tried:

@@ -79,7 +79,6 @@ def _derivative_is_its_own(subject: Subject, level: float) -> Tried:
 LATER = Part(
     _later,
     (Claim("differences of $E$ are integrals of that derivative", _derivative_is_its_own, posteriors=True),),
-    notation.has_gaussian_rows,
 )
 
 
@@ -212,5 +211,4 @@ COUNTED = Part(
             applies=lambda subject: not subject.model.noise,
         ),
     ),
-    notation.has_gaussian_rows,
 )

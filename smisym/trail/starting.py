@@ -225,5 +225,4 @@ STABILITY = Part(
             applies=lambda subject: exactly(subject) is not None,
         ),
     ),
-    notation.has_gaussian_rows,
 )
