@@ -34,7 +34,9 @@ PAPER = "arXiv 2502.00901, eqs 2-7 and appendix A"
 class Row:
     """One row of the fields: its input in the program, layer and head (from 1), slice of the embedding, plain name.
 
-    rank_ratio: of the matrix whose entries between tokens it holds, None for the products of tokens with one vector.
+    rank_ratio: of the matrix that it is linear in, None for the products of tokens with one vector.  aspect: L / d of
+    such a matrix (d, L) whose products with matrices it holds, None where it is symmetric, and its entries between
+    tokens are held.
     """
 
     input: int
@@ -43,6 +45,7 @@ class Row:
     slice: int
     label: str
     rank_ratio: float | None = None
+    aspect: float | None = None
 
 
 @dataclass
