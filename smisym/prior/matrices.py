@@ -1,7 +1,8 @@
 """One matrix whose law no rotation of its rows or columns changes: what its kinds share.
 
-What data tell of such a matrix is the matrix in Gaussian noise of variance Delta = 1 / Q_hat, in units of the prior.  The
-posterior mean keeps the singular vectors of what is seen, and an error F(Delta) is left (arXiv 2408.03733, 2410.18858).
+What data tell of such a matrix is the matrix in Gaussian noise of variance Delta = 1 / Q_hat, in units of the prior.
+The posterior mean keeps the singular vectors of what is seen, and an error F(Delta) is left (arXiv 2408.03733,
+2410.18858).
 """
 
 from __future__ import annotations

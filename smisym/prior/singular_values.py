@@ -7,8 +7,8 @@ y = (1 + n) (beta + n) / x:
     n = R y + rho y / (rho - y),   x = (1 + n) (beta + n) / y.
 
 (That noise adds R y is the rectangular R-transform of F. Benaych-Georges, arXiv math/0512080; the term of S is from
-S-transforms of two Wishart matrices.)  So dx/dy = 0 at the edges is a quintic.  The posterior mean multiplies a singular
-value with kappa / (kappa + R), kappa = rho^2 / |rho - y|^2.  On the support y is complex; that x is real says
+S-transforms of two Wishart matrices.)  So dx/dy = 0 at the edges is a quintic.  The posterior mean multiplies a
+singular value with kappa / (kappa + R), kappa = rho^2 / |rho - y|^2.  On the support y is complex; that x is real says
 
     |y|^2 = rho C / kappa,  Re y = (tau + C) / (2 kappa),  tau = rho (kappa - 1),
     rho (kappa + R)^2 C = kappa (1 - C) (beta - C),  0 < C < 1,
@@ -103,7 +103,7 @@ class NoisyProduct:
         return np.where(near, rho - own, own), np.where(near, own, rho - own)
 
     def _condition(self, y: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """y^2 (rho^2 + R q^2)^2 - (q^2 - rho y^2) (beta q^2 - rho y^2) over q, and its slope in y, where q = rho - y."""
+        """y^2 (rho^2 + R q^2)^2 - (q^2 - rho y^2) (beta q^2 - rho y^2) over q = rho - y, and its slope in y."""
         rho, beta, R = self.rho, self.beta, self.noise
         grown, one, two = rho**2 + R * q**2, q**2 - rho * y**2, beta * q**2 - rho * y**2
         value = (y * grown) ** 2 - one * two
