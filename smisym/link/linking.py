@@ -279,8 +279,8 @@ def link_function(declared: Architecture | SMI | Program, derivation: Derivation
     if isinstance(declared, SMI):
         program = smi_program(declared)
         _record_smi(program, derivation)
-        shape = {"rank_ratio": declared.rank_ratio, "aspect": declared.aspect}
-        return _link(program, tuple(replace(row, **shape) for row in _rows_of(program)), 1)
+        ratio, aspect = declared.rank_ratio, declared.aspect
+        return _link(program, tuple(replace(r, rank_ratio=ratio, aspect=aspect) for r in _rows_of(program)), 1)
     program, rows = build_program(declared)
     record_architecture(declared, program, derivation)
     return _link(program, rows, 1 + max(row.slice for row in rows))

@@ -30,7 +30,7 @@ from smisym.base.errors import InputError
 from smisym.prior.base import Law
 from smisym.prior.gaussian import GaussianRows
 from smisym.prior.matrices import LEAST_NOISE, MatrixPrior
-from smisym.prior.singular_values import NoisyProduct, pure_noise
+from smisym.prior.singular_values import NoisyProduct
 
 # Where the integrals were tried: tests/prior/test_singular_values.py.
 LEAST_RATIO, MOST_RATIO, MOST_ASPECT = 1e-3, 1e3, 100.0
@@ -99,8 +99,7 @@ class RectangularRank(MatrixPrior):
         return NoisyProduct(*self._tall, noise)
 
     def potential(self, noise: float) -> float:
-        told = self.spectrum(noise).logarithm - 0.5 * math.log(noise) - pure_noise(self._tall[1])
-        return 0.5 / noise - told
+        return 0.5 / noise - self.spectrum(noise).told
 
     @property
     def _tall(self) -> tuple[float, float]:

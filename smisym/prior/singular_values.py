@@ -297,7 +297,7 @@ class NoisyProduct:
         whole = self.mean(values) / (2 * beta)
         if beta == 1:
             return whole
-        y = min(self._zeros[:2].real)  # where n = -1, at x = 0
+        y = float(self._zeros[:2].real.min())  # where n = -1, at x = 0
         at_zero = -2 + (1 - beta) * math.log1p(-1 / beta) - math.log(-y) - R * y
         at_zero += rho * math.log1p(-y / rho) + math.log(beta)
         return whole + (beta - 1) / (2 * beta) * at_zero
@@ -310,12 +310,15 @@ class NoisyProduct:
     # ---- one matrix
 
     def shrunk(self, x: np.ndarray) -> np.ndarray:
-        """(n,): by what singular values whose squares over d are x are multiplied; also outside of the support."""
-        y, R = self.transform(x), self.noise
-        kappa = (self.rho / np.abs(self.rho - y)) ** 2
+        """(n,): by what singular values whose squares over d are x are multiplied; also outside of the support, where
+        those that are too small are taken as the smallest."""
+        y, R, edges = self.transform(x), self.noise, self.edges
         n = (R * y + self.rho * y / (self.rho - y)).real
-        # The first is exact on the support; the second there too, and right for what lies beyond.
-        return np.where(y.imag > 0, kappa / (kappa + R), 1 - R * (1 + self.beta + 2 * n) / x)
+        small = x <= edges[0]
+        inside = small | ((x >= edges[:-1:2, None]) & (x <= edges[1::2, None])).any(axis=0)
+        kappa = (self.rho / np.where(small, self._spans[0][0][1], np.abs(self.rho - y))) ** 2
+        # The first is exact on the support; the second is the same there, and right for what lies beyond.
+        return np.where(inside, kappa / (kappa + R), 1 - R * (1 + self.beta + 2 * n) / np.where(inside, 1.0, x))
 
     def transform(self, x: np.ndarray) -> np.ndarray:
         """y (n,) at real x - i0: complex on the support, and outside of it the real root that falls with x."""
