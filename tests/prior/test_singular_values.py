@@ -1,5 +1,5 @@
-"""Singular values of a Gaussian product in noise: against the published quartic in many digits, matrices drawn at random,
-limits, and identities that tie the numbers to one another."""
+"""Singular values of a Gaussian product in noise: against the published quartic in many digits, matrices drawn at
+random, limits, and identities that tie the numbers to one another."""
 
 from __future__ import annotations
 
