@@ -297,9 +297,9 @@ class NoisyProduct:
         whole = self.mean(values) / (2 * beta)
         if beta == 1:
             return whole
-        y = float(self._zeros[:2].real.min())  # where n = -1, at x = 0
-        at_zero = -2 + (1 - beta) * math.log1p(-1 / beta) - math.log(-y) - R * y
-        at_zero += rho * math.log1p(-y / rho) + math.log(beta)
+        root = float(self._zeros[:2].real.min())  # where n = -1, at x = 0
+        at_zero = -2 + (1 - beta) * math.log1p(-1 / beta) - math.log(-root) - R * root
+        at_zero += rho * math.log1p(-root / rho) + math.log(beta)
         return whole + (beta - 1) / (2 * beta) * at_zero
 
     @property
