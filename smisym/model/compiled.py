@@ -32,7 +32,7 @@ from smisym.model.integration import (
     record_statistic,
 )
 from smisym.posterior.central_limit import ThroughStatistic
-from smisym.prior import ExtensiveRank, GaussianRows, Prior, RectangularRank, SlicedRows
+from smisym.prior import ExtensiveRank, GaussianRows, Prior, RectangularRank, SlicedRows, UntiedRank
 
 
 @dataclass(frozen=True, repr=False)
@@ -205,9 +205,9 @@ def _prior_of(link: LinkFunction) -> Prior:
     """As declared: of extensive rank, else standard normal, on slices of the embedding where it is split."""
     first = link.rows[0]
     if first.rank_ratio is not None:
-        return (
-            ExtensiveRank(first.rank_ratio) if first.aspect is None else RectangularRank(first.rank_ratio, first.aspect)
-        )
+        if first.aspect is not None:
+            return RectangularRank(first.rank_ratio, first.aspect)
+        return ExtensiveRank(first.rank_ratio) if first.tied else UntiedRank(first.rank_ratio)
     return SlicedRows(link.row_slices) if link.slices > 1 else GaussianRows(link.fields)
 
 

@@ -31,11 +31,8 @@ from scipy import linalg
 from smisym.base.derivation import Formula, Step
 from smisym.base.errors import InputError
 from smisym.prior.base import Law
-from smisym.prior.matrices import LEAST_NOISE, MatrixPrior
+from smisym.prior.matrices import LEAST_NOISE, MatrixPrior, blocks
 from smisym.prior.spectrum import NoisyWishart
-
-# Numbers of a block of samples that are held at a time.
-_BLOCK = 2**22
 
 
 @final
@@ -126,7 +123,7 @@ class ExtensiveRank(MatrixPrior):
         S, dim = self.matrix(W), X.shape[1]
         first, second = np.triu_indices(tokens)
         fields = np.empty((len(X) // tokens, 1, len(first)))
-        for part, own in _blocks(X, tokens):
+        for part, own in blocks(X, tokens):
             scores = (own @ S).reshape(-1, tokens, dim) @ own.reshape(-1, tokens, dim).swapaxes(1, 2)
             fields[part, 0] = scores[:, first, second]
         fields[..., first == second] = (fields[..., first == second] - np.trace(S)) / math.sqrt(2)
@@ -138,7 +135,7 @@ class ExtensiveRank(MatrixPrior):
         first, second = np.triu_indices(tokens)
         same = first == second
         total = np.zeros((X.shape[1],) * 2)
-        for part, own in _blocks(X, tokens):
+        for part, own in blocks(X, tokens):
             weights = np.zeros((len(g[part]), tokens, tokens))
             weights[:, first, second] = np.where(same, g[part, 0] / math.sqrt(2), g[part, 0] / 2)
             weights[:, second, first] = weights[:, first, second]
@@ -180,12 +177,6 @@ class ExtensiveRank(MatrixPrior):
 
     def _mean(self, own: int) -> np.ndarray:
         return self.row(math.sqrt(self.rank_ratio) * np.eye(self.tokens(own)))
-
-
-def _blocks(X: np.ndarray, tokens: int) -> list[tuple[slice, np.ndarray]]:
-    """(which samples, their tokens), so many at a time."""
-    size = max(_BLOCK // (tokens * X.shape[1]), 1)
-    return [(slice(k, k + size), X[k * tokens : (k + size) * tokens]) for k in range(0, len(X) // tokens, size)]
 
 
 def _steps(rho: float) -> tuple[Step, ...]:

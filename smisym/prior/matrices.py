@@ -20,6 +20,8 @@ from smisym.prior.base import Prior, Response
 LEAST_NOISE = 1e-13
 # Overlap below which free entropy and what is told are those of Gaussian weights, to first order; Newton steps.
 _LITTLE, _STEPS, _SETTLED = 1e-9, 60, 1e-14
+# Numbers of a block of samples that are held at a time.
+_BLOCK = 2**22
 
 
 class Denoised(Protocol):
@@ -97,6 +99,12 @@ class MatrixPrior(Prior):
     @final
     def dimension(self, span: np.ndarray) -> float:
         return len(span) * self.free_share
+
+
+def blocks(X: np.ndarray, tokens: int) -> list[tuple[slice, np.ndarray]]:
+    """(which samples, their tokens) of tokens X (N tokens, d), so many at a time: nothing of N d^2 numbers is held."""
+    size = max(_BLOCK // (tokens * X.shape[1]), 1)
+    return [(slice(k, k + size), X[k * tokens : (k + size) * tokens]) for k in range(0, len(X) // tokens, size)]
 
 
 @functools.lru_cache(maxsize=4096)
