@@ -82,6 +82,15 @@ def test_slopes_are_derivatives(rho: float, beta: float, noise: float) -> None:
     assert fall == pytest.approx(-here.left / (2 * noise), rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.parametrize("rho", [0.3, 2.0])
+def test_the_published_limit_of_many_columns(rho: float) -> None:
+    """L / d to infinity (arXiv 2410.18858): 1 - F in closed form."""
+    for R in (0.05, 0.5, 3.0):
+        root = math.sqrt(1 + rho * ((R + 2) * rho * R + 2 * R + rho - 2))
+        known = 1 - R + R / 2 * (root - (rho - 1) - R * rho)
+        assert NoisyProduct(rho, 1e5, R).known == pytest.approx(known, rel=2e-4)
+
+
 def test_matrices_drawn_at_random() -> None:
     """d = 600: the error of the denoiser, within what one draw fluctuates; singular values lie between the edges."""
     d, rng = 600, np.random.default_rng(0)
