@@ -97,6 +97,9 @@ class ExtensiveRank(MatrixPrior):
 
     # ---- D as it is
 
+    def fitting(self, dim: int) -> int:
+        return dim
+
     def row_dimension(self, dim: int) -> int:
         return dim * (dim + 1) // 2
 

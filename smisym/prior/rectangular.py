@@ -110,6 +110,9 @@ class RectangularRank(MatrixPrior):
 
     # ---- D as it is
 
+    def fitting(self, dim: int) -> int:
+        return math.prod(self._sides(dim))
+
     def row_dimension(self, dim: int) -> int:
         rows, columns = self._sides(dim)
         if rows * columns != dim:

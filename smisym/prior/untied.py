@@ -92,6 +92,9 @@ class UntiedRank(MatrixPrior):
 
     # ---- D as it is
 
+    def fitting(self, dim: int) -> int:
+        return dim
+
     def row_dimension(self, dim: int) -> int:
         return dim**2
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import numpy as np
 import pytest
 
@@ -33,3 +36,8 @@ def test_gamp_on_bilinear_sequence_regression_follows_state_evolution() -> None:
 def test_dimensions_that_are_no_matrix_are_refused() -> None:
     with pytest.raises(InputError, match="use D = 1024 = 32 x 32"):
         smisym.generate(MODEL, 1000, 0.5, np.random.default_rng(0))
+    # Too many numbers for the memory: what fits is a matrix too.
+    with pytest.raises(InputError, match=r"D = \d+ fits") as refused:
+        smisym.generate(MODEL, 10**8, 0.5, np.random.default_rng(0))
+    (fits,) = re.findall(r"D = (\d+) fits", str(refused.value))
+    assert math.isqrt(int(fits)) ** 2 == int(fits)
