@@ -188,7 +188,7 @@ class NoisyProduct:
     def _arc(self, first: tuple[float, float], last: tuple[float, float]) -> Arc:
         rho, R = self.rho, self.noise
         low, high = ((rho / q) ** 2 for _, q in (first, last))
-        if len(self._spans) == 2 and low < high < _NARROW * low and first[0] < 0:
+        if len(self._spans) == 2 and high < _NARROW * low and first[0] < 0:
             zeros = self._zeros
             ratios = [(rho - u) / (rho - v) for u in zeros for v in zeros if u != v]
             psi, weight = graded(np.array([_SMOOTH, *(0.5j * np.log(ratio) for ratio in ratios)]))
