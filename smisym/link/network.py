@@ -160,7 +160,10 @@ def _heads(build: _Build, number: int, layer: Attention) -> list[MatrixExpr]:
         stream = head if build.split else 0
         if layer.rank_ratio is not None:
             scores = (_extensive if layer.tied else _between_others)(build, number, layer)
-            found.append(activated(layer, exact(layer.beta * layer.scale) * scores, T))
+            if layer.activation == "linear" and layer.mask is not None:
+                found.append(_attended(layer, scores, T))
+            else:
+                found.append(activated(layer, exact(layer.beta * layer.scale) * scores, T))
             continue
         mixed = []
         for role in ("",) if layer.tied else ("q", "k"):
@@ -203,6 +206,17 @@ def _between_others(build: _Build, number: int, layer: Attention) -> MatrixExpr:
     build.rows.append(Row(len(build.inputs), number, 1, 0, f"layer {number}", layer.rank_ratio, tied=False))
     build.inputs.append(symbol)
     return build.assign(symbols.indices(number, T), sp.ImmutableDenseMatrix(T, T, entries))
+
+
+def _attended(layer: Attention, scores: MatrixExpr, tokens: int) -> MatrixExpr:
+    """Linear scores that are attended to, entry by entry, so that they are seen to be linear in the fields."""
+    factor, position = exact(layer.beta * layer.scale), layer.position or ((0.0,) * tokens,) * tokens
+    entries = [
+        factor * scores[i, j] + exact(position[i][j]) if seen else sp.Integer(0)
+        for i, row in enumerate(layer.attended(tokens))
+        for j, seen in enumerate(row)
+    ]
+    return sp.ImmutableDenseMatrix(tokens, tokens, entries)
 
 
 def activated(layer: Attention, scores: MatrixExpr, tokens: int) -> MatrixExpr:

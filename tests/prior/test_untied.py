@@ -59,6 +59,17 @@ def test_state_evolution_is_that_of_so_many_measurements() -> None:
     assert smisym.perfect_recovery(omap).value[0].alpha == pytest.approx(0.75 / seen, rel=1e-9)
 
 
+def test_linear_scores_have_a_chart() -> None:
+    """T (T - 1) measurements, and fewer where a mask hides more."""
+    fewer = ((False, True, True), (False, False, True), (True, False, False))
+    for mask, count in ((OTHERS, 6), (fewer, 4)):
+        layer = Attention(rank_ratio=0.5, tied=False, mask=mask, activation="linear", beta=2.0)
+        model = smisym.compile(Architecture(3, (layer,)))
+        assert model.level_set is not None and model.level_set.dimension == count
+        misfit = mapping_misfit(model, 20, 0)
+        assert misfit is not None and misfit < 1
+
+
 def test_rows_are_matrices_and_projections_are_transposes() -> None:
     prior, rng, dim = UntiedRank(0.5), np.random.default_rng(1), 9
     W = prior.draw(dim, rng)
