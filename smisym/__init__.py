@@ -23,6 +23,7 @@ from smisym.finite.samples import Data, generate
 from smisym.link.linking import Observation
 from smisym.link.program import Program
 from smisym.model.compiled import Model, compile
+from smisym.prior import RectangularRank
 from smisym.run.cost import estimate
 from smisym.run.diagram import PhaseDiagram, phase_diagram
 from smisym.run.progress import progress_bar
@@ -103,6 +104,7 @@ __all__ = [
     "PhaseDiagram",
     "Phases",
     "Program",
+    "RectangularRank",
     "Refusal",
     "Result",
     "Sheets",

@@ -264,6 +264,8 @@ EXTENSIVE = (
 
 MODELS = (
     Family("abs", SMI("abs(z1)", 1), 1, 0, 2000, 1 / 2),
+    # Weights that are the entries of a matrix: nothing is known of them at first, as of independent ones.
+    Family("matrix-abs", SMI("abs(z1)", 1, rank_ratio=0.5), 1, 0, 2000, 1 / 2),
     Family("product", SMI("z1*z2", 2), 2, 1, 600, 0.59375),
     Family("sign-of-product", SMI("sign(z1*z2)", 2), 2, 2, 200, math.pi**2 / 4),
     Family("triple-product", SMI("z1*z2*z3", 3), 3, 2, 40, 2.565),

@@ -142,10 +142,32 @@ STEIN = Reference(
     "Estimation of the mean of a multivariate normal distribution", "The Annals of Statistics", 1981,
     (("volume", "9"), ("number", "6"), ("pages", "1135--1151")), doi="10.1214/aos/1176345632",
 )  # fmt: skip
+INDEXED = Reference(
+    "boncoraglio2025", "misc",
+    ("Boncoraglio, Fabrizio", "Troiani, Emanuele", "Erba, Vittorio", "Zdeborová, Lenka"),
+    "Bayes optimal learning of attention-indexed models", "arXiv", 2025, arxiv="2506.01582",
+)  # fmt: skip
+EXTENSIVE_WIDTH = Reference(
+    "maillard2024", "inproceedings",
+    ("Maillard, Antoine", "Troiani, Emanuele", "Martin, Simon", "Krzakala, Florent", "Zdeborová, Lenka"),
+    "Bayes-optimal learning of an extensive-width neural network from quadratically many samples",
+    "Advances in Neural Information Processing Systems", 2024, (("volume", "37"),), "2408.03733",
+)  # fmt: skip
+BILINEAR = Reference(
+    "erba2025", "article",
+    ("Erba, Vittorio", "Troiani, Emanuele", "Biggio, Luca", "Maillard, Antoine", "Zdeborová, Lenka"),
+    "Bilinear sequence regression: a model for learning from long sequences of high-dimensional tokens",
+    "Physical Review X", 2025, (), "2410.18858", "10.1103/l4p2-vrxt",
+)  # fmt: skip
+RECTANGULAR = Reference(
+    "benaychgeorges2009", "article", ("Benaych-Georges, Florent",),
+    "Rectangular random matrices, related convolution", "Probability Theory and Related Fields", 2009,
+    (("volume", "144"), ("number", "3-4"), ("pages", "471--515")), "math/0512080",
+)  # fmt: skip
 
 REFERENCES = (
     SEQUENCE_MODELS, WEAK_LEARNABILITY, GAMP, AMP, STATE_EVOLUTION, GRAPHS, COMMITTEE, LINEAR_MODELS, NISHIMORI,
-    INFERENCE, FIRST_ORDER, STEIN,
+    INFERENCE, FIRST_ORDER, STEIN, INDEXED, EXTENSIVE_WIDTH, BILINEAR, RECTANGULAR,
 )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ class Attention(Shown):
     rank_ratio
         None, or the rank over the dimension d of the tokens, 0.001 to 1000, in place of ``rank``: the scores are
         (X S X^T - tr S I) / sqrt(d), S = W W^T / sqrt(r d) of rank r = rank_ratio d, and alpha is N / d^2 (arXiv
-        2506.01582).  For one tied layer with one head.
+        2506.01582).  For one layer with one head.  Untied, S = Q K^T / sqrt(r d), and no token may attend to itself.
     skip
         Strength c of the skip connection, >= 0.  Solving for the last layer's fields needs the mixing of the
         layers before it to be invertible: at c = 0 softmax mixing is, almost surely; linear mixing of
@@ -282,11 +282,19 @@ def _check_extensive(layer: Attention) -> None:
         return
     for name, given, allowed, fix in (
         ("rank", layer.rank, "no rank beside rank_ratio", "leave out one of the two"),
-        ("tied", layer.tied, "tied = true where the rank is extensive", "leave tied out, or declare a finite rank"),
         ("heads", layer.heads, "one head where the rank is extensive", "leave heads out, or declare a finite rank"),
     ):
-        if given != {"rank": 1, "tied": True, "heads": 1}[name]:
+        if given != 1:
             raise InputError(f"{name} with rank_ratio", given, allowed, fix)
+    others = isinstance(layer.mask, tuple) and not any(row[k] for k, row in enumerate(layer.mask))
+    if not layer.tied and not others:
+        raise InputError(
+            "tied with rank_ratio",
+            layer.tied,
+            "tied = true where tokens attend to themselves: their scores with themselves see the symmetric part of S "
+            "alone, so that more is told of it than of the antisymmetric one, and the error of denoising is not known",
+            "hide the diagonal by a mask, leave tied out, or declare a finite rank",
+        )
 
 
 def _check_alone(architecture: Architecture) -> None:

@@ -37,6 +37,7 @@ MOST_POSITION = 1e6
 
 # Rank over dimension, between which the law of eigenvalues keeps ten digits at any noise.
 LEAST_RATIO, MOST_RATIO = 1e-3, 1e3
+MOST_ASPECT = 100.0
 
 
 # Strongest skip connection and readout: beside them, mixing of size one keeps ten digits.
@@ -187,6 +188,28 @@ def checked_rank_ratio(value: object) -> float | None:
         return None
     allowed = f"a number, {LEAST_RATIO:g} to {MOST_RATIO:g}"
     return real_number("rank_ratio", value, allowed, lower=LEAST_RATIO, upper=MOST_RATIO)
+
+
+def checked_shape(rank_ratio: object, aspect: object, fields: int) -> tuple[float | None, float | None]:
+    """Rank ratio and aspect of the matrix that one field is linear in, or None twice where there is none."""
+    if rank_ratio is None:
+        if aspect is not None:
+            raise InputError("aspect", aspect, "rank_ratio beside it", "give the rank of the matrix, or leave both out")
+        return None, None
+    if fields != 1:
+        raise InputError(
+            "fields with rank_ratio",
+            fields,
+            "one field: of several the posterior of their matrices is joint, and not known",
+            "declare one field, or leave rank_ratio out",
+        )
+    ratio = real_number(
+        "rank_ratio", rank_ratio, f"a number, {LEAST_RATIO:g} to {MOST_RATIO:g}", lower=LEAST_RATIO, upper=MOST_RATIO
+    )
+    least = 1 / MOST_ASPECT
+    allowed = f"a number, {least:g} to {MOST_ASPECT:g}"
+    given = 1.0 if aspect is None else aspect
+    return ratio, real_number("aspect", given, allowed, lower=least, upper=MOST_ASPECT)
 
 
 def checked_mask(value: object) -> Mask | None:

@@ -50,6 +50,8 @@ def expressions_card(model: Any) -> Card:
     facts = [("fields", listed(model.fields)), ("tokens", str(model.tokens)), ("outputs", str(len(outputs)))]
     if model.noise:
         facts.append(("noise", f"Gaussian, of variance {model.noise:g}"))
+    if model.rank_ratio is not None:
+        facts.append(("weights", f"a matrix of rank ratio {model.rank_ratio:g} and aspect {model.aspect:g}"))
     notes = (f"The first {_MOST_OUTPUTS} of {len(outputs)} outputs.",) * (len(outputs) > _MOST_OUTPUTS)
     return Card("Sequence multi-index model", facts=tuple(facts), formulas=formulas, notes=notes)
 

@@ -14,7 +14,7 @@ import sympy as sp
 from smisym.base.cards import Card, Shown
 from smisym.base.errors import InputError, Words
 from smisym.declare.architecture import _changed, _put, digest_of
-from smisym.declare.checking import checked_noise, unpacked, whole_number
+from smisym.declare.checking import checked_noise, checked_shape, unpacked, whole_number
 from smisym.declare.describing import expressions_card
 from smisym.declare.evaluating import evaluate, varies
 from smisym.declare.expression_text import text_of
@@ -41,6 +41,10 @@ class SMI(Shown):
         field of several is ``z1[t]``, counted from 1.
     noise
         Variance of the Gaussian noise on every output, >= 1e-20, or 0, the noiseless channel.
+    rank_ratio, aspect
+        Given, the weights of the one field are the entries of a matrix S = U V / sqrt(r) (d, L) of extensive rank r =
+        rank_ratio d, 0.001 to 1000, and L = aspect d, 0.01 to 100 (1 where it is left out); tokens are such matrices
+        too, read row by row, and D = d L.  None, the default: independent weights.
 
     The link must be real and finite almost everywhere, and no expression a constant: it is tried at 256 random standard
     normal fields (also at larger and smaller ones, for being constant).  Every field must appear in some expression.
@@ -52,6 +56,8 @@ class SMI(Shown):
     fields: tuple[str, ...]
     tokens: int = 1
     noise: float = 0.0
+    rank_ratio: float | None = None
+    aspect: float | None = None
 
     def __post_init__(self) -> None:
         _put(self, "fields", _fields(self.fields))
@@ -60,6 +66,9 @@ class SMI(Shown):
             given = f"{len(self.fields)} fields of {self.tokens} tokens"
             raise InputError("fields", given, f"at most {MAX_ENTRIES} entries of Z", "declare fewer fields or tokens")
         _put(self, "noise", checked_noise(self.noise))
+        ratio, aspect = checked_shape(self.rank_ratio, self.aspect, len(self.fields))
+        _put(self, "rank_ratio", ratio)
+        _put(self, "aspect", aspect)
         listed = _listed(self.expressions)
         _check_length(listed)
         _put(self, "expressions", tuple(self._canonical_text(k, given) for k, given in enumerate(listed, start=1)))
@@ -76,14 +85,15 @@ class SMI(Shown):
         return expressions_card(self)
 
     def canonical(self) -> dict[str, Any]:
-        """Every value, defaults included, as plain JSON types: what files and digests hold."""
+        """Every value, defaults included, as plain JSON types: what files and digests hold; the shape of a matrix where
+        there is one."""
         return {
             "kind": "smi",
             "fields": list(self.fields),
             "expressions": list(self.expressions),
             "tokens": self.tokens,
             "noise": self.noise,
-        }
+        } | ({} if self.rank_ratio is None else {"rank_ratio": self.rank_ratio, "aspect": self.aspect})
 
     @property
     def digest(self) -> str:

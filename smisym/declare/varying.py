@@ -21,7 +21,7 @@ _FORM = "NAME=START:STOP:COUNT, NAME=START:STOP:COUNT:log, or NAME=VALUE,VALUE,.
 # Of declarations, what holds one number or none.
 _NUMBERS: dict[type, tuple[str, ...]] = {
     Architecture: ("tokens", "noise"),
-    SMI: ("tokens", "noise"),
+    SMI: ("tokens", "noise", "rank_ratio", "aspect"),
     Attention: ("rank", "skip", "beta", "heads", "readout", "scale", "rank_ratio"),
 }
 

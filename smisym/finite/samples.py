@@ -120,7 +120,7 @@ def check_fits(model: SampleModel, dim: int, alpha: float, copies: int = 1) -> N
     while most - least > 1:
         middle = (least + most) // 2
         least, most = (middle, most) if _bytes(model, middle, alpha) <= available else (least, middle)
-    fits = least // model.prior.multiplicity * model.prior.multiplicity
+    fits = model.prior.fitting(least)
     fix = f"lower alpha to at most {alpha * available / _bytes(model, dim, alpha):.2g}"
     if _bytes(model, fits, alpha) <= available and fits >= 2:
         fix = f"at this alpha, D = {fits} fits"
@@ -132,7 +132,7 @@ def _bytes(model: SampleModel, dim: int, alpha: float) -> float:
     """What data and GAMP take: X, W and W_hat of two steps, and of each sample fields, means and one covariance."""
     fields = model.fields * model.tokens
     prior, count = model.prior, model.prior.samples(alpha, dim)
-    own = prior.row_dimension(max(dim // prior.multiplicity, 1) * prior.multiplicity)
+    own = prior.row_dimension(prior.fitting(dim))
     return 8.0 * (count * (prior.tokens(model.tokens) * dim + 8 * fields + 2 * fields**2) + 4 * model.fields * own)
 
 

@@ -278,8 +278,9 @@ def link_function(declared: Architecture | SMI | Program, derivation: Derivation
         return _link(declared, _rows_of(declared), 1)
     if isinstance(declared, SMI):
         program = smi_program(declared)
-        _record_smi(program, derivation)
-        return _link(program, _rows_of(program), 1)
+        _record_smi(declared, program, derivation)
+        ratio, aspect = declared.rank_ratio, declared.aspect
+        return _link(program, tuple(replace(r, rank_ratio=ratio, aspect=aspect) for r in _rows_of(program)), 1)
     program, rows = build_program(declared)
     record_architecture(declared, program, derivation)
     return _link(program, rows, 1 + max(row.slice for row in rows))
@@ -344,8 +345,9 @@ def compile_program(program: Program, cores: tuple[Core, ...] | None = None) -> 
     return unroll.compile(arguments, [e for output in program.outputs for e in entries[output]])
 
 
-def _record_smi(program: Program, derivation: Derivation) -> None:
+def _record_smi(model: SMI, program: Program, derivation: Derivation) -> None:
     tokens = program.tokens
+    weights = "have independent standard normal rows" if model.rank_ratio is None else "are the entries of one matrix"
     K = math.prod(map(int, program.output.shape))
     derivation.add(
         Step(
@@ -353,7 +355,7 @@ def _record_smi(program: Program, derivation: Derivation) -> None:
             "What was declared",
             f"A sequence multi-index model with {len(program.inputs)} field(s) on $T = {tokens}$ token(s) and {K} "
             "output(s), given by expressions. Tokens are rows: $X$ is $(T, D)$ with independent standard normal "
-            "entries, and the weights $W$ have independent standard normal rows.",
+            f"entries, and the weights $W$ {weights}.",
             (
                 Formula("Z", r"W X^{\top} / \sqrt{D}", "the fields: one row an index, one column a token"),
                 *(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),

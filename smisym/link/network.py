@@ -34,7 +34,9 @@ PAPER = "arXiv 2502.00901, eqs 2-7 and appendix A"
 class Row:
     """One row of the fields: its input in the program, layer and head (from 1), slice of the embedding, plain name.
 
-    rank_ratio: of the matrix whose entries between tokens it holds, None for the products of tokens with one vector.
+    rank_ratio: of the matrix that it is linear in, None for the products of tokens with one vector.  aspect: L / d of
+    such a matrix (d, L) whose products with matrices it holds, None where its entries between tokens are held.  tied:
+    whether such a matrix is symmetric.
     """
 
     input: int
@@ -43,6 +45,8 @@ class Row:
     slice: int
     label: str
     rank_ratio: float | None = None
+    aspect: float | None = None
+    tied: bool = True
 
 
 @dataclass
@@ -155,7 +159,11 @@ def _heads(build: _Build, number: int, layer: Attention) -> list[MatrixExpr]:
     for head, name in enumerate(_names(layer.heads)):
         stream = head if build.split else 0
         if layer.rank_ratio is not None:
-            found.append(activated(layer, exact(layer.beta * layer.scale) * _extensive(build, number, layer), T))
+            scores = (_extensive if layer.tied else _between_others)(build, number, layer)
+            if layer.activation == "linear" and layer.mask is not None:
+                found.append(_attended(layer, scores, T))
+            else:
+                found.append(activated(layer, exact(layer.beta * layer.scale) * scores, T))
             continue
         mixed = []
         for role in ("",) if layer.tied else ("q", "k"):
@@ -186,6 +194,29 @@ def _extensive(build: _Build, number: int, layer: Attention) -> MatrixExpr:
     build.rows.append(Row(len(build.inputs), number, 1, 0, f"layer {number}", layer.rank_ratio))
     build.inputs.append(symbol)
     return build.assign(symbols.indices(number, T), sp.ImmutableDenseMatrix(T, T, entries))
+
+
+def _between_others(build: _Build, number: int, layer: Attention) -> MatrixExpr:
+    """The scores of one of extensive rank that is not tied: T (T - 1) independent fields in one row, those of different
+    tokens; nothing of the diagonal, which is hidden (:mod:`smisym.prior.untied`)."""
+    T = build.tokens
+    symbol = symbols.field(number, 1, T * (T - 1), "", 0)
+    places = {pair: k for k, pair in enumerate(itertools.permutations(range(T), 2))}
+    entries = [symbol[0, places[i, j]] if i != j else sp.Integer(0) for i in range(T) for j in range(T)]
+    build.rows.append(Row(len(build.inputs), number, 1, 0, f"layer {number}", layer.rank_ratio, tied=False))
+    build.inputs.append(symbol)
+    return build.assign(symbols.indices(number, T), sp.ImmutableDenseMatrix(T, T, entries))
+
+
+def _attended(layer: Attention, scores: MatrixExpr, tokens: int) -> MatrixExpr:
+    """Linear scores that are attended to, entry by entry, so that they are seen to be linear in the fields."""
+    factor, position = exact(layer.beta * layer.scale), layer.position or ((0.0,) * tokens,) * tokens
+    entries = [
+        factor * scores[i, j] + exact(position[i][j]) if seen else sp.Integer(0)
+        for i, row in enumerate(layer.attended(tokens))
+        for j, seen in enumerate(row)
+    ]
+    return sp.ImmutableDenseMatrix(tokens, tokens, entries)
 
 
 def activated(layer: Attention, scores: MatrixExpr, tokens: int) -> MatrixExpr:
@@ -264,6 +295,19 @@ def record_architecture(architecture: Architecture, program: Program, derivation
 
 def _record_extensive(architecture: Architecture, program: Program, derivation: Derivation) -> None:
     tokens, source = architecture.tokens, "arXiv 2506.01582, section 2; the indices are those of tokens as rows"
+    if architecture.layers[0].tied:
+        made = r"(X S X^{\top} - \operatorname{tr} S\, I) / \sqrt{d}"
+        told = (
+            "The output is a function of the symmetric matrix of scores alone, of "
+            f"$T (T + 1) / 2 = {tokens * (tokens + 1) // 2}$ numbers. Those of a token with itself are divided by "
+            "$\\sqrt{2}$, so that all fields have one variance."
+        )
+    else:
+        made = r"X S X^{\top} / \sqrt{d}"
+        told = (
+            "The output is a function of the scores of different tokens alone, of "
+            f"$T (T - 1) = {tokens * (tokens - 1)}$ numbers: no token attends to itself."
+        )
     derivation.add(
         Step(
             "architecture",
@@ -271,7 +315,7 @@ def _record_extensive(architecture: Architecture, program: Program, derivation: 
             f"One attention layer on sequences of $T = {tokens}$ tokens, whose key-query matrix $S$ has a rank that "
             "grows with the dimension $d$ of the tokens; what is observed is the "
             f"{architecture.output} output. Tokens are rows: $X$ is $(T, d)$ with independent standard normal entries.",
-            (Formula("H", r"(X S X^{\top} - \operatorname{tr} S\, I) / \sqrt{d}", "the scores, of order one"),),
+            (Formula("H", made, "the scores, of order one"),),
             source=source,
         )
     )
@@ -279,9 +323,7 @@ def _record_extensive(architecture: Architecture, program: Program, derivation: 
         Step(
             "link",
             "From attention to its indices",
-            "The output is a function of the symmetric matrix of scores alone, of "
-            f"$T (T + 1) / 2 = {tokens * (tokens + 1) // 2}$ numbers. Those of a token with itself are divided by "
-            "$\\sqrt{2}$, so that all fields have one variance.",
+            told,
             tuple(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),
             source=source,
         )

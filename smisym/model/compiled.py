@@ -32,7 +32,7 @@ from smisym.model.integration import (
     record_statistic,
 )
 from smisym.posterior.central_limit import ThroughStatistic
-from smisym.prior import ExtensiveRank, GaussianRows, Prior, SlicedRows
+from smisym.prior import ExtensiveRank, GaussianRows, Prior, RectangularRank, SlicedRows, UntiedRank
 
 
 @dataclass(frozen=True, repr=False)
@@ -203,9 +203,11 @@ def compile(
 
 def _prior_of(link: LinkFunction) -> Prior:
     """As declared: of extensive rank, else standard normal, on slices of the embedding where it is split."""
-    ratios = [row.rank_ratio for row in link.rows if row.rank_ratio is not None]
-    if ratios:
-        return ExtensiveRank(ratios[0])
+    first = link.rows[0]
+    if first.rank_ratio is not None:
+        if first.aspect is not None:
+            return RectangularRank(first.rank_ratio, first.aspect)
+        return ExtensiveRank(first.rank_ratio) if first.tied else UntiedRank(first.rank_ratio)
     return SlicedRows(link.row_slices) if link.slices > 1 else GaussianRows(link.fields)
 
 

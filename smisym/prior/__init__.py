@@ -8,5 +8,10 @@ from __future__ import annotations
 from smisym.prior.base import Law, Prior, Response, remaining
 from smisym.prior.extensive import ExtensiveRank
 from smisym.prior.gaussian import GaussianPrior, GaussianRows, SlicedRows
+from smisym.prior.rectangular import RectangularRank
+from smisym.prior.untied import UntiedRank
 
-__all__ = ["ExtensiveRank", "GaussianPrior", "GaussianRows", "Law", "Prior", "Response", "SlicedRows", "remaining"]
+__all__ = [
+    "ExtensiveRank", "GaussianPrior", "GaussianRows", "Law", "Prior", "RectangularRank", "Response", "SlicedRows",
+    "UntiedRank", "remaining",
+]  # fmt: skip

@@ -133,6 +133,10 @@ class Prior(abc.ABC):
     # ---- D as it is
 
     @abc.abstractmethod
+    def fitting(self, dim: int) -> int:
+        """The dimension of tokens, near this one and at least 1, on which weights can be laid out."""
+
+    @abc.abstractmethod
     def row_dimension(self, dim: int) -> int:
         """Entries of a row of W where tokens have dimension D; InputError where D cannot be divided so."""
 

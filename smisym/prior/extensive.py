@@ -21,7 +21,6 @@ is Q_hat^{-1} times 1 - (1 - rho)^2 for rho < 1: of d^2 / 2 numbers so many, d r
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -31,64 +30,17 @@ from scipy import linalg
 
 from smisym.base.derivation import Formula, Step
 from smisym.base.errors import InputError
-from smisym.prior.base import Law, Prior, Response
-from smisym.prior.spectrum import LEAST_NOISE, NoisyWishart
-
-# Numbers of a block of samples that are held at a time.
-_BLOCK = 2**22
-# Overlap below which free entropy and what is told are those of Gaussian weights, to first order; Newton steps.
-_LITTLE, _STEPS, _SETTLED = 1e-9, 60, 1e-14
-
-
-@functools.lru_cache(maxsize=4096)
-def left_of(rho: float, noise: float) -> tuple[float, float, float]:
-    """(F, 1 - F, dF/dDelta) at noise of variance Delta > 0."""
-    if noise < LEAST_NOISE:
-        slope = free_share(rho)
-        return slope * noise, 1 - slope * noise, slope
-    if noise > 1 / _LITTLE:
-        return 1 - 1 / noise, 1 / noise, 1 / noise**2
-    spectrum = NoisyWishart(rho, noise)
-    return spectrum.left, spectrum.known, spectrum.slope
-
-
-@functools.lru_cache(maxsize=4096)
-def noise_of(rho: float, left: float, known: float) -> float:
-    """Delta at which F is ``left``; ``known``: 1 - left, which has its own digits.  Infinite where nothing is known."""
-    if known <= _LITTLE:
-        return 1 / known if known > 0 else math.inf
-    if left < free_share(rho) * LEAST_NOISE:
-        return left / free_share(rho)
-    # log F / (1 - F) is log Delta for Gaussian weights, and close to straight for any.
-    at, target = math.log(left / known), math.log(left) - math.log(known)
-    for _ in range(_STEPS):
-        F, rest, slope = left_of(rho, math.exp(at))
-        step = (target - math.log(F) + math.log(rest)) / (slope * math.exp(at) * (1 / F + 1 / rest))
-        at += float(np.clip(step, -3.0, 3.0))
-        if abs(step) < _SETTLED * max(1.0, abs(at)):
-            break
-    return math.exp(at)
-
-
-def free_share(rho: float) -> float:
-    """Of the d^2 / 2 numbers of a symmetric matrix, what one of rank rho d has free."""
-    return 1 - max(1 - rho, 0.0) ** 2
+from smisym.prior.base import Law
+from smisym.prior.matrices import LEAST_NOISE, MatrixPrior, blocks
+from smisym.prior.spectrum import NoisyWishart
 
 
 @final
 @dataclass(frozen=True)
-class ExtensiveRank(Prior):
+class ExtensiveRank(MatrixPrior):
     """One tied key-query matrix of rank ``rank_ratio`` times the dimension of the tokens, a number > 0."""
 
     rank_ratio: float
-
-    @property
-    def rows(self) -> int:
-        return 1
-
-    @property
-    def row_slices(self) -> tuple[int, ...]:
-        return (0,)
 
     @property
     def multiplicity(self) -> int:
@@ -133,32 +85,20 @@ class ExtensiveRank(Prior):
         known = np.clip(Q, 0.0, 1.0)
         return np.sqrt(self.rank_ratio + known), np.sqrt(1 - known)
 
-    def response(self, V: np.ndarray, told: np.ndarray, side_information: float) -> Response:
-        left, heard = float(V[0, 0]), float(told[0, 0] + side_information * V[0, 0])
-        # What is told is never negative but for noise, which is taken as of Gaussian weights.
-        F, _, slope = left_of(self.rank_ratio, left / heard) if heard > 0 else (1 - heard / left, 0.0, 1.0)
-        noise = left / heard if heard > 0 else 1.0
-        half = math.sqrt(slope / (F * left)) * noise
-        at_rest = noise_of(self.rank_ratio, left, 1 - left)
-        still, rest = 1.0, 0.0
-        if math.isfinite(at_rest):
-            still, rest = math.sqrt(math.sqrt(left_of(self.rank_ratio, at_rest)[2]) * at_rest / left), left / at_rest
-        one = np.ones((1, 1))
-        return Response(one, np.array([left / F]), half * one, still * one, rest * one)
+    @property
+    def free_share(self) -> float:
+        return 1 - max(1 - self.rank_ratio, 0.0) ** 2
 
-    def entropy(self, Q: np.ndarray) -> float:
-        known = float(Q[0, 0])
-        if known <= _LITTLE:
-            return -(known**2) / 8
-        noise = noise_of(self.rank_ratio, 1 - known, known)
-        told = 1 / noise
-        whole = 0.25 * told - 0.5 * NoisyWishart(self.rank_ratio, noise).logarithm + 0.25 * math.log(noise) - 0.125
-        return whole - 0.25 * known * told
+    def spectrum(self, noise: float) -> NoisyWishart:
+        return NoisyWishart(self.rank_ratio, noise)
 
-    def dimension(self, span: np.ndarray) -> float:
-        return len(span) * free_share(self.rank_ratio)
+    def potential(self, noise: float) -> float:
+        return 0.25 / noise - 0.5 * self.spectrum(noise).logarithm + 0.25 * math.log(noise) - 0.125
 
     # ---- D as it is
+
+    def fitting(self, dim: int) -> int:
+        return dim
 
     def row_dimension(self, dim: int) -> int:
         return dim * (dim + 1) // 2
@@ -186,7 +126,7 @@ class ExtensiveRank(Prior):
         S, dim = self.matrix(W), X.shape[1]
         first, second = np.triu_indices(tokens)
         fields = np.empty((len(X) // tokens, 1, len(first)))
-        for part, own in _blocks(X, tokens):
+        for part, own in blocks(X, tokens):
             scores = (own @ S).reshape(-1, tokens, dim) @ own.reshape(-1, tokens, dim).swapaxes(1, 2)
             fields[part, 0] = scores[:, first, second]
         fields[..., first == second] = (fields[..., first == second] - np.trace(S)) / math.sqrt(2)
@@ -198,7 +138,7 @@ class ExtensiveRank(Prior):
         first, second = np.triu_indices(tokens)
         same = first == second
         total = np.zeros((X.shape[1],) * 2)
-        for part, own in _blocks(X, tokens):
+        for part, own in blocks(X, tokens):
             weights = np.zeros((len(g[part]), tokens, tokens))
             weights[:, first, second] = np.where(same, g[part, 0] / math.sqrt(2), g[part, 0] / 2)
             weights[:, second, first] = weights[:, first, second]
@@ -218,8 +158,8 @@ class ExtensiveRank(Prior):
         dim = len(seen)
         noise = dim / (dim + 1) / told
         values, vectors = linalg.eigh(seen - math.sqrt(self.rank_ratio) * np.eye(dim))
-        shrunk = NoisyWishart(self.rank_ratio, max(noise, LEAST_NOISE)).shrunk(values) + math.sqrt(self.rank_ratio)
-        return self.row((vectors * shrunk) @ vectors.T), np.full((1, 1), left_of(self.rank_ratio, noise)[0])
+        shrunk = self.spectrum(max(noise, LEAST_NOISE)).shrunk(values) + math.sqrt(self.rank_ratio)
+        return self.row((vectors * shrunk) @ vectors.T), np.full((1, 1), self.left_of(noise)[0])
 
     # ---- rows and matrices
 
@@ -240,12 +180,6 @@ class ExtensiveRank(Prior):
 
     def _mean(self, own: int) -> np.ndarray:
         return self.row(math.sqrt(self.rank_ratio) * np.eye(self.tokens(own)))
-
-
-def _blocks(X: np.ndarray, tokens: int) -> list[tuple[slice, np.ndarray]]:
-    """(which samples, their tokens), so many at a time."""
-    size = max(_BLOCK // (tokens * X.shape[1]), 1)
-    return [(slice(k, k + size), X[k * tokens : (k + size) * tokens]) for k in range(0, len(X) // tokens, size)]
 
 
 def _steps(rho: float) -> tuple[Step, ...]:

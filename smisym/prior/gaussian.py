@@ -113,6 +113,10 @@ class GaussianPrior(Prior):
     # ---- D as it is
 
     @final
+    def fitting(self, dim: int) -> int:
+        return max(dim // self.multiplicity, 1) * self.multiplicity
+
+    @final
     def row_dimension(self, dim: int) -> int:
         own, left = divmod(dim, self.multiplicity)
         if left or own < 1:
@@ -120,7 +124,7 @@ class GaussianPrior(Prior):
                 "D",
                 dim,
                 f"a multiple of {self.multiplicity}, the number of heads that split the embedding",
-                f"use D = {max(own, 1) * self.multiplicity}, or shared heads",
+                f"use D = {self.fitting(dim)}, or shared heads",
             )
         return own
 

@@ -35,8 +35,6 @@ _NODES, _LONG = np.polynomial.legendre.leggauss(16), 2.0
 _PIECES, _POLISHED = 400, 4
 # Imaginary part of a root, relative, that is rounding.
 _REAL = 1e-12
-# Below this noise, F = Delta times its dimension: what comes after is smaller by a power of the noise.
-LEAST_NOISE = 1e-13
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ class NoisyWishart:
         half = 0.5 * (from_m if middle < abs(centre) else from_D)
         root, noise = math.sqrt(self.rho), self.noise
         singular = np.array([*m_at[others], 0.0, -noise * root])
-        theta, weight = _graded(np.arccos(((singular - middle) / half).astype(complex)))
+        theta, weight = graded(np.arccos(((singular - middle) / half).astype(complex)))
         along = half * np.cos(theta)
         m, D = middle + along, centre + along
         n = m + noise * root
@@ -196,7 +194,7 @@ class NoisyWishart:
         return np.asarray(roots[np.arange(len(z)), rank.argmin(axis=1)])
 
 
-def _graded(singular: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def graded(singular: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights on [0, pi], in pieces no longer than twice their distance to what is singular (complex)."""
     around = np.concatenate([singular, -singular, 2 * np.pi - singular])
     todo, pieces = [(0.0, np.pi)], list[tuple[float, float]]()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from smisym.base.derivation import Formula, Step
-from smisym.prior import GaussianPrior, remaining
+from smisym.prior import remaining
 from smisym.theory.entropy import free_entropy
 from smisym.theory.maps import OverlapMap
 from smisym.trail import notation, proofs
 from smisym.trail.claims import Claim, Part
 from smisym.trail.samples import by_chance, map_of, overlap_of
-from smisym.verify.averages import bends
+from smisym.verify.averages import bends, conjugate_of
 from smisym.verify.chance import Verdict, means_vanish
 from smisym.verify.identities import clenshaw_curtis
 from smisym.verify.properties import Subject, Tried, left_out
@@ -44,18 +44,27 @@ def _written(subject: Subject) -> Step:
     T, H = model.tokens, model.prior.multiplicity
     shared = "" if H == 1 else f" The prior's terms carry $1/{H}$: there are as many slices as share the samples."
     scale = "" if H == 1 else rf"\frac{{1}}{{{H}}}"
+    plain = notation.gaussian(model)
+    if plain:
+        whole = r"\tfrac12 \mathrm{tr}\, \hat Q - \tfrac12 \log\det(I + \hat Q)"
+        left, still = r"(I + \hat Q)^{-1}", r"(I - Q)^{-1} + I"
+        of_one = r"\tfrac12 \mathrm{tr}\, Q + \tfrac12 \log\det (I - Q)"
+    else:
+        whole, left, still = r"\Psi(\hat Q)", r"F(1 / \hat Q)", r"\hat Q(Q)"
+        of_one = r"-\tfrac12 \mathrm{tr}\, Q \hat Q(Q) + \Psi(\hat Q(Q))"
     formulas: tuple[Formula, ...] = (
         Formula(
             r"\Phi(Q, \hat Q)",
-            r"S(Q, \hat Q) + \alpha\, \mathbb{E} \log Z_{\mathrm{out}}(y, Q^{1/2} \xi, I - Q)",
+            r"S(Q, \hat Q) + \alpha\, \mathbb{E} \log Z_{\mathrm{out}}(y, "
+            + (r"Q^{1/2} \xi" if plain else r"\omega")
+            + ", I - Q)",
         ),
         Formula(
             r"S(Q, \hat Q)",
-            rf"{scale}\left[-\tfrac12 \mathrm{{tr}}\, Q \hat Q + \tfrac12 \mathrm{{tr}}\, \hat Q "
-            rf"- \tfrac12 \log\det(I + \hat Q)\right]",
-            "of the law of the weights",
+            rf"{scale}\left[-\tfrac12 \mathrm{{tr}}\, Q \hat Q + {whole}\right]",
+            "of the law of the weights" + ("" if plain else r"; $\Psi' = (1 - F(1 / \hat Q)) / 2$"),
         ),
-        Formula(None, r"\partial_{\hat Q} \Phi = 0 \quad\Leftrightarrow\quad Q = I - (I + \hat Q)^{-1}"),
+        Formula(None, rf"\partial_{{\hat Q}} \Phi = 0 \quad\Leftrightarrow\quad Q = I - {left}"),
         Formula(
             None,
             r"\tfrac12 \partial^2_\omega (\mathcal{Z} \log \mathcal{Z}) - \tfrac12 (1 + \log \mathcal{Z})\, "
@@ -69,14 +78,13 @@ def _written(subject: Subject) -> Step:
         ),
         Formula(
             r"\Phi(Q)",
-            rf"{scale}\left[\tfrac12 \mathrm{{tr}}\, Q + \tfrac12 \log\det (I "
-            rf"- Q)\right] + \alpha\, \mathbb{{E}} \log Z_{{\mathrm{{out}}}}",
+            rf"{scale}\left[{of_one}\right] + \alpha\, \mathbb{{E}} \log Z_{{\mathrm{{out}}}}",
             r"$\hat Q$ eliminated",
         ),
         Formula(
             r"\mathrm{d}\Phi",
             rf"\tfrac{{1}}{{{2 * H}}}\, \mathrm{{tr}}\left[\left({notation.samples(model)}\, "
-            rf"E(Q) - (I - Q)^{{-1}} + I\right) \mathrm{{d}}Q\right]",
+            rf"E(Q) - {still}\right) \mathrm{{d}}Q\right]",
         ),
     )
     return Step(
@@ -91,8 +99,8 @@ def _written(subject: Subject) -> Step:
 
 def _conjugate(subject: Subject, level: float) -> Tried:
     symmetry = subject.model.symmetry
-    if not isinstance(subject.model.prior, GaussianPrior):
-        return left_out("the prior is your own, and its formulas are not known here")
+    if not notation.gaussian(subject.model):
+        return left_out("F and Psi are integrals; the trial along a segment covers it")
     if not proofs.affordable(symmetry):
         return left_out("the overlap has too many numbers for algebra; the trial along a segment covers it")
     left = [x for x in proofs.stationary_in_conjugate(symmetry) if x != 0]
@@ -115,7 +123,7 @@ def _heat(subject: Subject, level: float) -> Tried:
 def stationarity_gaps(omap: OverlapMap, Q: np.ndarray, step: np.ndarray, alpha: float) -> tuple[np.ndarray, float]:
     """((R,) of every scramble Phi(Q + step) - Phi(Q) less the integral of its derivative as state evolution has it,
     what may be wrong with the integral)."""
-    prior, one = omap.model.prior, np.eye(len(Q))
+    prior = omap.model.prior
     every = [omap.evaluate(Q + s * step) for s in NODES]
     ends = np.array([[e.log_partition for e in every[k]] for k in (0, -1)])
     phi = alpha * (ends[1] - ends[0]) + prior.entropy(Q + step) - prior.entropy(Q)
@@ -125,7 +133,7 @@ def stationarity_gaps(omap: OverlapMap, Q: np.ndarray, step: np.ndarray, alpha: 
     told = np.array([[float((e.E * step).sum()) for e in at] for at in every])
     fine, coarse = (alpha / 2 * np.tensordot(clenshaw_curtis(k), told[:: 4 // k], axes=1) for k in (4, 2))
     nodes = (1 - np.cos(np.pi * np.arange(_FINER + 1) / _FINER)) / 2
-    hats = [float(((np.linalg.inv(remaining(Q + s * step)) - one) * step).sum()) for s in nodes]
+    hats = [float((conjugate_of(prior, Q + s * step) * step).sum()) for s in nodes]
     least = np.linalg.eigvalsh(remaining(Q + step))[0]
     stated = alpha * float(np.mean([e.inner_error for at in every for e in at])) * (1 + np.trace(step) / least)
     allowed = float(np.abs((fine - coarse).mean())) + stated + _ROUNDING * (1 + abs(said[0]))
@@ -134,8 +142,6 @@ def stationarity_gaps(omap: OverlapMap, Q: np.ndarray, step: np.ndarray, alpha: 
 
 def _stationary(subject: Subject, level: float) -> Tried:
     Q, step = overlap_of(subject)
-    if not isinstance(subject.model.prior, GaussianPrior):
-        return left_out("the prior is your own, and its formulas are not known here")
 
     def test(stage: int, times: int) -> Verdict:
         omap = map_of(subject, stage, times)

@@ -29,12 +29,20 @@ def _written(subject: Subject) -> Step:
         "estimate with the truth, which is also its overlap with itself, obeys a closed recursion. The sum runs over "
         f"{T} token(s). The map commutes with the symmetries of the output, and an overlap in their blocks stays there."
     )
+    plain = notation.gaussian(model)
+    each = rf"$\xi, u$ with {model.fields * T} standard normal entries each"
+    made = r"\hat Q^{(k)} \left(I + \hat Q^{(k)}\right)^{-1}" if plain else r"1 - F\big(1 / \hat Q^{(k)}\big)"
     formulas = [
         Formula(
             r"\omega",
-            r"Q^{1/2}\, \xi, \qquad Z = \omega + (I "
-            r"- Q)^{1/2}\, u, \qquad y \sim p(y \mid Z)",
-            rf"$\xi, u$ with {model.fields * T} standard normal entries each",
+            r"Q^{1/2}\, \xi, \qquad Z = \omega + (I - Q)^{1/2}\, u, \qquad y \sim p(y \mid Z)",
+            each,
+        )
+        if plain
+        else Formula(
+            r"\omega",
+            r"A\, \xi, \qquad Z = \omega + B\, u, \qquad B B^{\top} = V = I - Q, \qquad y \sim p(y \mid Z)",
+            each + "; $A A^{\\top}$ is what is known of the fields, with what the mean of the weights tells",
         ),
         Formula(
             r"E(Q)",
@@ -43,11 +51,11 @@ def _written(subject: Subject) -> Step:
         ),
         Formula(
             r"\hat Q^{(k)}",
-            rf"{alpha}\, E(Q^{{(k)}}), \qquad Q^{{(k+1)}} = \hat "
-            rf"Q^{{(k)}} \left(I + \hat Q^{{(k)}}\right)^{{-1}}",
+            rf"{alpha}\, E(Q^{{(k)}}), \qquad Q^{{(k+1)}} = {made}",
+            "" if plain else "F of the step on the prior",
         ),
     ]
-    if symmetry.projectors and len(symmetry.basis) <= notation.READABLE:
+    if plain and symmetry.projectors and len(symmetry.basis) <= notation.READABLE:
         for k, D in enumerate(symmetry.directions):
             q = notation.block_symbols(symmetry)[k]
             rows = ", ".join(notation.rows(model)[r] for r in np.flatnonzero(np.abs(D).max(axis=0) > 1e-9))

@@ -13,6 +13,7 @@ import numpy as np
 from smisym.base.derivation import Formula, Step
 from smisym.finite.samples import flatten, generate
 from smisym.prior import remaining
+from smisym.trail import notation
 from smisym.trail.claims import Claim, Part, runs_too_much
 from smisym.trail.samples import by_chance, map_of
 from smisym.verify.chance import Verdict, means_vanish
@@ -22,6 +23,13 @@ from smisym.verify.properties import Subject, Tried, left_out
 _START, _DIM, _RUNS, _FINITE = 0.3, 48, 16, 6.0
 # alpha is where one step makes Q_hat = I on average, between these.
 _LEAST, _MOST = 0.5, 1.0
+
+_OF_THE_PRIOR = Formula(
+    r"\hat W",
+    r"\mathbb{E}\left[W \,\middle|\, b / A\right], \qquad \hat C = F(1 / A)",
+    "what the prior makes of its weights seen in noise of variance 1 / A, in the step on it",
+)
+_NOT_GAUSSIAN = "the weights are one matrix, and what a run of finite size is off by is not of order 1/D"
 
 
 def _relaxed(subject: Subject) -> Step:
@@ -58,7 +66,9 @@ def _relaxed(subject: Subject) -> Step:
             r"\Big(I + \sum_{\nu \ne \mu} A_{\nu \to i}\Big)^{-1}, \qquad "
             r"\hat w_{i \to \mu} = \hat C_{i \to \mu} \sum_{\nu \ne \mu} "
             r"\left(b_{\nu \to i} + A_{\nu \to i} \hat w_{i \to \nu}\right)",
-        ),
+        )
+        if notation.gaussian(model)
+        else _OF_THE_PRIOR,
     )
     return Step(
         "gamp",
@@ -103,7 +113,9 @@ def _gamp(subject: Subject) -> Step:
             r"\hat C",
             r"(I + A)^{-1}, \qquad \hat W = \hat C \Big(" + rf"\frac{{1}}{{\sqrt{{{D}}}}}" + r"\sum_\mu g_\mu "
             r"X_\mu + A \hat W\Big)",
-        ),
+        )
+        if notation.gaussian(model)
+        else _OF_THE_PRIOR,
         Formula(
             r"\mathbb{E} \sum_t \omega_t\, \tilde g_t^{\top}",
             r"Q\; \mathbb{E} \sum_t z_t\, \tilde g_t^{\top}",
@@ -191,7 +203,8 @@ def _by_runs(
     subject: Subject, level: float, judged: Callable[[int, int, list[Ran], int, float], Verdict], unit: str, said: str
 ) -> Tried:
     """A test of runs on data; judged: (stage, times, runs, D, alpha) -> Verdict."""
-    reason = runs_too_much(subject) or ("" if _runs(subject, 0, 1) else "at this start nothing is learned")
+    reason = "" if notation.gaussian(subject.model) else _NOT_GAUSSIAN
+    reason = reason or runs_too_much(subject) or ("" if _runs(subject, 0, 1) else "at this start nothing is learned")
     if reason:
         return left_out(reason)
 

@@ -136,6 +136,9 @@ def _counted(subject: Subject) -> Step:
             "local stability of $Q = I$",
         ),
     ]
+    numbers = model.prior.dimension(np.eye(model.fields))
+    if numbers != model.fields:
+        formulas.append(Formula(r"\dim S", f"{numbers:.6g}", "of so many numbers a column of W is made under this law"))
     ranks = model.jacobian_ranks(np.random.default_rng(0))
     for name, span in _shown(subject):
         formulas.append(Formula(rf"K_{{\{{{name}\}}}}", f"{ranks(span)[0]:.6g}"))
@@ -185,7 +188,8 @@ def _ranks_agree(subject: Subject, level: float) -> Tried:
         told, error = ranks(span)
         spread = math.hypot(error, float(found.std()) / math.sqrt(len(found)))
         worst, number = max(worst, abs(float(found.mean()) - told) / (6 * spread + 1e-9)), number + 1
-        best = max(best, len(span) / max(float(found.mean()) * model.prior.multiplicity, 1e-300) / (1 + 6 * spread))
+        seen = max(float(found.mean()) * model.prior.multiplicity, 1e-300)
+        best = max(best, model.prior.dimension(span) / seen / (1 + 6 * spread))
     if not number:
         return left_out("derivatives are not finite at any of the fields")
     stable = counting(model)[1]

@@ -47,10 +47,10 @@ def rows_of(declared: Architecture | SMI) -> list[int]:
 
 def draw_tokens(declared: Architecture | SMI, dimension: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Tokens X (T, D) and weights W (P, D), (P, D / H) where H heads split the embedding, (r, D) of extensive rank r,
-    with standard normal entries; D is ``dimension`` times the number of slices."""
+    twice as many where keys are apart, with standard normal entries; D is ``dimension`` times the number of slices."""
     rng, slices, ratio = np.random.default_rng(seed), slices_of(declared), ratio_of(declared)
     X = rng.standard_normal((declared.tokens, dimension * slices))
-    rows = len(rows_of(declared)) if ratio is None else max(round(ratio * dimension), 1)
+    rows = len(rows_of(declared)) if ratio is None else max(round(ratio * dimension), 1) * len(rows_of(declared))
     return X, rng.standard_normal((rows, dimension))
 
 
@@ -59,7 +59,10 @@ def fields_of(declared: Architecture | SMI, X: np.ndarray, W: np.ndarray) -> np.
     those of a token with itself over sqrt(2)."""
     width = W.shape[1]
     if ratio_of(declared) is not None:
-        scores = _extensive(X.astype(Long), W.astype(Long))
+        tied = isinstance(declared, Architecture) and declared.layers[0].tied
+        scores = _extensive(X.astype(Long), W.astype(Long), tied)
+        if not tied:
+            return np.asarray(scores[~np.eye(len(X), dtype=bool)][None].astype(float))
         first, second = np.triu_indices(len(X))
         return np.where(first == second, scores[first, second] / np.sqrt(Long(2)), scores[first, second])[None].astype(
             float
@@ -133,15 +136,19 @@ def _run(declared: Architecture, X: np.ndarray, W: np.ndarray, which: int) -> tu
             if declared.head_layout == "split" and head != which:
                 continue
             scores = seen @ (queries.T @ keys / Long(W.shape[1])) @ seen.T
-            A = _attention(layer, scores if layer.rank_ratio is None else _extensive(seen, W))
+            A = _attention(layer, scores if layer.rank_ratio is None else _extensive(seen, W, layer.tied))
             attentions.append(A)
             moved = moved + Long(readout) * (A @ seen)
         X = moved
     return attentions, X
 
 
-def _extensive(X: np.ndarray, W: np.ndarray) -> np.ndarray:
-    """(X S X^T - tr S I) / sqrt(D), S = W^T W / sqrt(r D), of W (r, D)."""
+def _extensive(X: np.ndarray, W: np.ndarray, tied: bool) -> np.ndarray:
+    """(X S X^T - tr S I) / sqrt(D), S = W^T W / sqrt(r D), of W (r, D); X S X^T / sqrt(D), S of queries and keys, where
+    these are apart, one above the other."""
+    if not tied:
+        queries, keys = np.split(W, 2)
+        return np.asarray((X @ queries.T) @ (X @ keys.T).T / (np.sqrt(Long(len(keys))) * Long(W.shape[1])))
     rank, dimension = W.shape
     scores = (X @ W.T) @ (X @ W.T).T - np.sum(W * W) * np.eye(len(X), dtype=Long)
     return np.asarray(scores / (np.sqrt(Long(rank)) * Long(dimension)))

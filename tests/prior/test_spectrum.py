@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from smisym.prior.extensive import left_of, noise_of
+from smisym.prior import ExtensiveRank
 from smisym.prior.spectrum import NoisyWishart
 
 RATIOS = (1e-3, 0.1, 0.5, 1.0, 2.0, 1e3)
@@ -129,9 +129,10 @@ def test_limits_of_small_and_of_large_ratios() -> None:
 
 @pytest.mark.parametrize("rho", RATIOS)
 def test_the_noise_that_leaves_so_much(rho: float) -> None:
+    prior = ExtensiveRank(rho)
     for left in (1e-12, 1e-6, 0.01, 0.3, 0.9, 0.999):
-        noise = noise_of(rho, left, 1 - left)
-        assert left_of(rho, noise)[0] == pytest.approx(left, rel=1e-9)
+        noise = prior.noise_of(left, 1 - left)
+        assert prior.left_of(noise)[0] == pytest.approx(left, rel=1e-9)
     for known in (1e-12, 1e-6, 1e-3):
-        assert left_of(rho, noise_of(rho, 1 - known, known))[1] == pytest.approx(known, rel=1e-4)
-    assert noise_of(rho, 1.0, 0.0) == math.inf
+        assert prior.left_of(prior.noise_of(1 - known, known))[1] == pytest.approx(known, rel=1e-4)
+    assert prior.noise_of(1.0, 0.0) == math.inf
