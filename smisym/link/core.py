@@ -67,7 +67,7 @@ def _is_core(value: MatrixExpr) -> bool:
 def _known(term: MatrixExpr) -> np.ndarray | None:
     """A constant term of a sum as numbers."""
     if isinstance(term, sp.MatrixBase):
-        return np.array(term.tolist(), dtype=float)
+        return None if term.free_symbols else np.array(term.tolist(), dtype=float)
     factor, matrix = _scaled(term)
     if isinstance(matrix, sp.Identity) and factor.is_number:
         return float(factor) * np.eye(int(matrix.shape[0]))

@@ -64,10 +64,11 @@ def test_linear_scores_have_a_chart() -> None:
     fewer = ((False, True, True), (False, False, True), (True, False, False))
     for mask, count in ((OTHERS, 6), (fewer, 4)):
         layer = Attention(rank_ratio=0.5, tied=False, mask=mask, activation="linear", beta=2.0)
-        model = smisym.compile(Architecture(3, (layer,)))
-        assert model.level_set is not None and model.level_set.dimension == count
-        misfit = mapping_misfit(model, 20, 0)
-        assert misfit is not None and misfit < 1
+        for output in ("attention", "sequence"):
+            model = smisym.compile(Architecture(3, (layer,), output=output))
+            assert model.level_set is not None and model.level_set.dimension == count
+            misfit = mapping_misfit(model, 20, 0)
+            assert misfit is not None and misfit < 1
 
 
 def test_rows_are_matrices_and_projections_are_transposes() -> None:
