@@ -63,7 +63,7 @@ def expected() -> tuple[float, float, float]:
 @pytest.fixture(scope="module")
 def folded() -> smisym.Solution[smisym.Phases]:
     """Of a size under little noise."""
-    return smisym.phases(smisym.compile(SMI("abs(z1)", 1, noise=NOISE)), most=1.6, samples=4096)
+    return smisym.phases(smisym.compile(SMI("abs(z1)", 1, noise=NOISE)), most=1.6, samples=8192)
 
 
 def test_two_fixed_points_coexist_under_little_noise(folded: smisym.Solution[smisym.Phases]) -> None:
