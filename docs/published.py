@@ -3,7 +3,7 @@
     python docs/published.py compute [curve | skip | gamp | regularised ...]   the numbers, into published.json
     python docs/published.py                                                   tables and figures from them
 
-Each part of published.json says with which version and in how many seconds it was made.  A test computes three points
+Each part of published.json says with which version and in how many seconds it was made.  A test computes points
 of each part again (tests/house/test_published.py).
 """
 

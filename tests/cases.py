@@ -14,12 +14,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from oracles.declared import described
 from oracles.description import Network
 
-from smisym import SMI, Architecture, Attention
+import smisym
+from smisym import SMI, Architecture, Attention, Model
+from smisym.base.derivation import Derivation
+from smisym.base.errors import NoChartError
+from smisym.charts import LevelSet, find_level_set
+from smisym.link.linking import LinkFunction
 
 
 @dataclass(frozen=True)
@@ -284,6 +290,31 @@ MODELS = (
 )
 
 FAMILIES = {family.name: family for family in (*PAIRS, *NAMED, *EXTENSIVE, *MODELS)}
+# Every row, by the name that tests call it by.
+DECLARED: dict[str, Architecture | SMI] = {
+    **{name: family.declared for name, family in FAMILIES.items()},
+    **{name: case.architecture for name, case in CASES.items()},
+}
+
+
+@cache
+def compiled(name: str) -> Model:
+    """The model of a row, compiled once a process: models are never changed."""
+    return smisym.compile(DECLARED[name])
+
+
+@cache
+def charted(name: str) -> tuple[LinkFunction, LevelSet] | None:
+    """Link and chart of a row, with noise too, whose model has no chart; None where no rule finds one."""
+    model = compiled(name)
+    if model.level_set is not None:
+        return model.charted, model.level_set
+    try:
+        return model.link, find_level_set(model.link, Derivation())
+    except NoChartError:
+        return None
+
+
 # First thresholds known in closed form: those of ELSEWHERE are tested at more length in test_multi_index.py.
 ELSEWHERE = ("triple-product", "staircase")
 KNOWN = [f for f in FAMILIES.values() if f.threshold is not None and f.name not in ELSEWHERE]

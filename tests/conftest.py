@@ -25,6 +25,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LINES = (Path(__file__).parent / "slow.txt").read_text().splitlines()
+# What shares documents, runs of commands, or the compiled rows of the table of cases.
+SHARING = {"test_documents.py", "test_cli.py", "test_families.py", "test_checking.py", "test_programs.py"}
+SHARING |= {"test_expanding.py", "test_jax.py", "test_every_row.py", "test_mapping.py"}
 SLOW = {line for line in LINES if line and not line.startswith("#")}
 # What is run while working: declarations, links, priors, documents, and the house itself.
 FAST = {"declare", "link", "prior", "report", "test_imports.py", "test_no_patches.py", "test_size.py"}
@@ -48,7 +51,10 @@ def at_home() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what slow.txt lists; a line that names no case of a test that is there is an error."""
-    collected = {item.nodeid.rsplit("/", 1)[-1]: item for item in items}
+    # Workers begin with halves of what is collected and take from the ends of one another's: what shares most comes
+    # first, so that one worker has all of it.
+    items.sort(key=lambda item: item.path.name not in SHARING)
+    collected = {f"{item.path.name}::{item.nodeid.partition('::')[2]}": item for item in items}
     for line in SLOW & collected.keys():
         collected[line].add_marker(pytest.mark.slow)
     for item in items:

@@ -82,18 +82,25 @@ def coverage(link: LinkFunction, chart: LevelSet, count: int, seed: int = 11) ->
     return Coverage(Z, met, lost, refused)
 
 
-def steady(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> np.ndarray:
+def steady(link: LinkFunction, chart: LevelSet, Z: np.ndarray, usual: float | None = None) -> np.ndarray:
     """(n,) whether rounding leaves output and fields Z (n, P, T) alone.
 
     It does not where mixing is nearly singular, far out, and where sheets meet: there the link hardly moves, and no
-    digits of the fields are left in the output.
+    digits of the fields are left in the output.  usual: :func:`usual_size`, for who asks many times.
     """
     if not chart.dimension or not len(Z):
         return np.ones(len(Z), dtype=bool)
-    usual = np.random.default_rng(23).standard_normal((_USUAL, link.fields, link.tokens))
-    smallest = _sizes(link, chart, np.concatenate([usual, Z]))[:, -1]
-    moves = smallest[_USUAL:] > np.nanmedian(smallest[:_USUAL]) / _COND
-    return moves & np.isfinite(log_normal(link, chart, Z)) & (np.abs(Z).max(axis=(1, 2)) <= FAR)
+    sizes = _sizes(link, chart, Z)
+    moves = sizes[:, -1] > (usual_size(link, chart) if usual is None else usual) / _COND
+    return moves & (sizes[:, 0] < _COND * sizes[:, -1]) & (np.abs(Z).max(axis=(1, 2)) <= FAR)
+
+
+def usual_size(link: LinkFunction, chart: LevelSet) -> float:
+    """How much the link moves at usual fields, along the direction in which it moves least: a median."""
+    if not chart.dimension:
+        return 0.0
+    Z = np.random.default_rng(23).standard_normal((_USUAL, link.fields, link.tokens))
+    return float(np.nanmedian(_sizes(link, chart, Z)[:, -1]))
 
 
 def _sizes(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> np.ndarray:

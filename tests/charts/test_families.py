@@ -6,12 +6,11 @@ Mapping, symmetry and chart of every row: tests/verify/test_every_row.py.
 from __future__ import annotations
 
 import itertools
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from cases import CASES, FAMILIES, KINDS, KNOWN, PAIRS, Family
+from cases import CASES, FAMILIES, KINDS, KNOWN, PAIRS, Family, compiled
 from oracles.declared import described
 from oracles.fields import on_fields
 from oracles.tokens import draw, on_tokens
@@ -23,11 +22,6 @@ from smisym.declare.shipped import architectures
 
 EVERY = list(FAMILIES.values())
 NETWORKS = [f for f in EVERY if isinstance(f.declared, Architecture)]
-
-
-@cache
-def compiled(name: str) -> Any:
-    return smisym.compile(FAMILIES[name].declared)
 
 
 # ------------------------------------------------------------------------------------------------------ the table
@@ -126,8 +120,16 @@ def test_derivations_claim_the_tests_of_charts_that_there_are() -> None:
 # ------------------------------------------------------------------------------------------------ posterior moments
 
 
-@pytest.mark.parametrize("overlap", [0.0, 0.5])
-@pytest.mark.parametrize("family", EVERY, ids=str)
+# Where nothing is known, all families as slow tests: those that cover all pairs of options here, and every family's
+# density at zero and its first threshold below.
+@pytest.mark.parametrize(
+    ("family", "overlap"),
+    [
+        pytest.param(f, q, marks=() if q or f in PAIRS else pytest.mark.slow, id=f"{f}-{q}")
+        for f in EVERY
+        for q in (0.0, 0.5)
+    ],
+)
 def test_moments_are_those_of_the_truth(family: Family, overlap: float) -> None:
     """E[phi(y, omega) (Z - m)] = 0 and E[phi (Z Z^T - C - m m^T)] = 0 for functions phi of what is known.
 

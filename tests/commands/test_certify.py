@@ -39,7 +39,7 @@ def changed(path: Path, change: Change) -> Path:
 
 
 def test_thresholds_stand_and_a_wrong_one_does_not(tmp_path: Path) -> None:
-    path = result_file(tmp_path, "thresholds", ONE, "--samples", 4096)
+    path = result_file(tmp_path, "thresholds", ONE, "--samples", 2048)
     found = run("certify", path, "--json")
     assert found.exit_code == 0, found.output
     document = json.loads(found.stdout)
@@ -91,7 +91,7 @@ def test_an_error_that_is_stated_too_small_is_seen(tmp_path: Path) -> None:
 
 
 def test_phases_and_diagrams_stand(tmp_path: Path) -> None:
-    path = result_file(tmp_path, "phases", ONE, "--samples", 4096)
+    path = result_file(tmp_path, "phases", ONE, "--samples", 2048)
     assert run("certify", path).exit_code == 0
     vary = ["--vary", "beta=1,2", "--no-follow", "--stages", 1, "--samples", 1024, "--workers", 1]
     path = result_file(tmp_path, "phase-diagram", ONE, *vary)

@@ -326,15 +326,15 @@ def test_folders_that_cannot_be_written(network: str, tmp_path: Path) -> None:
 
 
 def test_networks_without_a_closed_chart_say_why_in_their_derivation(tmp_path: Path) -> None:
-    layers = (Attention(), Attention())
-    for number, network in enumerate(
-        (Architecture(3, layers, output="sequence"), Architecture(3, (Attention(heads=2),), combine="sum"))
-    ):
-        path, text = tmp_path / f"{number}.toml", tmp_path / f"{number}.md"
-        io.save(network, path)
-        assert run("derive", path, "--no-checks", "-o", text).exit_code == 0
-        assert "found numerically from many starts" in text.read_text()
-        assert "Rules that did not apply" in text.read_text()
+    path, text = tmp_path / "n.toml", tmp_path / "n.md"
+    io.save(Architecture(3, (Attention(heads=2),), combine="sum"), path)
+    assert run("derive", path, "--no-checks", "-o", text).exit_code == 0
+    assert "found numerically from many starts" in text.read_text()
+    assert "Rules that did not apply" in text.read_text()
+    # What the first part of the document is made of, without the threshold that the command goes on to compute.
+    steps = compile(Architecture(3, (Attention(), Attention()), output="sequence")).derivation
+    assert any("found numerically from many starts" in step.text for step in steps)
+    assert any(step.title == "Rules that did not apply" for step in steps)
 
 
 # --- contracts

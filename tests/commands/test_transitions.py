@@ -34,14 +34,14 @@ def run(*arguments: object, code: int = 0) -> Result:
 
 def test_phases_of_one_layer(network: str, tmp_path: Path) -> None:
     picture = tmp_path / "branches.svg"
-    found: dict[str, Any] = json.loads(run("phases", network, "--samples", 4096, "-o", picture, "--json").stdout)
+    found: dict[str, Any] = json.loads(run("phases", network, "--samples", 2048, "-o", picture, "--json").stdout)
     assert (found["command"], found["result"], found["thresholds"]) == ("phases", "success", [])
     (branch,) = found["branches"]
     assert (branch["begins"], branch["ends"]) == ("weak", "perfect")
     assert len(branch["alphas"]) == len(branch["overlaps"]) == len(branch["growth"])
     assert found["output"] == str(picture)
     assert picture.read_text().count("<svg") == 1
-    shown = run("phases", network, "--samples", 4096).stdout
+    shown = run("phases", network, "--samples", 2048).stdout
     assert "no branch folds" in shown
     assert "would not be told from chance" in shown
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
@@ -46,16 +47,22 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imported(path: Path) -> set[str]:
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imported(path: Path) -> frozenset[str]:
     """Modules of ours (dotted, without the package) and others that a module imports, wherever in the file."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
 
 
 ROOMS = rooms()
@@ -98,7 +105,7 @@ def test_solvers_do_not_know_sympy(name: str) -> None:
 
 @pytest.mark.parametrize("name", IN_ROOMS)
 def test_no_public_function_shadows_its_module(name: str) -> None:
-    functions = {node.name for node in ast.parse(MODULES[name].read_text()).body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name for node in parsed(MODULES[name]).body if isinstance(node, ast.FunctionDef)}
     assert name.rpartition(".")[2] not in functions
 
 

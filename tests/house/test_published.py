@@ -1,4 +1,5 @@
-"""The page of published numbers: its tables are those of published.json, and three points of each part stand."""
+"""The page of published numbers: its tables are those of published.json, and points of each part stand: one by default,
+three as slow tests."""
 
 from __future__ import annotations
 
@@ -51,16 +52,17 @@ def test_every_part_is_a_success_and_says_how_it_was_made(script: ModuleType, kn
     assert max(max(row["error"]) for row in known["curve"]["rows"]) <= script.ACCURACY
 
 
-def test_three_points_of_the_curve_stand(script: ModuleType, known: dict[str, Any]) -> None:
+@pytest.mark.parametrize("alphas", [[0.5], pytest.param([0.3, 0.5, 0.6], marks=pytest.mark.slow)], ids=str)
+def test_points_of_the_curve_stand(script: ModuleType, known: dict[str, Any], alphas: list[float]) -> None:
     by_alpha = {row["alpha"]: row for row in known["curve"]["rows"]}
-    for again in script.curve([0.3, 0.5, 0.6], samples=1024, seed=1):
+    for again in script.curve(alphas, samples=1024, seed=1):
         row = by_alpha[again["alpha"]]
         for layer in range(2):
             error = np.hypot(row["error"][layer], again["error"][layer])
             assert abs(row["Q"][layer] - again["Q"][layer]) <= 5 * error + 1e-9
 
 
-def test_three_first_thresholds_against_the_skip_stand(script: ModuleType, known: dict[str, Any]) -> None:
+def test_first_thresholds_against_the_skip_stand(script: ModuleType, known: dict[str, Any]) -> None:
     by_skip = {row["skip"]: row["thresholds"][0] for row in known["skip"]["rows"]}
     for again in script.skip([0.1, 1.0, 4.0], stages=1):
         first, other = by_skip[again["skip"]], again["thresholds"][0]
@@ -69,15 +71,21 @@ def test_three_first_thresholds_against_the_skip_stand(script: ModuleType, known
         assert first["alpha"] > 1 / 6
 
 
-def test_gamp_and_what_the_regulariser_does_stand(script: ModuleType, known: dict[str, Any]) -> None:
+# In the order of the slow ones: below the last layer's threshold, above it, and where both layers are learned.
+@pytest.mark.parametrize("alphas", [[1.4], pytest.param([0.3, 0.5, 1.4], marks=pytest.mark.slow)], ids=str)
+def test_gamp_stands(script: ModuleType, known: dict[str, Any], alphas: list[float]) -> None:
     by_alpha = {row["alpha"]: np.array(row["overlaps"]) for row in known["gamp"]["rows"]}
-    for again in script.gamp([0.3, 0.5, 1.4], dim=100, seeds=2):
+    for again in script.gamp(alphas, dim=100, seeds=2):
         runs, others = by_alpha[again["alpha"]], np.array(again["overlaps"])
         # Data sets of a tenth of the dimension scatter more, by the root of that.
         scatter = np.maximum(runs.std(axis=0, ddof=1), 0.02) * np.sqrt(10)
         assert (np.abs(runs.mean(axis=0) - others.mean(axis=0)) <= 5 * scatter).all()
+
+
+@pytest.mark.parametrize("alphas", [[1.2], pytest.param([0.8, 1.2, 1.6], marks=pytest.mark.slow)], ids=str)
+def test_what_the_regulariser_does_stands(script: ModuleType, known: dict[str, Any], alphas: list[float]) -> None:
     ends = {row["alpha"]: np.array(row["Q"]) for row in known["regularised"]["rows"]}
-    for again in script.regularised([0.8, 1.2, 1.6], points=256, seeds=2):
+    for again in script.regularised(alphas, points=256, seeds=2):
         own, others = ends[again["alpha"]], np.array(again["Q"])
         assert (np.abs(own.mean(axis=0) - others.mean(axis=0)) <= 5 * own.std(axis=0, ddof=1) * 6).all()
     # It is what keeps the first layer from being perfect above alpha = 1.

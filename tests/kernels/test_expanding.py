@@ -7,16 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import CASES, FAMILIES
+from cases import DECLARED, charted
 from scipy.special import log_ndtr
 
-from smisym.base.derivation import Derivation
-from smisym.base.errors import NoChartError
-from smisym.charts import LevelSet, find_level_set
 from smisym.kernels.expanding import LARGEST, NotWrittenOut, expanded
 from smisym.kernels.numba_code import NotCompiled, check, scalar_function
 from smisym.kernels.tracing import call, trace
-from smisym.link.linking import LinkFunction, link_function
 
 RNG = np.random.default_rng(0)
 
@@ -89,22 +85,9 @@ def carried_out(text: str, values: np.ndarray) -> list[float]:
         return [float(value) for value in names["point"](*map(np.float64, values))]
 
 
-DECLARED = {name: family.declared for name, family in FAMILIES.items()} | {
-    name: case.architecture for name, case in CASES.items()
-}
-
-
-def chart_of(name: str) -> tuple[LinkFunction, LevelSet] | None:
-    link = link_function(DECLARED[name], Derivation())
-    try:
-        return link, find_level_set(link, Derivation())
-    except NoChartError:
-        return None
-
-
 @pytest.mark.parametrize("name", DECLARED)
 def test_every_chart_as_scalar_python(name: str) -> None:
-    found = chart_of(name)
+    found = charted(name)
     if found is None or found[1].program is None:
         return
     link, chart = found

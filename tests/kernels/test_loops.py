@@ -38,8 +38,9 @@ Use = Callable[[str], None]
 
 
 @pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Use:
-    monkeypatch.setenv("SMISYM_CACHE", str(tmp_path_factory.getbasetemp() / "loops"))
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Loops stay in the user's cache, for all workers and for the next run, by a hash of their source and of what
+    compiles it; test_modules.py has folders of its own, in which nothing is compiled yet."""
     return lambda name: monkeypatch.setenv("SMISYM_BACKEND", name)
 
 

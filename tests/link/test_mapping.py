@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import CASES, Case
+from cases import CASES, Case, compiled
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from oracles.declared import described
@@ -92,7 +92,7 @@ def test_mixing_that_cannot_be_inverted_has_no_chart_with_a_reason(last: Attenti
 
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
 def test_facts_of_the_compiled_model(case: Case) -> None:
-    model = smisym.compile(case.architecture)
+    model = compiled(case.name)
     assert model.tokens == case.tokens
     assert model.fields == case.depth
     assert model.row_layers == tuple(range(1, case.depth + 1))
@@ -104,7 +104,7 @@ def test_facts_of_the_compiled_model(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [CASES["L2-T2"], CASES["L3-T2-mixed"], CASES["L4-T6"]], ids=str)
 def test_a_batch_is_its_samples_one_by_one(case: Case) -> None:
-    model = smisym.compile(case.architecture)
+    model = compiled(case.name)
     Z = np.random.default_rng(3).standard_normal((5, case.depth, case.tokens))
     together = model.link(Z)
     # Lanes of a vector unit and the scalar remainder of an array may round an exponential differently.
@@ -114,7 +114,7 @@ def test_a_batch_is_its_samples_one_by_one(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
 def test_an_observation_keeps_the_output(case: Case) -> None:
-    model = smisym.compile(case.architecture)
+    model = compiled(case.name)
     Z = np.random.default_rng(4).standard_normal((6, case.depth, case.tokens))
     observed = model.observe(Z)
     assert len(observed) == 6
@@ -125,7 +125,7 @@ def test_an_observation_keeps_the_output(case: Case) -> None:
 @pytest.mark.parametrize("case", [CASES["L2-T3"], CASES["L4-T6"], CASES["L2-T2-mixed"]], ids=str)
 def test_the_link_is_even_and_equivariant(case: Case) -> None:
     """Flipping the sign of any layer changes nothing; permuting tokens permutes rows and columns of the output."""
-    model = smisym.compile(case.architecture)
+    model = compiled(case.name)
     rng = np.random.default_rng(5)
     Z = 0.5 * rng.standard_normal((4, case.depth, case.tokens))
     y = model.link(Z)

@@ -18,6 +18,9 @@ from smisym.link.symmetry_check import check_symmetry, symmetry_misfit
 EVERY = {**{f.name: f.declared for f in FAMILIES.values()}, **{c.name: c.architecture for c in CASES.values()}}
 
 
+# Quicker: every row is compiled by other tests, which makes the same search, and the property "symmetry" of
+# tests/verify/test_every_row.py holds what came of it against the link at other fields.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_what_was_found_is_a_symmetry(name: str) -> None:
     link = link_function(EVERY[name], Derivation())

@@ -59,9 +59,13 @@ def apart(one: Moments, other: Moments, V: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("spt,pq,sqt->s", gap, np.linalg.inv(V), gap))
 
 
+# Quicker stand-ins of the slow ones are those of the same layers by tables, and "three" with other skips and slopes.
+SLOW = {"little skip", "much skip", "steep"}
+
+
 @pytest.mark.parametrize(
     ("name", "V"),
-    [*((name, np.diag(1 - np.array(EARLY))) for name in DEEP)]
+    [pytest.param(name, np.diag(1 - np.array(EARLY)), marks=pytest.mark.slow if name in SLOW else ()) for name in DEEP]
     + [("three", np.diag(1 - np.array(q))) for q in (MIDDLE, LATE)]
     + [("three", COUPLED), ("tanh", COUPLED), ("three", np.diag([1e-4, 1e-3, 1e-5]))],
     ids=str,

@@ -158,11 +158,11 @@ def test_choices_share_the_level_set() -> None:
 def test_four_tokens_know_all_fields_up_to_signs() -> None:
     """Two layers, sequence output, T = 4: y fixes h_1 and h_2 up to signs, so that each is learned at 1/(T(T+1))."""
     model = smisym.compile(FAMILIES["sequence-two-T4"].declared)
-    observed, omega, V, Z = _draw(model, 64, 7)
+    observed, omega, V, Z = _draw(model, 24, 7)
     assert isinstance(model.channel.posterior, OnPoints)
     values = model.channel.posterior.read(observed).values
     assert values.shape[1] == 4
-    points = values.reshape(64, 4, 2, 4)
+    points = values.reshape(24, 4, 2, 4)
     apart = np.abs(np.abs(points) - np.abs(Z)[:, None]).max(axis=(1, 2, 3))
     assert np.median(apart) < 1e-9
     moments = model.channel.moments(observed, omega, V, cov=True)
@@ -215,7 +215,7 @@ def test_three_tokens_have_several_classes_and_all_are_solutions() -> None:
 def test_a_set_that_may_be_incomplete_is_not_returned_as_if_it_were_complete() -> None:
     """Linear activation on three tokens: Newton misses solutions that few starts lead to, and says so."""
     model = smisym.compile(attention(3, A(activation="linear"), A(activation="linear"), output="sequence"))
-    observed, omega, V, _ = _draw(model, 24, 9)
+    observed, omega, V, _ = _draw(model, 12, 9)
     moments = model.channel.moments(observed, omega, V)
     doubted = model.channel.posterior.read(observed).doubt > 0
     assert doubted.any()
@@ -223,7 +223,7 @@ def test_a_set_that_may_be_incomplete_is_not_returned_as_if_it_were_complete() -
     assert (np.isnan(moments.error) | (moments.error > 0))[doubted].all()
     assert (moments.error[~doubted] == 0).all()
     # A map of such posteriors says that it lacks some, in its error and in its code.
-    omap = smisym.OverlapMap(model, samples=32, scrambles=2)
+    omap = smisym.OverlapMap(model, samples=16, scrambles=2)
     estimates = omap.evaluate(np.zeros((2, 2)))
     assert not all(e.accurate for e in estimates)
     assert np.isfinite([e.E for e in estimates]).all()
@@ -318,5 +318,5 @@ def test_the_compiler_says_which_way_it_took_and_why() -> None:
 
 def test_a_search_that_overflows_warns_nobody() -> None:
     """Newton's steps on z exp(z) try fields of many hundreds; warnings are errors here."""
-    (found,) = smisym.weak_recovery(smisym.compile(SMI("exp(z1)*z1", 1)), samples=64).value
+    (found,) = smisym.weak_recovery(smisym.compile(SMI("exp(z1)*z1", 1)), samples=16).value
     assert (found.kind, found.alpha) == ("trivial", 0.0)

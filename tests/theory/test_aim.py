@@ -240,7 +240,7 @@ def test_integrals_are_refined_where_they_are_the_error() -> None:
     first, *_, last = found.checks["tries"]
     assert first["rtol"] == 0.1 and "fine" not in first and last["fine"] <= 0.011
     assert abs(found.value.Q[0, 0] - truth) <= 4 * found.value.Q_error[0, 0]
-    kept = smisym.state_evolution(smisym.overlap_map(loose, rtol=0.1, samples=2**18), 0.3)
+    kept = smisym.state_evolution(smisym.overlap_map(loose, rtol=0.1, samples=2**16), 0.3)
     assert abs(kept.value.Q[0, 0] - truth) > accuracy
     few = smisym.overlap_map(loose, rtol=0.1, samples=4096)
     (seen,) = of_integrals(few, solve(few, 0, 0.3), accuracy).ravel()

@@ -624,7 +624,7 @@ def test_a_wrong_symmetry_is_refused() -> None:
 
 def test_a_bad_start_is_corrected() -> None:
     """Extrapolation, which replaced interpolation, may say what it likes."""
-    omap = small_map("untied, two tokens", 2048)
+    omap = small_map("untied, two tokens", 1024)
     right = {s.value.alpha: s.value.Q for s in smisym.curve(omap, [0.5, 0.6, 0.7], tol=1e-4)}
     for wrong in (np.diag([0.1, 0.9]), 0.99 * np.eye(2)):
         asked: list[float] = []
@@ -642,7 +642,7 @@ def test_a_bad_start_is_corrected() -> None:
 
 
 def test_a_point_off_its_equation_is_no_success() -> None:
-    omap = small_map("untied, two tokens", 2048)
+    omap = small_map("untied, two tokens", 1024)
     points = [ScramblePath(omap, r).at(0.5, 1e-4) for r in range(8)]
     assert collect(omap, points, "symmetry-broken", 1e-4).result.ok
     for change in (np.diag([0.0, 0.1]), np.diag([-0.05, 0.05]), np.eye(2)):

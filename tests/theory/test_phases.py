@@ -60,8 +60,14 @@ def expected() -> tuple[float, float, float]:
     return foot.fun, optimize.brentq(gap, foot.fun + 5e-3, -top.fun - 5e-3, xtol=1e-4), -top.fun
 
 
-def test_two_fixed_points_coexist_under_little_noise() -> None:
-    found = smisym.phases(smisym.compile(SMI("abs(z1)", 1, noise=NOISE)), most=1.6, samples=8192)
+@pytest.fixture(scope="module")
+def folded() -> smisym.Solution[smisym.Phases]:
+    """Of a size under little noise."""
+    return smisym.phases(smisym.compile(SMI("abs(z1)", 1, noise=NOISE)), most=1.6, samples=8192)
+
+
+def test_two_fixed_points_coexist_under_little_noise(folded: smisym.Solution[smisym.Phases]) -> None:
+    found = folded
     assert found.result.ok
     assert [t.kind for t in found.value] == ["spinodal", "information", "spinodal"]
     for threshold, alpha in zip(found.value, expected(), strict=True):
@@ -140,8 +146,9 @@ def test_pieces_between_folds_are_stable_in_turn_whatever_chance_says() -> None:
     assert resting_points(np.zeros(0), ()).shape == (0,)
 
 
-def test_phases_and_branches_show_themselves_and_are_saved(tmp_path: Path) -> None:
-    folded = smisym.phases(smisym.compile(SMI("abs(z1)", 1, noise=NOISE)), samples=2048, most=1.5)
+def test_phases_and_branches_show_themselves_and_are_saved(
+    folded: smisym.Solution[smisym.Phases], tmp_path: Path
+) -> None:
     assert "<svg" in folded._repr_html_()
     axes = folded.plot()
     labels = [line.get_label() for line in axes.get_legend().get_lines()]

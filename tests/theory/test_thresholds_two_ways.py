@@ -153,7 +153,7 @@ def test_walks_know_closed_forms(name: str) -> None:
 def test_singular_values_of_scores_know_what_fields_are() -> None:
     """An untied head of rank two: lengths of six queries and of four keys in the contrasts, E |E|^2 / 4 = 3 between
     them, and walks from the truth, which gave 0.186(4) and forget nothing that this knows."""
-    found, lengths = bilinear_rates(40)
+    found, lengths = bilinear_rates(32)
     assert np.abs(lengths - [6, 4]).max() < 1e-6
     assert abs(found[0, 1] - 3) < 1e-6
     assert np.abs(found - bilinear_rates(24)[0]).max() < 1e-4

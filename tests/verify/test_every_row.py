@@ -5,24 +5,14 @@ The rest of them, for all rows: slow tests here, and ``python benchmarks/check_e
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import pytest
-from cases import CASES, FAMILIES
+from cases import DECLARED, compiled
 
 import smisym
 from smisym.verify import PROPERTIES, assert_holds, check
 
-DECLARED = {family.name: family.declared for family in FAMILIES.values()}
-DECLARED |= {f"case {case.name}": case.architecture for case in CASES.values()}
 # Of programs and charts alone: no posterior is integrated.
 QUICK = ("mapping", "many-layers", "symmetry", "level-set", "sheets", "measure")
-
-
-@cache
-def compiled(name: str) -> Any:
-    return smisym.compile(DECLARED[name])
 
 
 @pytest.mark.parametrize("name", DECLARED)
