@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from smisym.base.files import read_bytes, write_text
 
 Record = Mapping[str, Any]
 
-_MOST = 1 << 28
+_MOST, _LAST = 1 << 28, 1e300
 SUCCESS = "success"
 # Of parts that have no result code, for people.
 _WORDS = {"out_of_time": "out of time", "failed": "failed", "not_looked_for": "not looked for"}
@@ -203,5 +202,6 @@ def sorting(row: Record, column: str) -> float | str:
     }  # fmt: skip
     if column not in keys:
         return COLUMNS[column](row) or "~"
+    # What a browser takes for a number: infinity comes last.
     value = row[keys[column]]
-    return math.inf if value is None else float(value)
+    return _LAST if value is None else float(value)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from smisym.base.cards import Card, Grid, Listing, Shown, Tabled, Variable
-from smisym.base.edge import check_number, check_settings
+from smisym.base.edge import check_count, check_number, check_seed, check_settings
 from smisym.base.errors import InputError
 from smisym.base.outcome import ABOUT, UNITS
 from smisym.base.solution import Result, worst
@@ -24,6 +24,7 @@ from smisym.declare.architecture import Architecture
 from smisym.declare.io import Store, header, to_json
 from smisym.declare.listed import Row, once, read_rows
 from smisym.declare.smi import SMI
+from smisym.integrate.accuracy import SCRAMBLES
 from smisym.report import atlas_pages
 from smisym.run.executing import check_executor, resumed_by, running_on
 from smisym.run.progress import Choice, reporting
@@ -35,6 +36,8 @@ Listed = str | os.PathLike[str] | Mapping[str, Architecture | SMI] | Sequence[Ro
 # Seconds of the processor for one row.
 SECONDS = 60.0
 _SETTINGS = ("seed", "scrambles")
+# Each has at least two points of the fewest samples.
+_MOST_SCRAMBLES = 64
 
 
 class Atlas(Sequence[Record], Shown, Tabled):
@@ -167,6 +170,7 @@ def atlas(
     declarations, for other keywords, and where no row is left.
     """
     check_settings(settings, _SETTINGS)
+    _check(**settings)
     seconds = check_number("seconds", seconds, "a positive number of seconds", "use seconds=60", least=1e-3)
     check_executor(executor)
     rows = listed(declarations)
@@ -209,6 +213,15 @@ def listed(declarations: Listed = None) -> tuple[Row, ...]:
         allowed = "a folder, a dict of declarations by name, or rows"
         raise InputError("declarations", declarations, allowed, 'write {"one layer": Architecture(...)}')
     return once(rows)
+
+
+def _check(seed: Any = 0, scrambles: Any = SCRAMBLES) -> None:
+    """What no row could be solved with is refused before any is."""
+    check_seed(seed)
+    given = check_count("scrambles", scrambles, 2)
+    if given & (given - 1) or given > _MOST_SCRAMBLES:
+        allowed = f"a power of two from 2 to {_MOST_SCRAMBLES}"
+        raise InputError("scrambles", scrambles, allowed, "leave it out for the default")
 
 
 def _chosen(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:

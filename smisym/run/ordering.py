@@ -16,7 +16,7 @@ SECOND, FIRST, UNKNOWN = "second order", "first order", "not looked for"
 # Relative difference in alpha between a threshold and the first point of its branch, at most: one step of it.
 _BESIDE = 0.5
 # A branch that turns back in so few points, or so near in alpha, does so at its threshold.
-_AT_ONCE, _NEAR = 2, 0.02
+_AT_ONCE, _NEAR = 1, 0.02
 # Where perfect recovery is reached above where it is stable: by so many errors, and so much relative to alpha.
 _ERRORS, _APART = 4.0, 0.01
 

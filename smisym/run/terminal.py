@@ -97,6 +97,10 @@ def print_atlas(document: Record) -> None:
     rows = document["rows"]
     columns = {name: [atlas_pages.COLUMNS[name](row) for row in rows] for name in names}
     _print(list(names), list(zip(*columns.values(), strict=True)), folded=("architecture", "open"))
+    for row in rows:
+        for name, part in row["parts"].items():
+            if "said" in part and part["result"] == "failed":
+                _say(f"{row['name']}, {name}: {part['said']}")
     if len(rows) < document["declared"]:
         _say(f"{len(rows)} of {document['declared']} declared rows")
     _told_files(document)
