@@ -183,8 +183,8 @@ def atlas(
     earlier = {row["digest"]: row for row in known}
     done = {row.declared.digest: earlier[row.declared.digest] for row in rows if row.declared.digest in earlier}
     asked = [row for row in chosen if not _will_do(done.get(row.declared.digest), seconds)]
-    # The larger a network the longer it takes, about: with the longest at the end others would wait for it.
-    asked.sort(key=lambda row: _size(row.declared), reverse=True)
+    # The larger a network the longer it takes, about: with a long one at the end the others would wait for it.
+    asked.sort(key=lambda row: size_of(row.declared), reverse=True)
 
     def told(number: int, found: Record) -> None:
         digest = asked[number].declared.digest
@@ -234,7 +234,7 @@ def _chosen(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
     return found
 
 
-def _size(declared: Architecture | SMI) -> tuple[int, int]:
+def size_of(declared: Architecture | SMI) -> tuple[int, int]:
     """How large a network is: entries of what is learned, and layers, as far as the declaration tells."""
     if isinstance(declared, SMI):
         return len(declared.fields) * declared.tokens, 0
