@@ -143,6 +143,7 @@ def examples() -> dict[str, str]:
 
 # What holds instances of a class, so that its examples are those of the class.
 MAKES = {
+    "Atlas": "atlas",
     "Data": "generate",
     "Dynamics": "dynamics",
     "FixedPoint": "state_evolution",

@@ -173,8 +173,11 @@ def hard(row: Record) -> str:
 
 def missing(row: Record) -> str:
     """Parts that are no success."""
-    told = [(name, ended(row, part)) for part, name in _PARTS.items() if ended(row, part) != SUCCESS]
-    return "; ".join(f"{name}: {_WORDS.get(code, f'`{code}`')}" for name, code in told)
+    parts: dict[str, list[str]] = {}
+    for part, name in _PARTS.items():
+        if ended(row, part) != SUCCESS:
+            parts.setdefault(ended(row, part), []).append(name)
+    return "; ".join(f"{', '.join(names)}: {_WORDS.get(code, f'`{code}`')}" for code, names in parts.items())
 
 
 COLUMNS: dict[str, Callable[[Record], str]] = {

@@ -37,6 +37,7 @@ RUN_BY_A_TEST = {
 
 
 RETURNED = {
+    "Atlas": "atlas",
     "Phases": "phases",
     "Branches": "branches",
     "BranchLine": "branches",
