@@ -15,7 +15,7 @@ Record = Mapping[str, Any]
 _MOST, _LAST = 1 << 28, 1e300
 SUCCESS = "success"
 # Of parts that have no result code, for people.
-_WORDS = {"out_of_time": "out of time", "failed": "failed", "not_looked_for": "not looked for"}
+_WORDS = {"out_of_time": "out of time", "failed": "failed", "not_looked_for": "?"}
 # Parts of a row, for people; those that only refine others are not told.
 _PARTS = {
     "model": "model", "counting": "counting", "first": "first threshold", "staircase": "later thresholds",
@@ -34,13 +34,14 @@ is known. What the columns say:
   under refinement where no random numbers are used.
 * **closed form**: exact. Its moments were taken symbolically, and the number beside it confirms it.
 * **transition**: second order where the overlap grows smoothly from there, first order where its branch of fixed points
-  turns back. "Not looked for" where branches were not followed.
+  turns back.
 * **later thresholds**: the same of what is learned after that.
 * **stable**: the alpha above which perfect recovery is locally stable, by counting. **reached**: where state evolution
   arrives at it.
 * **hard phase**: alphas between which more is known in principle than what the algorithm finds.
-* **s**: seconds of the processor for the whole row. **open**: what is missing, and why; or the code of what is no
-  success. Each row had {budget}.
+* **s**: seconds of the processor for the whole row. **open**: parts for which there was not enough time, that
+  failed, whose code is no success, or that are older than the others. Each row had {budget}.
+* **?**: not looked for.
 {beside}
 Made by `smisym atlas` (smisym {version}); the numbers are in `{file}`. {count}
 """
@@ -172,12 +173,14 @@ def hard(row: Record) -> str:
 
 
 def missing(row: Record) -> str:
-    """Parts that are no success."""
+    """Parts that are no success, and what is said of those that are."""
     parts: dict[str, list[str]] = {}
     for part, name in _PARTS.items():
-        if ended(row, part) != SUCCESS:
-            parts.setdefault(ended(row, part), []).append(name)
-    return "; ".join(f"{', '.join(names)}: {_WORDS.get(code, f'`{code}`')}" for code, names in parts.items())
+        code = ended(row, part)
+        said = row["parts"].get(part, {}).get("said", "") if code == SUCCESS else _WORDS.get(code, f"`{code}`")
+        if said and code != "not_looked_for":
+            parts.setdefault(said, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {said}" for said, names in parts.items())
 
 
 COLUMNS: dict[str, Callable[[Record], str]] = {
@@ -187,7 +190,7 @@ COLUMNS: dict[str, Callable[[Record], str]] = {
     "free": lambda row: "" if row["free"] is None else str(row["free"]),
     "first threshold": first,
     "closed form": lambda row: row["closed_form"] or "",
-    "transition": lambda row: str(row["transition"]),
+    "transition": lambda row: _WORDS.get(row["transition"].replace(" ", "_"), row["transition"]),
     "later thresholds": later,
     "stable": stable,
     "reached": reached,
