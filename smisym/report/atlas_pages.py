@@ -190,7 +190,7 @@ COLUMNS: dict[str, Callable[[Record], str]] = {
     "free": lambda row: "" if row["free"] is None else str(row["free"]),
     "first threshold": first,
     "closed form": lambda row: row["closed_form"] or "",
-    "transition": lambda row: _WORDS.get(row["transition"].replace(" ", "_"), row["transition"]),
+    "transition": lambda row: _WORDS.get(row["transition"].replace(" ", "_"), str(row["transition"])),
     "later thresholds": later,
     "stable": stable,
     "reached": reached,
