@@ -4,10 +4,11 @@
     python benchmarks/scaling.py replay docs/architectures.json [--workers 2 8 64]
 
 "measure" makes the first so many rows that are whole in docs/architectures.json and took at most so many seconds, with
-one process and with two, from nothing each time, and says how long it took and whether all numbers are the same.
-"replay" takes the durations of all rows and hands them to so many workers, in the order in which they are sent, each to
-the first that is free, as an executor does: efficiency is the work over workers times the time until the last one ends.
-A worker that begins compiles and imports first (--begin seconds).
+one process and with two, from nothing each time, and says how long it took and whether all numbers are the same. Where
+the machine does other things as well, the share of the processor's time that went into rows tells what sending them
+costs. "replay" takes the durations of all rows and hands them to so many workers, in the order in which they are sent,
+each to the first that is free, as an executor does: efficiency is the work over workers times the time until the last
+one ends. A worker that begins compiles and imports first (--begin seconds).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,15 +67,21 @@ def measure(count: int, seconds: float) -> None:
     smisym.atlas(chosen[:1], workers=1)  # what is compiled at first use is there for both
     found = {}
     for workers in (1, 2):
-        began = time.perf_counter()
+        began, before = time.perf_counter(), processor()
         found[workers] = smisym.atlas(chosen, workers=workers)
-        spent = time.perf_counter() - began
+        spent, used = time.perf_counter() - began, processor() - before
         work = sum(row["seconds"] for row in found[workers])
         print(
-            f"{workers} process(es): {len(chosen)} rows, {spent:.1f} s, {work:.1f} s of the processor in rows; ", end=""
+            f"{workers} process(es): {len(chosen)} rows, {spent:.1f} s, efficiency {100 * work / (spent * workers):.0f}
+            %; " f"{work:.1f} of {used:.1f} s of the processor in rows, {100 * work / used:.0f} %", flush=True,
         )
-        print(f"efficiency {100 * work / (spent * workers):.0f} %", flush=True)
     print(f"the same numbers: {found[1] == found[2]}; {processes.cores()} cores")
+
+
+def processor() -> float:
+    """Seconds of the processor, those of processes that ended included: what else the machine does counts in none."""
+    ours, theirs = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in (ours, theirs))
 
 
 def main() -> None:
