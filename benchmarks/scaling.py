@@ -71,10 +71,9 @@ def measure(count: int, seconds: float) -> None:
         found[workers] = smisym.atlas(chosen, workers=workers)
         spent, used = time.perf_counter() - began, processor() - before
         work = sum(row["seconds"] for row in found[workers])
-        print(
-            f"{workers} process(es): {len(chosen)} rows, {spent:.1f} s, efficiency {100 * work / (spent * workers):.0f}
-            %; " f"{work:.1f} of {used:.1f} s of the processor in rows, {100 * work / used:.0f} %", flush=True,
-        )
+        shares = 100 * work / (spent * workers), 100 * work / used
+        print(f"{workers} process(es): {len(chosen)} rows, {spent:.1f} s, efficiency {shares[0]:.0f} %")
+        print(f"    {work:.1f} of {used:.1f} s of the processor in rows, {shares[1]:.0f} %", flush=True)
     print(f"the same numbers: {found[1] == found[2]}; {processes.cores()} cores")
 
 
