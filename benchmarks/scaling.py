@@ -6,9 +6,10 @@
 "measure" makes the first so many rows that are whole in docs/architectures.json and took at most so many seconds, with
 one process and with two, from nothing each time, and says how long it took and whether all numbers are the same. Where
 the machine does other things as well, the share of the processor's time that went into rows tells what sending them
-costs. "replay" takes the durations of all rows and hands them to so many workers, in the order in which they are sent,
-each to the first that is free, as an executor does: efficiency is the work over workers times the time until the last
-one ends. A worker that begins compiles and imports first (--begin seconds).
+costs. "replay" takes the durations of all rows, for those that were not made yet all that they may take (--budget), and
+hands them to so many workers, in the order in which they are sent, each to the first that is free, as an executor does:
+efficiency is the work over workers times the time until the last one ends. A worker that begins compiles and imports
+first (--begin seconds).
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ def makespan(durations: Sequence[float], workers: int, begin: float = 0.0) -> fl
     return max(free)
 
 
-def replay(path: Path, counts: Sequence[int], begin: float) -> None:
-    rows = [row for row in rows_of(path) if row["budget"]]
-    declared = {row.declared.digest: row.declared for row in read_rows(shipped.ATLAS)}
-    as_sent = sorted(rows, key=lambda row: size_of(declared[row["digest"]]), reverse=True)
+def replay(path: Path, counts: Sequence[int], begin: float, budget: float) -> None:
+    known = {row["digest"]: row["seconds"] for row in rows_of(path) if row["budget"]}
+    rows = sorted(read_rows(shipped.ATLAS), key=lambda row: size_of(row.declared), reverse=True)
+    as_sent = [known.get(row.declared.digest, budget) for row in rows]
     orders = {
-        "as they are sent, largest networks first": [row["seconds"] for row in as_sent],
-        "longest first, if it were known": sorted((row["seconds"] for row in rows), reverse=True),
+        "as they are sent, largest networks first": as_sent,
+        "longest first, if it were known": sorted(as_sent, reverse=True),
     }
-    whole = sum(row["seconds"] for row in rows)
-    print(f"{len(rows)} rows, {whole:.0f} s of the processor, the longest {max(row['seconds'] for row in rows):.0f} s")
+    whole, left = sum(as_sent), len(rows) - len(known)
+    print(f"{len(rows)} rows, {whole:.0f} s of the processor; {left} of them are not measured, and count {budget:g} s")
     print("| workers | order | seconds | efficiency |\n|---|---|---|---|")
     for count in counts:
         for name, durations in orders.items():
@@ -91,11 +92,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 8, 64])
     parser.add_argument("--begin", type=float, default=3.0)
+    parser.add_argument("--budget", type=float, default=60.0)
     asked = parser.parse_args()
     if asked.what == "measure":
         measure(asked.rows, asked.seconds)
     else:
-        replay(asked.file, asked.workers, asked.begin)
+        replay(asked.file, asked.workers, asked.begin, asked.budget)
 
 
 if __name__ == "__main__":
