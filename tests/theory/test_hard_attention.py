@@ -1,4 +1,4 @@
-"""An attention layer with a hard phase: of scores it shows the sizes alone, and so the fields up to a sign of each token.
+"""An attention layer with a hard phase: it shows only the sizes of scores, the fields up to a sign of each token.
 
 With the activation |s|, one tied layer of rank one shows z_t z_t' up to its sign, that is |z_t| of every token t: phase
 retrieval with T outputs a sample, whose alpha is T times smaller.  There the optimum is perfect from 1 on, and what
