@@ -3,8 +3,8 @@ Attention with a hard phase
 ===========================
 
 Of its scores this layer shows the sizes alone, so that the sign of each token is lost: it is phase retrieval with two
-outputs a sample. From alpha = 1/2 on the data determine the weights. An algorithm that starts from nothing finds them from
-0.565 on.
+outputs a sample. From alpha = 1/2 on the data determine the weights. An algorithm that starts from nothing finds them
+from 0.565 on.
 """
 
 import matplotlib.pyplot as plt
