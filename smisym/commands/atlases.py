@@ -34,7 +34,7 @@ def atlas(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PATTERN", help="Rows with this in their name alone, * and ? as in names of files; several times."
+            metavar="PATTERN", help="Rows with this in their name, or with * or ? like this, alone; several times."
         ),
     ] = None,
     seconds_a_row: Annotated[float, typer.Option(help="Seconds of the processor for each row.", min=1e-3)] = SECONDS,

@@ -147,7 +147,8 @@ def atlas(
         A folder of declarations, or a file that spells out families of them (:mod:`smisym.declare.listed`); a dict of
         declarations by name; rows of :func:`smisym.declare.listed.read_rows`; None for the list that comes with smisym.
     only
-        Patterns; rows whose names have none of them in them are left out.  ``*`` and ``?`` as in names of files.
+        Of names: words that they have in them, or, with ``*`` or ``?``, what all of them is like, as in names of files.
+        Other rows are left out.
     seconds
         Of the processor, for each row.  What was not finished by then is told as such.  Which parts these are depends
         on the machine; the others do not.
@@ -227,11 +228,15 @@ def _check(seed: Any = 0, scrambles: Any = SCRAMBLES) -> None:
 def _chosen(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
     if isinstance(only, str):
         only = (only,)
-    found = [row for row in rows if not only or any(fnmatch.fnmatch(row.name, f"*{one}*") for one in only)]
+    found = [row for row in rows if not only or any(_is_like(row.name, one) for one in only)]
     if not found:
         fix = f"leave it out for all, or write for example {rows[0].name!r}"
-        raise InputError("only", list(only), f"patterns that some of {len(rows)} names have in them", fix)
+        raise InputError("only", list(only), f"what some of {len(rows)} names have in them, or are like", fix)
     return found
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(name, pattern) if set("*?") & set(pattern) else pattern in name
 
 
 def size_of(declared: Architecture | SMI) -> tuple[int, int]:
