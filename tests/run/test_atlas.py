@@ -90,7 +90,7 @@ class Falling(SMI):
 def test_a_row_that_fails_is_a_row_that_says_so() -> None:
     falling = Falling("abs(z1) + 1", 1)
     Falling.falls = True
-    found = smisym.atlas({"falling": falling, "size": SIZE}, seconds=0.5, workers=1)
+    found = smisym.atlas({"falling": falling, "size": SIZE}, seconds=1.0, workers=1)
     assert [row["name"] for row in found] == ["falling", "size"]
     assert found.failed == ("falling",)
     assert found[0]["parts"]["model"] | {"seconds": 0} == {
