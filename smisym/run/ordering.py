@@ -13,8 +13,6 @@ from typing import Any
 Record = Mapping[str, Any]
 
 SECOND, FIRST, UNKNOWN = "second order", "first order", "not looked for"
-# Relative difference in alpha between a threshold and the first point of its branch, at most: one step of it.
-_BESIDE = 0.5
 # A branch that turns back in so few points, or so near in alpha, does so at its threshold.
 _AT_ONCE, _NEAR = 1, 0.02
 # Where perfect recovery is reached above where it is stable: by so many errors, and so much relative to alpha.
@@ -26,20 +24,21 @@ def orders(met: Sequence[Record], branches: Sequence[Record] | None) -> list[str
 
     "first order" where its branch turns back at once, "second order" where it goes on to larger alpha, "not looked for"
     where no branch of it was followed.  Nothing begins at a threshold of kind trivial, at alpha = 0, or hard, at none.
-    branches: records of :func:`smisym.run.records.phases`, None where none were followed.
+    branches: records of :func:`smisym.run.records.phases`, None where none were followed; those that begin weakly are
+    in the order of their thresholds.
     """
-    return [_order(one, branches) for one in met]
+    weak = [one for one in branches or () if one["begins"] == "weak"]
+    count = sum(one["kind"] == "weak" for one in met)
+    if any(one["kind"] == "trivial" for one in met) and len(weak) > count:
+        weak = weak[1:]  # of what is learned at any alpha
+    left = iter(weak)
+    return [_order(next(left, None)) if one["kind"] == "weak" else "" for one in met]
 
 
-def _order(threshold: Record, branches: Sequence[Record] | None) -> str:
-    alpha = threshold["alpha"]
-    if threshold["kind"] != "weak" or alpha is None or branches is None:
-        return UNKNOWN if threshold["kind"] == "weak" else ""
-    beside = [one for one in branches if one["begins"] == "weak" and len(one["alphas"]) > _AT_ONCE]
-    near = min(beside, key=lambda one: abs(one["alphas"][0] - alpha), default=None)
-    if near is None or abs(near["alphas"][0] - alpha) > _BESIDE * alpha:
+def _order(branch: Record | None) -> str:
+    if branch is None or len(branch["alphas"]) <= _AT_ONCE:
         return UNKNOWN
-    return FIRST if _turns_at_once(near) else SECOND
+    return FIRST if _turns_at_once(branch) else SECOND
 
 
 def _turns_at_once(branch: Record) -> bool:

@@ -136,6 +136,11 @@ def test_the_order_of_a_transition_is_told_from_where_its_branch_goes() -> None:
     met = [{"kind": kind, "alpha": alpha} for kind, alpha in (("weak", 1.0), ("weak", 2.0), ("hard", None))]
     smooth, back = branch([1.02, 1.1, 1.3, 1.5], []), branch([1.99, 1.9, 1.8, 2.5], [0, 2])
     assert orders(met, [smooth, back]) == ["second order", "first order", ""]
+    assert orders(met, [smooth]) == ["second order", "not looked for", ""]
+    # Of what is learned at any alpha there is a branch as well, where it was found.
+    learned = {"kind": "trivial", "alpha": 0.0}
+    assert orders([learned, learned, *met], [smooth, smooth, back]) == ["", "", "second order", "first order", ""]
+    assert orders([learned, *met], [smooth, back]) == ["", "second order", "first order", ""]
     assert orders(met, None) == ["not looked for", "not looked for", ""]
     later = branch([1.02, 1.2, 1.4, 1.1, 1.5], [2, 3])
     assert orders(met[:1], [later]) == ["second order"]
