@@ -125,8 +125,8 @@ def solved(row: Row, job: Job) -> Record:
         best: list[Record] = []
         try:
             with patience.asking(clock.until(share)):
-                part = records.kept(work.store, f"part {name}", partial(_last, make, work, best), _has_result)
-            told[name] = {"result": part["result"]}
+                part = records.kept(work.store, f"part {name}", partial(_last, make, work, best, clock), _has_result)
+            told[name] = {"result": part["result"], "seconds": part["seconds"]}
         except OutOfTime:
             # Of a search what it had so far.
             part, told[name] = (best[-1] if best else {}), {"result": OUT_OF_TIME}
@@ -135,22 +135,24 @@ def solved(row: Row, job: Job) -> Record:
             told[name] = {"result": FAILED, "said": f"{type(error).__name__}: {error}"[:_LONGEST]}
         if part:
             work.found[name] = json.loads(to_json(part))
-        told[name]["seconds"] = round(clock.spent - begun, 2)
+        # Those that it took when it was made, where it is kept.
+        told[name].setdefault("seconds", round(clock.spent - begun, 2))
     made = {"budget": job.seconds, "versions": versions()}
-    record = {**_record(row, work.found, told, clock.spent), **made}
+    record = {**_record(row, work.found, told), **made}
     return dict(json.loads(to_json(record)))
 
 
-def _last(make: Callable[[_Work], Iterator[Record]], work: _Work, best: list[Record]) -> Record:
+def _last(make: Callable[[_Work], Iterator[Record]], work: _Work, best: list[Record], clock: _Clock) -> Record:
     """The last of what a part gives, which is the answer; each before it stands where there is no time for the next."""
+    begun = clock.spent
     for one in make(work):
         best.append(one)
-    return best[-1]
+    return {**best[-1], "seconds": round(clock.spent - begun, 2)}
 
 
 def _has_result(entry: Any) -> bool:
     Result(entry["result"])
-    return True
+    return isinstance(entry["seconds"], int | float)
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -251,7 +253,7 @@ PARTS = tuple(name for name, _, _ in _PARTS)
 # --- the row --------------------------------------------------------------------------------------
 
 
-def _record(row: Row, found: Mapping[str, Record], told: Mapping[str, Record], seconds: float) -> Record:
+def _record(row: Row, found: Mapping[str, Record], told: Mapping[str, Record]) -> Record:
     """What is told of it; numbers that no part gave are None, and ``parts`` says why."""
     model, counted = found.get("model", {}), found.get("counting", {})
     first = _one_first(found)
@@ -289,7 +291,7 @@ def _record(row: Row, found: Mapping[str, Record], told: Mapping[str, Record], s
         "unseen": folds.get("unseen"),
         "parts": dict(told),
         "result": worst(codes).value,
-        "seconds": round(seconds, 1),
+        "seconds": round(sum(part.get("seconds", 0.0) for part in told.values()), 1),
     }
 
 
