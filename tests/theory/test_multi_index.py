@@ -137,7 +137,7 @@ def test_no_threshold_of_the_table_is_below_its_floor() -> None:
         tokens = declared.tokens
         slices = 2 if getattr(declared, "head_layout", "") == "split" else 1
         if row["kind"] == "weak":
-            assert row["alpha"] + 5 * row["error"] > 1 / (tokens * (row["fields"] * tokens + 1)) / slices
+            assert row["alpha"] + 5 * row["error"] + 1e-9 > 1 / (tokens * (row["fields"] * tokens + 1)) / slices
 
 
 @pytest.mark.parametrize("name", ["untied, rank 1, T = 3", "causal mask, tied, T = 2", "z1 z2"])
