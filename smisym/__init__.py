@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from smisym.report.plots import curve_figure
     from smisym.report.plots import save as save_figure
     from smisym.run.analysis import analyze
+    from smisym.run.atlases import Atlas, atlas
     from smisym.run.dynamics_runs import dynamics
     from smisym.run.saving import load_result, save_result
     from smisym.trail.whole import derive
@@ -65,7 +66,9 @@ def _found(module: str, name: str) -> Any:
 # Figures, documents and verification take long to import, or need an extra: name to module and name there, or to the
 # module itself.
 _LATER = {
+    "Atlas": ("smisym.run.atlases", "Atlas"),
     "analyze": ("smisym.run.analysis", "analyze"),
+    "atlas": ("smisym.run.atlases", "atlas"),
     "derive": ("smisym.trail.whole", "derive"),
     "curve_figure": ("smisym.report.plots", "curve_figure"),
     "load_result": ("smisym.run.saving", "load_result"),
@@ -83,6 +86,7 @@ _LATER = {
 __all__ = [
     "SMI",
     "Architecture",
+    "Atlas",
     "Attention",
     "BranchLine",
     "Branches",
@@ -114,6 +118,7 @@ __all__ = [
     "Thresholds",
     "__version__",
     "analyze",
+    "atlas",
     "branches",
     "closed_form",
     "compile",

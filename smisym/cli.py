@@ -15,6 +15,7 @@ import sys
 from smisym.commands.application import app
 from smisym.commands import theory as theory
 from smisym.commands import transitions as transitions
+from smisym.commands import atlases as atlases
 from smisym.commands import finite as finite
 from smisym.commands import documents as documents
 from smisym.commands import checks as checks

@@ -153,7 +153,7 @@ def untied_threshold(tokens: int) -> float:
     """One untied layer of rank one, softmax: queries and keys grow together.
 
     Rates (T^2 - 1) and (T - 1)^2, fed by each other at T (T - 1): elementary because the Bessel functions of the
-    posterior mean length have order 1/2 (`untied` in docs/architectures.py derives it).
+    posterior mean length have order 1/2 (derived in smisym/theory/closed_forms.py).
     """
     return 1 / ((tokens - 1) * (tokens + math.sqrt(tokens**2 + 1)))
 

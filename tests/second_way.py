@@ -8,7 +8,7 @@
   behind a tied layer (:mod:`oracles.lengths`).
 
 ``python tests/second_way.py [NAME ...]`` writes what each of the cases named (all, if none is) gives to
-docs/second_way.json, which docs/architectures.py shows beside its own numbers.
+docs/second_way.json, which docs/architectures.md shows beside its own numbers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ QUADRATURE = {
 BILINEAR = {"untied-r2-T3": (128, 60)}
 # The same over lengths and angles of scores: samples of the first computation, nodes of each.
 LENGTHS = {"untied-on-tied": (256, (96, 64, 48))}
-# Rows of docs/architectures.py that are no case of their own, by bins.
+# Rows of docs/architectures.md that are no case of their own, by bins.
 DOCUMENTED = {
     "doc-noise-0.01": Architecture(2, (Attention(),), noise=0.01),
     "doc-noise-0.0001": Architecture(2, (Attention(),), noise=0.0001),

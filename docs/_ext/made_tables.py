@@ -21,16 +21,25 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import smisym
+from smisym.declare import shipped
+from smisym.declare.listed import read_rows
+from smisym.report import atlas_pages
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "docs" / "architectures.json"
 # What an architecture's row links to, in the folder of the site.
 DERIVED = "derived"
-COLUMNS = ("architecture", "P", "chart", "free", "sheets", "first threshold", "closed form", "second way", "more")
+BESIDE = ROOT / "docs" / "second_way.json"
 
 
 def rows() -> list[dict[str, Any]]:
-    return json.loads(DATA.read_text())
+    found: list[dict[str, Any]] = json.loads(DATA.read_text())["rows"]
+    return found
+
+
+def declared() -> dict[str, Any]:
+    """Name of a row to its declaration."""
+    return {row.name: row.declared for row in read_rows(shipped.ATLAS)}
 
 
 def shown_in() -> dict[str, str]:
@@ -50,40 +59,21 @@ class Architectures(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(DATA))
-        from architectures import second_ways  # docs/architectures.py, which made the data
-
-        second, shown = second_ways(), shown_in()
-        head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
+        second, shown = atlas_pages.read_beside(BESIDE), shown_in()
+        names = (*atlas_pages.COLUMNS, "second way", "more")
+        head = "".join(f'<th scope="col">{name}</th>' for name in names)
         body = "\n".join(self.row(row, second.get(row["digest"], ""), shown.get(row["name"])) for row in rows())
         table = f'<table class="made sortable" data-filter="architectures"><thead><tr>{head}</tr></thead>\n<tbody>\n'
         return [nodes.raw("", f'<div class="wide">{table}{body}\n</tbody></table></div>', format="html")]
 
     @staticmethod
     def row(row: dict[str, Any], second: str, gallery: str | None) -> str:
-        if row["kind"] == "trivial":
-            value, order = "0 (trivial direction)", 0.0
-        elif row["kind"] == "hard":
-            value, order = f"infinite (hard, order {row['order']})", 1e300
-        else:
-            value, order = f"{row['alpha']:.6g} ± {row['error']:.1g}", row["alpha"]
         links = [f'<a href="{DERIVED}/{row["digest"]}.html">derivation</a>']
         links += [f'<a href="{gallery}">figure</a>'] if gallery else []
-        exact = (
-            f'<span title="{row["closed_value"]}">{html.escape(row["closed_form"])}</span>'
-            if row["closed_form"]
-            else ""
-        )
         cells: list[tuple[str, float | str]] = [
-            (html.escape(row["name"]), row["name"]),
-            (str(row["fields"]), row["fields"]),
-            (html.escape(row["chart"]), row["chart"]),
-            (str(row["free"]), row["free"]),
-            (str(row["branches"]), row["branches"]),
-            (value, order),
-            (exact, row["closed_value"] if row["closed_value"] is not None else 1e300),
-            (html.escape(second), second or "~"),
-            (", ".join(links), links[-1]),
+            (html.escape(tell(row)), atlas_pages.sorting(row, name)) for name, tell in atlas_pages.COLUMNS.items()
         ]
+        cells += [(html.escape(second), second or "~"), (", ".join(links), links[-1])]
         text = "".join(f'<td data-value="{html.escape(str(key))}">{shown}</td>' for shown, key in cells)
         return f"<tr>{text}</tr>"
 
@@ -111,7 +101,9 @@ class Costs(SphinxDirective):
         self.env.note_dependency(str(DATA))
         groups: dict[int, list[dict[str, Any]]] = {}
         for row in rows():
-            groups.setdefault(row["free"], []).append(row)
+            first = row["parts"]["first"]
+            if first["result"] == "success" and row["free"] is not None:
+                groups.setdefault(row["free"], []).append({"name": row["name"], "seconds": first["seconds"]})
         lines = ["| free dimensions | rows | fastest | median | slowest |", "|---|---|---|---|---|"]
         for free, group in sorted(groups.items()):
             group.sort(key=lambda row: row["seconds"])
@@ -151,6 +143,7 @@ def examples() -> dict[str, str]:
 
 # What holds instances of a class, so that its examples are those of the class.
 MAKES = {
+    "Atlas": "atlas",
     "Data": "generate",
     "Dynamics": "dynamics",
     "FixedPoint": "state_evolution",
@@ -194,13 +187,10 @@ def interactive(app: Sphinx, docname: str, source: list[str]) -> None:
         assert count == 1, "docs/architectures.md has no table that begins with | architecture |"
 
 
-def derive(number: int, folder: str) -> str:
-    """Write the derivation of one row of docs/architectures.py."""
-    from architectures import ROWS
-
-    name, declared = ROWS[number]
-    path = Path(folder) / f"{declared.digest}.html"
-    smisym.write_derivation(smisym.compile(declared).derivation, path)
+def derive(name: str, folder: str) -> str:
+    """Write the derivation of one row of docs/architectures.md."""
+    one = declared()[name]
+    smisym.write_derivation(smisym.compile(one).derivation, Path(folder) / f"{one.digest}.html")
     return name
 
 
@@ -208,19 +198,19 @@ def derivations(app: Sphinx, exception: Exception | None) -> None:
     """The derivation of every row, once the pages are there; those that are newer than the package stay."""
     if exception or app.builder.name != "html" or os.environ.get("SMISYM_DOCS_EXECUTE") == "off":
         return
-    from architectures import ROWS
-
     folder = Path(app.outdir) / DERIVED
     folder.mkdir(exist_ok=True)
     newest = max(path.stat().st_mtime for path in (ROOT / "smisym").rglob("*.py"))
     kept = {path.stem for path in folder.glob("*.html") if path.stat().st_mtime > newest}
-    left = [number for number, (_, declared) in enumerate(ROWS) if declared.digest not in kept]
+    left = [row["name"] for row in rows() if row["digest"] not in kept and row["fields"] is not None]
     sys.stdout.flush()
     cores.use_all()
     with ProcessPoolExecutor(max_workers=len(cores.ALL), mp_context=get_context("spawn")) as pool:
         for name in pool.map(derive, left, [str(folder)] * len(left)):
             print("derived:", name, flush=True)
-    unmade = {row["digest"] for row in rows()} - {path.stem for path in folder.glob("*.html")}
+    unmade = {row["digest"] for row in rows() if row["fields"] is not None} - {
+        path.stem for path in folder.glob("*.html")
+    }
     assert not unmade, f"rows of docs/architectures.json without a derivation: {sorted(unmade)}"
 
 

@@ -158,7 +158,7 @@ _TABLED = Row(
 )  # fmt: skip
 # Finitely many fields, from hundreds of starts each: 40 to 60 ms on three and four tokens.
 SEARCHED = replace(
-    _SMOOTH[0], dearer=8, checked=64, measured="docs/architectures.py: sequence output, two layers, T = 3"
+    _SMOOTH[0], dearer=8, checked=64, measured="docs/architectures.md: sequence output, two layers, T = 3"
 )
 # By the dimensions of rows that all samples share: what their lattices reach in seconds for a thousand outputs.
 _ROWS = "benchmarks/solvers.py first"

@@ -31,7 +31,7 @@ from smisym.integrate.accuracy import SCRAMBLES, THRESHOLD_SAMPLES
 from smisym.model.compiled import compile
 from smisym.run import records
 from smisym.run.boundaries import Change, Track, changes, drawn, is_ok, tracks
-from smisym.run.executing import check_executor, done_by, running_on
+from smisym.run.executing import check_executor, resumed_by, running_on
 from smisym.run.progress import Choice, reporting
 from smisym.theory.aim import aimed
 from smisym.theory.effort import affordable
@@ -347,23 +347,13 @@ def _solve(
 ) -> None:
     """Adds the record of every value to ``done``: those that are kept, then the others as they come."""
     declared = [_made(network, point) for point in at]
-    names = [_name(one, job) for one in declared]
-    left = []
-    for number, name in enumerate(names):
-        kept = None if keep is None else keep.get(name, _is_record)
-        if kept is None:
-            left.append(number)
-        else:
-            done.append({"at": at[number], **kept})
-            report(done[-1])
+    tasks = [(_name(one, job), (one, job)) for one in declared]
 
-    def told(place: int, found: Record) -> None:
-        number = left[place]
-        found = found if keep is None else keep.put(names[number], found)
+    def told(number: int, found: Record) -> None:
         done.append({"at": at[number], **found})
         report(done[-1])
 
-    done_by(running, solved, [(declared[number], job) for number in left], told)
+    resumed_by(running, keep, solved, tasks, _is_record, told)
 
 
 def _name(declared: Declared, job: _Job) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from smisym.base import processes
 from smisym.base.edge import check_count
 from smisym.base.errors import InputError, SmisymError, Words
+from smisym.declare.io import Store
 
 Arguments = tuple[Any, ...]
 
@@ -71,6 +72,32 @@ def done_by(
         for future in futures:
             future.cancel()
     return [results[number] for number in range(len(tasks))]
+
+
+# Many parameters: what is done and kept, where, and who is told.
+def resumed_by(
+    executor: Executor | None,
+    keep: Store | None,
+    function: Callable[..., dict[str, Any]],
+    tasks: Sequence[tuple[str, Arguments]],
+    valid: Callable[[Any], object],
+    told: Callable[[int, dict[str, Any]], object],
+) -> None:
+    """As :func:`done_by`, of tasks with the names by which what they return is kept: what is kept already, and is
+    ``valid``, is told first, and the others are kept as they come."""
+    left = []
+    for number, (name, _) in enumerate(tasks):
+        kept = None if keep is None else keep.get(name, valid)
+        if kept is None:
+            left.append(number)
+        else:
+            told(number, kept)
+
+    def done(place: int, found: dict[str, Any]) -> None:
+        number = left[place]
+        told(number, found if keep is None else keep.put(tasks[number][0], found))
+
+    done_by(executor, function, [tasks[number][1] for number in left], done)
 
 
 def _lost(error: Exception, left: int) -> SmisymError:

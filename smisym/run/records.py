@@ -127,9 +127,13 @@ def thresholds(
         if progress is not None:
             progress(part)
     found.sort(key=lambda threshold: math.inf if threshold["alpha"] is None else threshold["alpha"])
-    exact = closed_form(omap.model)
-    told = None if exact is None else {"alpha": float(exact), "value": str(exact.alpha), "formula": exact.formula}
-    return {"thresholds": found, "closed_form": told, "result": worst(codes).value}
+    return {"thresholds": found, "closed_form": first_exactly(omap.model), "result": worst(codes).value}
+
+
+def first_exactly(model: Model) -> Record | None:
+    """The closed form of the first threshold {"alpha", "value", "formula"}, or None."""
+    exact = closed_form(model)
+    return None if exact is None else {"alpha": float(exact), "value": str(exact.alpha), "formula": exact.formula}
 
 
 def phases(

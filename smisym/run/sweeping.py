@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from typing import Any, Literal
 
 from smisym.base.edge import check_alpha, check_settings
 from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture
-from smisym.declare.io import Store, header, plain
+from smisym.declare.io import Store, header, plain, to_json
 from smisym.declare.smi import SMI
 from smisym.integrate.accuracy import SAMPLES, SCRAMBLES, THRESHOLD_SAMPLES
 from smisym.model.compiled import Model, compile
 from smisym.run import records
+from smisym.run.executing import check_executor, resumed_by
 from smisym.run.progress import Choice, Reporter, reporting, watching
 from smisym.run.swept import Sweep
 from smisym.theory.aim import aimed
@@ -34,6 +36,7 @@ def sweep(
     what: What = "thresholds",
     *,
     store: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
     progress: Choice = None,
     **settings: Any,
 ) -> Sweep:
@@ -46,6 +49,10 @@ def sweep(
     store
         A folder that keeps every finished part, and every evaluation of the map: the same sweep, or a larger one,
         resumes from it to the same bits.  It needs declarations, not bare programs.
+    executor
+        Of concurrent.futures, to which every value is sent, for which ``make`` must return declarations: results do not
+        depend on it, and finished values are kept as they come back.  None: one value after the other, each on all
+        workers.
     progress
         True for a bar on stderr, or a callable that is given each finished record.
     settings
@@ -63,6 +70,9 @@ def sweep(
     check_settings(settings, _OF_MAP + (_OF_THRESHOLDS if alphas is None else _OF_CURVES))
     if not callable(make):
         raise InputError("make", make, "a callable from a value to a declaration", "pass for example a lambda")
+    check_executor(executor)
+    if executor is not None:
+        return _sent(make, values, alphas, settings, store, executor, progress)
     done = Sweep()
     with reporting(progress, "sweep", len(values)) as report:
         for value in values:
@@ -71,6 +81,51 @@ def sweep(
             done.append({"value": value, **_one(model, alphas, settings, store, report)})
             report(done[-1])
     return done
+
+
+# Many parameters: what is solved, where it is kept, and who is told.
+def _sent(
+    make: Callable[[Any], Any],
+    values: list[Any],
+    alphas: list[float] | None,
+    settings: dict[str, Any],
+    store: str | os.PathLike[str] | None,
+    executor: Executor,
+    progress: Choice,
+) -> Sweep:
+    """The same on an executor: whole values are kept, by all that their records depend on."""
+    declared = [make(value) for value in values]
+    for one in declared:
+        if not isinstance(one, Architecture | SMI):
+            fix = "return a declaration, or leave executor out"
+            raise InputError("make", one, "with an executor a callable that returns an Architecture or an SMI", fix)
+    keep = None if store is None else Store(store, {"command": "sweep values"})
+    own = {name: value for name, value in settings.items() if name != "workers"}
+    about = {"alphas": alphas, "settings": own}
+    tasks = [(_name(one, about), (one, alphas, own)) for one in declared]
+    found: dict[int, Record] = {}
+
+    def told(number: int, record: Record) -> None:
+        found[number] = {"value": values[number], **record}
+        report(found[number])
+
+    with reporting(progress, "sweep", len(values)) as report:
+        resumed_by(executor, keep, solved_alone, tasks, _is_record, told)
+    return Sweep(found[number] for number in range(len(values)))
+
+
+def solved_alone(declared: Architecture | SMI, alphas: list[float] | None, settings: dict[str, Any]) -> Record:
+    """One declaration in one thread, as a record; a function by itself, so that it can be sent."""
+    with reporting(None, "") as report:
+        return _one(compile(declared), alphas, {**settings, "workers": 1}, None, report)
+
+
+def _name(declared: Architecture | SMI, about: dict[str, Any]) -> str:
+    return f"{declared.digest} {to_json({**about, 'versions': header(declared, 0, {})['versions']})}"
+
+
+def _is_record(entry: Any) -> bool:
+    return isinstance(entry["labels"], list) and ("thresholds" in entry or "points" in entry)
 
 
 def _one(

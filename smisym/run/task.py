@@ -313,6 +313,11 @@ def check_table(output: str | None) -> Path | None:
     return None if output is None else _check_output(output, "file for the table", (".csv",), "table.csv", "--csv")
 
 
+def check_page(output: str | None) -> Path | None:
+    """The same of a page, or of its numbers alone."""
+    return None if output is None else _check_output(output, "file for the page", (".md", ".json"), "atlas.md")
+
+
 def _check_output(output: str, what: str, endings: Sequence[str], example: str, option: str = "-o") -> Path:
     """The path; InputError unless it ends so and can be written."""
     from smisym.base.errors import InputError, Words

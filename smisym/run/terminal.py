@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from smisym.report import format_with_error
+from smisym.report import atlas_pages, format_with_error
 from smisym.training.trajectories import Dynamics
 
 Record = Mapping[str, Any]
@@ -88,6 +88,21 @@ def print_diagram(document: Record) -> None:
         _say(f"{change['label']} {change['what']} between {names[0]} = {low:.6g} and {high:.6g}")
     if any("unseen" in record for record in document["records"]):
         _say(_unseen(document))
+    _told_files(document)
+
+
+def print_atlas(document: Record) -> None:
+    """One line for each row, and what is open of it."""
+    names = ("architecture", "first threshold", "transition", "open")
+    rows = document["rows"]
+    columns = {name: [atlas_pages.COLUMNS[name](row) for row in rows] for name in names}
+    _print(list(names), list(zip(*columns.values(), strict=True)), folded=("architecture", "open"))
+    for row in rows:
+        for name, part in row["parts"].items():
+            if "said" in part and part["result"] == "failed":
+                _say(f"{row['name']}, {name}: {part['said']}")
+    if len(rows) < document["declared"]:
+        _say(f"{len(rows)} of {document['declared']} declared rows")
     _told_files(document)
 
 

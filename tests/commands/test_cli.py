@@ -40,6 +40,7 @@ COMMANDS = (
     "curve",
     "phases",
     "phase-diagram",
+    "atlas",
     "gamp",
     "derive",
     "cite",

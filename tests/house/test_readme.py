@@ -37,7 +37,7 @@ def test_toml_is_read(tmp_path: Path) -> None:
 def test_commands_and_their_options_exist() -> None:
     commands = [shlex.split(line) for line in re.findall(r"^\| `smisym ([^`]*)`", README, flags=re.MULTILINE)]
     known = {"thresholds", "curve", "phases", "phase-diagram", "gamp", "derive", "cite", "analyze", "demo", "check"}
-    known |= {"certify", "info", "dynamics"}
+    known |= {"certify", "info", "dynamics", "atlas"}
     assert {words[0] for words in commands} == known
     for name, *rest in commands:
         shown = CliRunner().invoke(app, [name, "--help"]).stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,7 +46,25 @@ def test_a_sweep_of_curves(tmp_path: Path) -> None:
     assert [point["alpha"] for point in record["points"]] == [0.1, 0.3]
 
 
+@pytest.mark.parametrize("what", ["thresholds", [0.1, 0.3]])
+def test_the_executor_changes_no_bit_of_a_sweep(tmp_path: Path, what: Any) -> None:
+    how: dict[str, Any] = {**SMALL, **({"stages": 1, "quadrature": False} if what == "thresholds" else {})}
+    alone = smisym.sweep(with_noise, [0.05, 0.0], what, **how)
+    seen: list[Any] = []
+    with ThreadPoolExecutor(2) as threads:
+        sent = smisym.sweep(
+            with_noise, [0.05, 0.0], what, executor=threads, store=tmp_path, progress=seen.append, **how
+        )
+    assert sent == alone
+    assert sorted(record["value"] for record in seen) == [0.0, 0.05]
+    # What was finished is kept: workers are not needed any more.
+    with ThreadPoolExecutor(1) as none:
+        none.shutdown()
+        assert smisym.sweep(with_noise, [0.05, 0.0], what, executor=none, store=tmp_path, **how) == alone
+
+
 BAD: dict[str, Any] = {
+    "executor": lambda: smisym.sweep(with_noise, [1.0], executor=3),  # type: ignore[arg-type]
     "make": lambda: smisym.sweep(3, [1.0]),
     "values": lambda: smisym.sweep(with_noise, 3.0),
     "what": lambda: smisym.sweep(with_noise, [0.0], "threshold"),
@@ -60,6 +79,12 @@ def test_bad_sweeps(what: str, bad: Any) -> None:
     with pytest.raises(InputError, match="To fix") as caught:
         bad()
     assert caught.value.what == what
+
+
+def test_a_model_cannot_be_sent() -> None:
+    model = smisym.compile(with_noise(0.0))
+    with ThreadPoolExecutor(1) as threads, pytest.raises(InputError, match="leave executor out"):
+        smisym.sweep(lambda _: model, [1.0], executor=threads)
 
 
 def test_keywords_of_the_other_kind_are_refused() -> None:

@@ -141,7 +141,7 @@ def test_two_layers_on_three_tokens(skip: float, known: float) -> None:
     ],
 )
 def test_known_thresholds(declared: Architecture, exact: float, within: float) -> None:
-    """Closed forms (docs/architectures.py) and, for two layers, an independent nested quadrature."""
+    """Closed forms (docs/architectures.md) and, for two layers, an independent nested quadrature."""
     found = smisym.weak_recovery(smisym.compile(declared), samples=1024, stages=1).value[0]
     assert abs(found.alpha - exact) <= found.error
     assert found.error < within * exact

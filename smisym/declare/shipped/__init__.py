@@ -12,6 +12,8 @@ from smisym.declare.smi import SMI
 
 HERE = Path(__file__).parent
 TWO_LAYERS = HERE / "two_layers.toml"
+# Families of declarations, of which the atlas is made.
+ATLAS = HERE / "atlas"
 
 _SOURCE = (
     "Fundamental limits of learning in sequence multi-index models and deep attention networks (arXiv 2502.00901), "
