@@ -57,7 +57,8 @@ class Attention(Shown):
     rank_ratio
         None, or the rank over the dimension d of the tokens, 0.001 to 1000, in place of ``rank``: the scores are
         (X S X^T - tr S I) / sqrt(d), S = W W^T / sqrt(r d) of rank r = rank_ratio d, and alpha is N / d^2 (arXiv
-        2506.01582).  For one tied layer with one head.
+        2506.01582).  For one tied layer with one head.  0: the limit of small width, a rank that grows more slowly than
+        d; alpha is N / (r d) there.
     skip
         Strength c of the skip connection, >= 0.  Solving for the last layer's fields needs the mixing of the
         layers before it to be invertible: at c = 0 softmax mixing is, almost surely; linear mixing of

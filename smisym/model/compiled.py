@@ -32,7 +32,7 @@ from smisym.model.integration import (
     record_statistic,
 )
 from smisym.posterior.central_limit import ThroughStatistic
-from smisym.prior import ExtensiveRank, GaussianRows, Prior, SlicedRows
+from smisym.prior import ExtensiveRank, GaussianRows, Prior, SlicedRows, SmallWidth
 
 
 @dataclass(frozen=True, repr=False)
@@ -205,7 +205,7 @@ def _prior_of(link: LinkFunction) -> Prior:
     """As declared: of extensive rank, else standard normal, on slices of the embedding where it is split."""
     ratios = [row.rank_ratio for row in link.rows if row.rank_ratio is not None]
     if ratios:
-        return ExtensiveRank(ratios[0])
+        return ExtensiveRank(ratios[0]) if ratios[0] else SmallWidth()
     return SlicedRows(link.row_slices) if link.slices > 1 else GaussianRows(link.fields)
 
 

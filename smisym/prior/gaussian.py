@@ -56,6 +56,11 @@ class GaussianPrior(Prior):
     def alpha(self, samples: int, dim: int) -> float:
         return samples / dim
 
+    @property
+    @final
+    def finite_size(self) -> str:
+        return ""
+
     @final
     def respects(self, change: np.ndarray) -> bool:
         covariance = np.diag(self.deviations**2)

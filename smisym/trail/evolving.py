@@ -6,7 +6,7 @@ import numpy as np
 
 from smisym.base.derivation import Formula, Step
 from smisym.base.matrices import square_root
-from smisym.prior import remaining
+from smisym.prior import GaussianPrior, remaining
 from smisym.trail import notation
 from smisym.trail.claims import Claim, Part
 from smisym.trail.samples import SCRAMBLES, by_chance, drawn, map_of, overlap_of, vanish
@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 def _written(subject: Subject) -> Step:
     model = subject.model
     T, symmetry = model.tokens, model.symmetry
-    alpha = notation.samples(model)
+    alpha, gaussian = notation.samples(model), isinstance(model.prior, GaussianPrior)
     text = (
         "As $D$ grows at fixed $\\alpha = N/D$, the fields and "
         "their cavity estimates of a sample are jointly Gaussian, "
@@ -43,11 +43,16 @@ def _written(subject: Subject) -> Step:
         ),
         Formula(
             r"\hat Q^{(k)}",
-            rf"{alpha}\, E(Q^{{(k)}}), \qquad Q^{{(k+1)}} = \hat "
-            rf"Q^{{(k)}} \left(I + \hat Q^{{(k)}}\right)^{{-1}}",
+            rf"{alpha}\, E(Q^{{(k)}}), \qquad Q^{{(k+1)}} = "
+            + (
+                r"\hat Q^{(k)} \left(I + \hat Q^{(k)}\right)^{-1}"
+                if gaussian
+                else r"I - F\left(1 / \hat Q^{(k)}\right)"
+            ),
+            "" if gaussian else "F: the error of denoising the weights, of their law",
         ),
     ]
-    if symmetry.projectors and len(symmetry.basis) <= notation.READABLE:
+    if gaussian and symmetry.projectors and len(symmetry.basis) <= notation.READABLE:
         for k, D in enumerate(symmetry.directions):
             q = notation.block_symbols(symmetry)[k]
             rows = ", ".join(notation.rows(model)[r] for r in np.flatnonzero(np.abs(D).max(axis=0) > 1e-9))

@@ -23,7 +23,7 @@ def _written(subject: Subject) -> Step:
     slices = (
         f" Rows live on {H} slices of the embedding: overlaps couple rows of one slice only, and each slice has "
         f"${H}\\alpha$ samples per dimension."
-        if H > 1
+        if max(prior.row_slices)
         else ""
     )
     text = (
@@ -31,7 +31,8 @@ def _written(subject: Subject) -> Step:
         "row(s). Overlaps are counted in units of this law, from 0 "
         "where nothing is known to $I$ where everything is. Nothing "
         "is known of the weights but through the data, so that "
-        "for each of their columns the posterior is this law times a Gaussian, and everything stays in closed form."
+        "for each of their columns the posterior is this law times a Gaussian"
+        + (", and everything stays in closed form." if isinstance(prior, GaussianPrior) else ".")
         + slices
     )
     formulas: tuple[Formula, ...] = notation.overlap(model)

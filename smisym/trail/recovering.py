@@ -95,7 +95,7 @@ def _shown(subject: Subject) -> list[tuple[str, np.ndarray]]:
 
 def _counted(subject: Subject) -> Step:
     model = subject.model
-    H = model.prior.multiplicity
+    H, own = model.prior.multiplicity, model.prior.dimension(np.eye(model.fields)) / model.fields
     if model.noise:
         text = (
             f"Under noise of variance {model.noise:g} no finite number of "
@@ -128,7 +128,7 @@ def _counted(subject: Subject) -> Step:
             r"\alpha_{\mathrm{perfect}}",
             rf"\max_S \frac{{\dim "
             rf"S}}{{{H if H > 1 else ''}K_S}}",
-            "local stability of $Q = I$",
+            "local stability of $Q = I$" + ("" if own == 1 else rf"; $\dim S$ is {own:.6g} a row, what the law leaves"),
         ),
     ]
     ranks = model.jacobian_ranks(np.random.default_rng(0))
@@ -180,7 +180,12 @@ def _ranks_agree(subject: Subject, level: float) -> Tried:
         told, error = ranks(span)
         spread = math.hypot(error, float(found.std()) / math.sqrt(len(found)))
         worst, number = max(worst, abs(float(found.mean()) - told) / (6 * spread + 1e-9)), number + 1
-        best = max(best, len(span) / max(float(found.mean()) * model.prior.multiplicity, 1e-300) / (1 + 6 * spread))
+        best = max(
+            best,
+            model.prior.dimension(span)
+            / max(float(found.mean()) * model.prior.multiplicity, 1e-300)
+            / (1 + 6 * spread),
+        )
     if not number:
         return left_out("derivatives are not finite at any of the fields")
     stable = counting(model)[1]

@@ -73,8 +73,8 @@ def _follows(subject: Subject, level: float) -> Tried:
     model = subject.model
     if model.channel.plan.dearer >= _TOO_DEAR:
         return left_out("posteriors are too dear for runs on data")
-    if not model.prior.centred():
-        return left_out("the mean of the weights is known, and what a run of finite size is off by is not of order 1/D")
+    if model.prior.finite_size:
+        return left_out(model.prior.finite_size)
     first = subject.overlap_map(_SAMPLES, "gamp").evaluate(_START * np.eye(model.fields))
     told = float(np.trace(np.mean([e.E for e in first], axis=0))) / model.fields
     if not told > 1e-6:
