@@ -15,7 +15,7 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from smisym.base.derivation import Formula, Step
-from smisym.charts.base import Arrays, LevelSet, Refusal, Sheets, Unfolding
+from smisym.charts.base import LINE, Arrays, LevelSet, Refusal, Sheets, Unfolding
 from smisym.charts.matching import closure, square_factors
 from smisym.charts.measurements import SOURCE, read_measurements
 from smisym.charts.programs import Counts, programmed
@@ -27,6 +27,8 @@ from smisym.link.unroll import Unroller
 
 # Singular values of what is seen, beside the largest, that are zero.
 _ZERO = 1e-10
+# Random fields at which is seen what mixing depends on, step of differences, and singular values that are their error.
+_TRIALS, _STEP, _FLAT = 8, 1e-5, 1e-7
 
 
 def mixed_measurements(link: LinkFunction) -> LevelSet | Refusal:
@@ -64,26 +66,36 @@ def mixed_measurements(link: LinkFunction) -> LevelSet | Refusal:
             S = columns
         return [S[i][j] / weight for i, j, weight in places], log_det
 
-    def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
-        matrices = numeric(free)
+    shown, idle = _mixing_directions(numeric, len(free) * link.tokens)
+
+    def solve(_: Arrays, latent: Arrays, u: Arrays) -> Sheets:
         nothing = np.zeros(())
+        given = [sum((float(x) * value for x, value in zip(row, latent, strict=True)), nothing) for row in shown.T]
+        matrices = numeric(given)
         w = [sum((float(R[k, i]) * u[k] for k in range(rank)), nothing) for i in range(len(places))]
         fields, log_det = unmixed(matrices, w)
         along = [unmixed(matrices, [nothing + float(x) for x in row])[0] for row in N]
-        return Sheets([fields], [-(T + 1) * log_det], [along] if along else [])
+        within = [[nothing + float(x) for x in row] + [nothing] * len(places) for row in idle]
+        moving = [*within, *([nothing] * len(given) + own for own in along)]
+        moving = [_placed(vector, link, free, solved) for vector in moving]
+        return Sheets(
+            [_placed([*given, *fields], link, free, solved)], [-(T + 1) * log_det], [moving] if moving else []
+        )
 
-    counts = Counts(len(free) * link.tokens, 0, rank, 1, len(places), len(N))
+    counts = Counts(0, len(shown), rank, 1, link.fields * link.tokens, len(idle) + len(N))
     straight, compiled = programmed(solve, counts)
     return LevelSet(
         rule="linear measurements of mixed fields",
-        free_rows=free,
-        solved_rows=solved,
+        free_rows=(),
+        solved_rows=tuple(range(link.fields)),
+        latents=(LINE,) * len(shown),
+        spread=_spread(shown, link, free),
         branches=1,
         dimension=rank,
         coordinates=read_measurements(link, A, b, read),
         solve=compiled,
         steps=_steps(rank, len(places), T),
-        directions=len(N),
+        directions=len(idle) + len(N),
         density=True,
         complete=True,
         unfolding=Unfolding(rank, np.ones((1, rank))),
@@ -195,6 +207,38 @@ def _compile(
     return evaluate
 
 
+def _mixing_directions(numeric: Callable[[Arrays], list[list[Arrays]]], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(k, count), (count - k, count), orthonormal: directions of the free fields that mixing depends on, and others.
+
+    A softmax does not see a shift of all scores of a row.
+    """
+    rng, rows = np.random.default_rng(0), []
+    for point in rng.standard_normal((_TRIALS, count)):
+        ends = [
+            np.array([e for M in numeric(list((point + s * _STEP * np.eye(count)).T)) for row in M for e in row])
+            for s in (1.0, -1.0)
+        ]
+        rows.append((ends[0] - ends[1]) / (2 * _STEP))
+    _, sizes, Vt = np.linalg.svd(np.concatenate(rows))
+    rank = int((sizes > _FLAT * sizes[0]).sum())
+    return Vt[:rank], Vt[rank:]
+
+
+def _spread(shown: np.ndarray, link: LinkFunction, free: tuple[int, ...]) -> np.ndarray:
+    """Directions of the free fields (k, count) as directions of all fields (k, P T)."""
+    T = link.tokens
+    out = np.zeros((len(shown), link.fields, T))
+    out[:, list(free)] = shown.reshape(len(shown), len(free), T)
+    return out.reshape(len(shown), -1)
+
+
+def _placed(entries: Arrays, link: LinkFunction, free: tuple[int, ...], solved: tuple[int, ...]) -> Arrays:
+    """Entries of free rows, then of solved ones, in the order of the rows."""
+    T = link.tokens
+    cut = {row: entries[k * T : (k + 1) * T] for k, row in enumerate((*free, *solved))}
+    return [entry for row in range(link.fields) for entry in cut[row]]
+
+
 def _steps(rank: int, total: int, T: int) -> tuple[Step, ...]:
     text = (
         "Given the fields of the layers before, the mixing $B$ is known, and the output makes linear measurements of "
@@ -206,5 +250,7 @@ def _steps(rank: int, total: int, T: int) -> tuple[Step, ...]:
         Formula("h", r"B^{-1} S B^{-\top}"),
         Formula(r"\log w", rf"-{T + 1} \log |\det B|", "the map of symmetric matrices has this determinant"),
     )
-    checks = (("the rank of what is seen", f"singular values of its {rank} x {total} part; zero are those below 1e-10"),)
+    checks = (
+        ("the rank of what is seen", f"singular values of its {rank} x {total} part; zero are those below 1e-10"),
+    )
     return (Step("chart", "The fields that give this output", text, formulas, checks, SOURCE),)

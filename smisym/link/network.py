@@ -155,7 +155,9 @@ def _heads(build: _Build, number: int, layer: Attention) -> list[MatrixExpr]:
     for head, name in enumerate(_names(layer.heads)):
         stream = head if build.split else 0
         if layer.rank_ratio is not None:
-            found.append(activated(layer, exact(layer.beta * layer.scale) * _extensive(build, number, layer, stream), T))
+            found.append(
+                activated(layer, exact(layer.beta * layer.scale) * _extensive(build, number, layer, stream), T)
+            )
             continue
         mixed = []
         for role in ("",) if layer.tied else ("q", "k"):

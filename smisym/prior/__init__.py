@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from smisym.prior.base import Law, Prior, Response, remaining
 from smisym.prior.extensive import ExtensiveRank
+from smisym.prior.extensive_rows import ExtensiveRows
 from smisym.prior.gaussian import GaussianPrior, GaussianRows, SlicedRows
 from smisym.prior.small_width import SmallWidth
 
 __all__ = [
-    "ExtensiveRank", "GaussianPrior", "GaussianRows", "Law", "Prior", "Response", "SlicedRows", "SmallWidth",
+    "ExtensiveRank", "ExtensiveRows", "GaussianPrior", "GaussianRows", "Law", "Prior", "Response", "SlicedRows", "SmallWidth",
     "remaining",
 ]  # fmt: skip

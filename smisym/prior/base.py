@@ -73,6 +73,11 @@ class Prior(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def coupled(self) -> bool:
+        """Whether it answers where overlaps of different rows are coupled."""
+
+    @property
+    @abc.abstractmethod
     def multiplicity(self) -> int:
         """At alpha there are multiplicity * alpha samples for each entry of a row of W."""
 

@@ -91,6 +91,10 @@ class ExtensiveRank(Prior):
         return (0,)
 
     @property
+    def coupled(self) -> bool:
+        return True
+
+    @property
     def multiplicity(self) -> int:
         return 2
 

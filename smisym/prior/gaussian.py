@@ -36,6 +36,11 @@ class GaussianPrior(Prior):
 
     @property
     @final
+    def coupled(self) -> bool:
+        return True
+
+    @property
+    @final
     def multiplicity(self) -> int:
         return 1 + max(self.row_slices)
 

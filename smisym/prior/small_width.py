@@ -43,6 +43,10 @@ class SmallWidth(Prior):
         return (0,)
 
     @property
+    def coupled(self) -> bool:
+        return True
+
+    @property
     def multiplicity(self) -> int:
         return 2
 
