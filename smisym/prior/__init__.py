@@ -12,6 +12,6 @@ from smisym.prior.gaussian import GaussianPrior, GaussianRows, SlicedRows
 from smisym.prior.small_width import SmallWidth
 
 __all__ = [
-    "ExtensiveRank", "ExtensiveRows", "GaussianPrior", "GaussianRows", "Law", "Prior", "Response", "SlicedRows", "SmallWidth",
-    "remaining",
+    "ExtensiveRank", "ExtensiveRows", "GaussianPrior", "GaussianRows", "Law", "Prior", "Response", "SlicedRows",
+    "SmallWidth", "remaining",
 ]  # fmt: skip

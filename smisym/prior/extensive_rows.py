@@ -5,11 +5,11 @@ matrices, and all answers are those of :mod:`smisym.prior.extensive`, row by row
 the matrices are seen in mixtures: then their posterior is joint, a problem of two matrices and more that has no known
 solution.  So this law answers for overlaps without such entries alone (:attr:`Prior.coupled`).
 
-That the overlap matrix is diagonal is no assumption, then: it starts so, and stays so where E(Q) is diagonal at diagonal
-Q.  It is where a change of sign of one row only relabels the output, as of the last layer where scores are seen: g of
-that row changes its sign with it, so that the mean of its products with g of other rows is zero.  Small overlaps between
-rows shrink or grow by themselves: eigenvectors of two such posteriors have nothing to do with each other, so that their
-response is V_1 V_2, as if both were Gaussian.
+That the overlap matrix is diagonal is no assumption, then: it starts so, and stays so where E(Q) is diagonal at
+diagonal Q.  It is where a change of sign of one row only relabels the output, as of the last layer where scores are
+seen: g of that row changes its sign with it, so that the mean of its products with g of other rows is zero.  Small
+overlaps between rows shrink or grow by themselves: eigenvectors of two such posteriors have nothing to do with each
+other, so that their response is V_1 V_2, as if both were Gaussian.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class ExtensiveRows(Prior):
         text = (
             "The matrices of different layers are independent, and so is what the data tell of them: the output "
             "changes no more than its names where all scores of the last layer change their sign, so that "
-            "$\\mathbb{E} \\sum g^{(l)} g^{(k)} = 0$ between two layers at any overlaps that are zero between them. What "
-            "the data tell is then each matrix in noise of its own, and each has the answers of one matrix alone."
+            "$\\mathbb{E} \\sum g^{(l)} g^{(k)} = 0$ between two layers at any overlaps that are zero between them. "
+            "What the data tell is then each matrix in noise of its own, and each has the answers of one matrix alone."
         )
         return (
             *self.each[0].steps(),
@@ -96,7 +96,8 @@ class ExtensiveRows(Prior):
                 "Several matrices",
                 text,
                 (
-                    Formula(r"\hat Q", r"\mathrm{diag}(\hat Q_1, \dots, \hat Q_L), \qquad V_l = F_{\rho_l}(1 / \hat Q_l)"),
+                    Formula(r"\hat Q", r"\mathrm{diag}(\hat Q_1, \dots, \hat Q_L)"),
+                    Formula("V_l", r"F_{\rho_l}(1 / \hat Q_l)", "each by its own rank ratio"),
                     Formula(
                         r"\rho", ", ".join(f"{ratio:g}" for ratio in self.rank_ratios), "layer by layer"
                     ),

@@ -14,6 +14,7 @@ import numpy as np
 from smisym.base.solution import mean_and_error
 from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
+from smisym.theory.counted import counted_products
 from smisym.theory.estimate import Estimate
 
 # Outputs, of random fields, that are looked through for all that there are, and how many are few.
@@ -39,11 +40,16 @@ def shares(model: Model, estimates: Sequence[Estimate], part: int) -> np.ndarray
 
 
 def first_told(model: Model, estimates: Sequence[Estimate], part: int) -> tuple[float, float]:
-    """(alpha, its standard error) at which so much is told of a part that it is learned; sampled, or without samples
-    where outputs are few and their posteriors in closed form."""
+    """(alpha, its standard error) at which so much is told of a part that it is learned: a sum over outputs where these
+    are few and their posteriors in closed form, else of draws of the fields where they are few, else sampled."""
     exact = _counted(model, part)
     if exact is not None:
         return 1 / exact, 0.0
+    products = None if model.noise or model.level_set is not None else counted_products(model)
+    if products is not None:
+        own = np.array([of_parts(model.symmetry, E)[part] for E in products]) / needed(model)[part]
+        share, error = mean_and_error(own)
+        return float(1 / share), float(error / share**2)
     share, error = mean_and_error(shares(model, estimates, part))
     inner = float(np.mean([estimate.inner_error for estimate in estimates])) / needed(model)[part]
     return float(1 / share), float(np.hypot(error, inner) / share**2)

@@ -52,8 +52,8 @@ def rows_of(declared: Architecture | SMI) -> list[int]:
 
 
 def draw_tokens(declared: Architecture | SMI, dimension: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens X (T, D) and weights W (P, D), (P, D / H) where H heads split the embedding, (r, D) of extensive ranks that
-    add up to r, with standard normal entries; D is ``dimension`` times the number of slices."""
+    """Tokens X (T, D) and weights W (P, D), (P, D / H) where H heads split the embedding, (r, D) of extensive ranks
+    that add up to r, with standard normal entries; D is ``dimension`` times the number of slices."""
     rng, slices = np.random.default_rng(seed), slices_of(declared)
     X = rng.standard_normal((declared.tokens, dimension * slices))
     rows = sum(ranks_of(declared, dimension)) or len(rows_of(declared))

@@ -9,6 +9,7 @@ import pytest
 
 import smisym
 from smisym import Architecture, Attention, Result
+from smisym.theory.told import first_told
 
 
 def network(tokens: int = 2, **options: object) -> Architecture:
@@ -78,3 +79,19 @@ def test_free_entropy_is_highest_at_the_fixed_point() -> None:
     q = float(smisym.curve(omap, [alpha])[0].value.Q[0, 0])
     at = {d: smisym.free_entropy(omap, np.array([[q + d]]), alpha).value for d in (-0.1, -0.05, 0.0, 0.05, 0.1)}
     assert at[0.0] > max(at[-0.05], at[0.05]) > max(at[-0.1], at[0.1])
+
+
+def test_hardmax_on_three_tokens_is_counted() -> None:
+    """E(0) over its outputs by means of draws, against plain draws of symmetric scores."""
+    alpha, error = first_told(smisym.compile(network(3, activation="hardmax")), (), 0)
+    rng, first, second = np.random.default_rng(5), *np.triu_indices(3)
+    z = rng.standard_normal((2, 200000, 6))
+    h = np.empty((2, 200000, 3, 3))
+    h[..., first, second] = h[..., second, first] = np.where(first == second, math.sqrt(2), 1.0) * z
+    kind = h.argmax(axis=-1) @ [9, 3, 1]
+    kinds, counts = np.unique(kind, return_counts=True)
+    means = [np.array([z[s][kind[s] == k].mean(axis=0) for k in kinds]) for s in range(2)]
+    E = 2 * float(counts / kind.size @ (means[0] * means[1]).sum(axis=1))
+    assert len(kinds) == 25  # no three scores that are each the larger one of the next
+    assert alpha == pytest.approx(1 / E, rel=1e-2)
+    assert 0 < error < 1e-3 * alpha
