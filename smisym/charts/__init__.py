@@ -16,7 +16,7 @@ from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Rule, She
 from smisym.charts.checking import QUICK, THOROUGH, check_chart
 from smisym.charts.linear_forms import expressions_in_linear_forms
 from smisym.charts.measurements import linear_measurements
-from smisym.charts.mixed_measurements import mixed_measurements
+from smisym.charts.mixed_scores import mixed_measurements
 from smisym.charts.mixing import mixing_product
 from smisym.charts.rank_one import tied_rank_one
 from smisym.charts.solving import solved_expressions
@@ -41,9 +41,9 @@ RULES: list[tuple[str, Rule]] = [
     ("attention matrices, head by head", attention_matrices),
     ("product of mixing matrices on two tokens", mixing_product),
     ("linear measurements of the fields", linear_measurements),
-    ("linear measurements of mixed fields", mixed_measurements),
     ("expressions in linear forms of some fields", expressions_in_linear_forms),
     ("expressions solved on every orthant", solved_expressions),
+    ("linear measurements of mixed fields", mixed_measurements),
 ]
 
 _OURS = frozenset(name for name, _ in RULES)
