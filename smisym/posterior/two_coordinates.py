@@ -31,7 +31,7 @@ _FIRST, _MOST = 16, 512
 class OnTwoCoordinates(Kind):
     """The level set of a chart whose latent coordinates are two, coefficients of ``LevelSet.spread``."""
 
-    smooth = True
+    smooth = boxed = True
 
     def __init__(self, level_set: LevelSet, fields: int, tokens: int) -> None:
         self.level_set, self.order = level_set, tuple(range(fields))
