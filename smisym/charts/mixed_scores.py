@@ -8,6 +8,7 @@ matrices that is a linear map of determinant det B^{-(T + 1)}.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import mpmath
 import numpy as np
@@ -47,41 +48,14 @@ def mixed_measurements(link: LinkFunction) -> LevelSet | Refusal:
     A, b = _seen(link, places, coefficient, constant, softmax)
     U, sizes, Vt = np.linalg.svd(A)
     rank = int((sizes > _ZERO * sizes[0]).sum())
-    R, N = Vt[:rank], Vt[rank:]
     read = (U[:, :rank] / sizes[:rank]).T
     own = program.inputs.index(field)
     solved = tuple(r for r, i in enumerate(link.row_inputs) if i == own)
     free = tuple(r for r, i in enumerate(link.row_inputs) if i != own)
     numeric = _compile(program, factors, field)
-
-    def unmixed(matrices: list[list[Arrays]], w: list[np.ndarray]) -> tuple[Arrays, np.ndarray]:
-        S: list[Arrays] = [[np.zeros(())] * T for _ in range(T)]
-        for value, (i, j, weight) in zip(w, places, strict=True):
-            S[i][j] = S[j][i] = value * weight
-        for _ in range(2):  # B^{-1} S, then its transpose likewise: S is symmetric
-            columns, log_det = [[S[i][j] for i in range(T)] for j in range(T)], np.zeros(())
-            for matrix in matrices:
-                columns, own = solve_columns(matrix, columns)
-                log_det = log_det + own
-            S = columns
-        return [S[i][j] / weight for i, j, weight in places], log_det
-
     shown, idle = _mixing_directions(numeric, len(free) * link.tokens)
-
-    def solve(_: Arrays, latent: Arrays, u: Arrays) -> Sheets:
-        nothing = np.zeros(())
-        given = [sum((float(x) * value for x, value in zip(row, latent, strict=True)), nothing) for row in shown.T]
-        matrices = numeric(given)
-        w = [sum((float(R[k, i]) * u[k] for k in range(rank)), nothing) for i in range(len(places))]
-        fields, log_det = unmixed(matrices, w)
-        along = [unmixed(matrices, [nothing + float(x) for x in row])[0] for row in N]
-        within = [[nothing + float(x) for x in row] + [nothing] * len(places) for row in idle]
-        moving = [*within, *([nothing] * len(given) + own for own in along)]
-        moving = [_placed(vector, link, free, solved) for vector in moving]
-        return Sheets(
-            [_placed([*given, *fields], link, free, solved)], [-(T + 1) * log_det], [moving] if moving else []
-        )
-
+    N = Vt[rank:]
+    solve = _Mixed(T, link, free, solved, places, numeric, shown, idle, Vt[:rank], N).solve
     counts = Counts(0, len(shown), rank, 1, link.fields * link.tokens, len(idle) + len(N))
     straight, compiled = programmed(solve, counts)
     return LevelSet(
@@ -101,6 +75,62 @@ def mixed_measurements(link: LinkFunction) -> LevelSet | Refusal:
         unfolding=Unfolding(rank, np.ones((1, rank))),
         program=straight,
     )
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """What a chart of mixed scores is made of.
+
+    places: see :func:`_places`.  numeric: factors of the mixing at free fields.  shown, idle: directions of the free
+    fields that it depends on, and the others.  R, N: what is measured of the scores, and the rest.
+    """
+
+    tokens: int
+    link: LinkFunction
+    free: tuple[int, ...]
+    solved: tuple[int, ...]
+    places: list[tuple[int, int, float]]
+    numeric: Callable[[Arrays], list[list[Arrays]]]
+    shown: np.ndarray
+    idle: np.ndarray
+    R: np.ndarray
+    N: np.ndarray
+
+    def solve(self, _: Arrays, latent: Arrays, u: Arrays) -> Sheets:
+        nothing = np.zeros(())
+
+        def combined(rows: np.ndarray, numbers: Arrays) -> Arrays:
+            return [sum((float(x) * n for x, n in zip(row, numbers, strict=True)), nothing) for row in rows.T]
+
+        given = combined(self.shown, latent)
+        matrices = self.numeric(given)
+        fields, log_det = self._unmixed(matrices, combined(self.R, u))
+        along = [self._unmixed(matrices, [nothing + float(x) for x in row])[0] for row in self.N]
+        within = [[nothing + float(x) for x in row] + [nothing] * len(fields) for row in self.idle]
+        moving = [*within, *([nothing] * len(given) + own for own in along)]
+        directions = [self._placed(vector) for vector in moving]
+        weight = -(self.tokens + 1) * log_det
+        return Sheets([self._placed([*given, *fields])], [weight], [directions] if directions else [])
+
+    def _unmixed(self, matrices: list[list[Arrays]], w: Arrays) -> tuple[Arrays, np.ndarray]:
+        """(B^{-1} S B^{-T} as a row, log |det B|) of scores S that are such a row."""
+        T = self.tokens
+        S: list[Arrays] = [[np.zeros(())] * T for _ in range(T)]
+        for value, (i, j, weight) in zip(w, self.places, strict=True):
+            S[i][j] = S[j][i] = value * weight
+        for _ in range(2):  # B^{-1} S, then its transpose likewise: S is symmetric
+            columns, log_det = [[S[i][j] for i in range(T)] for j in range(T)], np.zeros(())
+            for matrix in matrices:
+                columns, own = solve_columns(matrix, columns)
+                log_det = log_det + own
+            S = columns
+        return [S[i][j] / weight for i, j, weight in self.places], log_det
+
+    def _placed(self, entries: Arrays) -> Arrays:
+        """Entries of free rows, then of solved ones, in the order of the rows."""
+        T = self.link.tokens
+        cut = {row: entries[k * T : (k + 1) * T] for k, row in enumerate((*self.free, *self.solved))}
+        return [entry for row in range(self.link.fields) for entry in cut[row]]
 
 
 _Matched = tuple[sp.MatrixSymbol, MatrixExpr, sp.ImmutableDenseMatrix, float, np.ndarray, bool]
@@ -230,13 +260,6 @@ def _spread(shown: np.ndarray, link: LinkFunction, free: tuple[int, ...]) -> np.
     out = np.zeros((len(shown), link.fields, T))
     out[:, list(free)] = shown.reshape(len(shown), len(free), T)
     return out.reshape(len(shown), -1)
-
-
-def _placed(entries: Arrays, link: LinkFunction, free: tuple[int, ...], solved: tuple[int, ...]) -> Arrays:
-    """Entries of free rows, then of solved ones, in the order of the rows."""
-    T = link.tokens
-    cut = {row: entries[k * T : (k + 1) * T] for k, row in enumerate((*free, *solved))}
-    return [entry for row in range(link.fields) for entry in cut[row]]
 
 
 def _steps(rank: int, total: int, T: int) -> tuple[Step, ...]:
