@@ -57,7 +57,8 @@ def draw() -> None:
     figure, ax = plt.subplots(figsize=(6.4, 3.8))
     alphas = made["alphas"]
     for k, rank in enumerate(made["ranks"]):
-        ax.plot(alphas, made["ranks"][rank], "--", color=plt.cm.Oranges(0.45 + 0.3 * k), label=f"rank {rank}, infinite d")
+        color = plt.cm.Oranges(0.45 + 0.3 * k)
+        ax.plot(alphas, made["ranks"][rank], "--", color=color, label=f"rank {rank}, infinite d")
     for k, rho in enumerate(str(f"{rho:g}") for rho in RATIOS):
         ax.plot(alphas, made["ratios"][rho], color=plt.cm.Blues(0.3 + 0.18 * k), label=f"rank ratio {rho}")
     ax.plot(alphas, made["ratios"]["0"], color="black", lw=1.8, label="small width")
