@@ -265,6 +265,7 @@ EXTENSIVE = (
     Family("extensive-T3-linear", attention(3, A(rank_ratio=0.5, activation="linear")), 1, 0, 1000),
     Family("extensive-hardmax", attention(2, A(rank_ratio=0.5, activation="hardmax")), 1, 0, 1000),
     Family("extensive-own", attention(2, A(rank_ratio=0.1, activation="s/(1 + abs(s))")), 1, 0, 60),
+    Family("extensive-two-layers", attention(2, A(rank_ratio=0.5), A(rank_ratio=1.5)), 2, 2, 24),
     Family("extensive-noise", attention(2, A(rank_ratio=0.5, activation="linear"), noise=0.05), 1, 3, 40),
 )
 

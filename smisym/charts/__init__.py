@@ -16,6 +16,7 @@ from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Rule, She
 from smisym.charts.checking import QUICK, THOROUGH, check_chart
 from smisym.charts.linear_forms import expressions_in_linear_forms
 from smisym.charts.measurements import linear_measurements
+from smisym.charts.mixed_scores import mixed_measurements
 from smisym.charts.mixing import mixing_product
 from smisym.charts.rank_one import tied_rank_one
 from smisym.charts.solving import solved_expressions
@@ -42,6 +43,7 @@ RULES: list[tuple[str, Rule]] = [
     ("linear measurements of the fields", linear_measurements),
     ("expressions in linear forms of some fields", expressions_in_linear_forms),
     ("expressions solved on every orthant", solved_expressions),
+    ("linear measurements of mixed fields", mixed_measurements),
 ]
 
 _OURS = frozenset(name for name, _ in RULES)

@@ -166,6 +166,9 @@ class LevelSet:
         errors then hold what the border of a lattice has.
     linear
         Whether all fields are linear in ``u`` and in the coefficients of the directions, without a weight.
+    spread
+        Directions (len(latents), fields * tokens), orthonormal, that the latent coordinates are coefficients of, where
+        they are such, whatever y is.
     registered
         Whether a rule of one's own found it (:func:`smisym.register_chart`); ``compile`` says so.
     reading
@@ -193,6 +196,7 @@ class LevelSet:
     pieces: bool = False
     bordered: bool = False
     linear: bool = False
+    spread: np.ndarray | None = None
     registered: bool = False
     program: StraightLine | None = None
     reading: Reading | None = None

@@ -55,7 +55,7 @@ def linear_measurements(link: LinkFunction) -> LevelSet | Refusal:
         solved_rows=tuple(range(link.fields)),
         branches=1,
         dimension=rank,
-        coordinates=_coordinates(link, A, b, read),
+        coordinates=read_measurements(link, A, b, read),
         solve=numeric,
         steps=_steps(link.output_is_softmax, rank, total),
         directions=len(N),
@@ -138,9 +138,10 @@ def _entries(
     return symbols, [written(sp.sympify(e)) for e in seen]
 
 
-def _coordinates(
+def read_measurements(
     link: LinkFunction, A: np.ndarray, b: np.ndarray, read: np.ndarray
 ) -> Callable[[Observation], Coordinates]:
+    """Of outputs that show b + A w, the measurements ``read`` of it; A has their rows as its row space."""
     softmax, shown = link.output_is_softmax, link.attended.ravel()
     back = np.linalg.pinv(read)
 

@@ -57,7 +57,9 @@ class Attention(Shown):
     rank_ratio
         None, or the rank over the dimension d of the tokens, 0.001 to 1000, in place of ``rank``: the scores are
         (X S X^T - tr S I) / sqrt(d), S = W W^T / sqrt(r d) of rank r = rank_ratio d, and alpha is N / d^2 (arXiv
-        2506.01582).  For one layer with one head.  Untied, S = Q K^T / sqrt(r d), and no token may attend to itself.
+        2506.01582).  For layers with one head: one, tied or not, or several tied ones whose overlaps are not coupled.
+        Untied, S = Q K^T / sqrt(r d), and no token may attend to itself.  0: the limit of small width, of one tied
+        layer: a rank that grows more slowly than d; alpha is N / (r d) there.
     skip
         Strength c of the skip connection, >= 0.  Solving for the last layer's fields needs the mixing of the
         layers before it to be invertible: at c = 0 softmax mixing is, almost surely; linear mixing of
@@ -287,6 +289,12 @@ def _check_extensive(layer: Attention) -> None:
         if given != 1:
             raise InputError(f"{name} with rank_ratio", given, allowed, fix)
     others = isinstance(layer.mask, tuple) and not any(row[k] for k, row in enumerate(layer.mask))
+    if not layer.tied and not layer.rank_ratio:
+        allowed, fix = (
+            "tied = true at rank_ratio = 0, the limit of small width",
+            "give a rank ratio > 0, or leave tied out",
+        )
+        raise InputError("tied with rank_ratio", layer.tied, allowed, fix)
     if not layer.tied and not others:
         raise InputError(
             "tied with rank_ratio",
@@ -298,13 +306,23 @@ def _check_extensive(layer: Attention) -> None:
 
 
 def _check_alone(architecture: Architecture) -> None:
-    if len(architecture.layers) > 1 and any(layer.rank_ratio is not None for layer in architecture.layers):
+    """Matrices of extensive rank count samples by d^2, or r d in the limit of small width, vectors by d."""
+    ratios = [layer.rank_ratio for layer in architecture.layers]
+    if len(ratios) < 2 or all(ratio is None for ratio in ratios):
+        return
+    told, fix = f"{len(ratios)} layers, with rank_ratio = {ratios}", "declare all ranks finite, or all rank_ratio > 0"
+    if any(ratio is None for ratio in ratios):
+        allowed = "rank_ratio in all layers or in none: samples are counted by D^2 where the rank is extensive"
+        raise InputError("layers", told, allowed, fix)
+    if not all(ratios):
+        raise InputError("layers", told, "one layer where rank_ratio is 0, the limit of small width", fix)
+    if not all(layer.tied for layer in architecture.layers):
+        raise InputError("layers", told, "tied layers where several are of extensive rank", "leave tied out")
+    if architecture.limit is not None or architecture.statistic != "exact":
         raise InputError(
-            "layers",
-            f"{len(architecture.layers)}, one of them with rank_ratio",
-            "one layer where the rank is extensive: of several the posterior of their matrices is joint, and not known",
-            "declare one layer, or finite ranks",
-        )
+            "limit, statistic", (architecture.limit, architecture.statistic),
+            "neither where several layers are of extensive rank", "leave them out",
+        )  # fmt: skip
 
 
 def _check_tables(layer: Attention, number: int, tokens: int) -> None:

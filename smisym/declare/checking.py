@@ -186,8 +186,9 @@ def checked_scale(value: object, rank: int) -> float:
 def checked_rank_ratio(value: object) -> float | None:
     if value is None:
         return None
-    allowed = f"a number, {LEAST_RATIO:g} to {MOST_RATIO:g}"
-    return real_number("rank_ratio", value, allowed, lower=LEAST_RATIO, upper=MOST_RATIO)
+    allowed = f"0 for its limit, or a number, {LEAST_RATIO:g} to {MOST_RATIO:g}"
+    ratio = real_number("rank_ratio", value, allowed, lower=0.0, upper=MOST_RATIO)
+    return real_number("rank_ratio", value, allowed, lower=LEAST_RATIO) if ratio else 0.0
 
 
 def checked_shape(rank_ratio: object, aspect: object, fields: int) -> tuple[float | None, float | None]:

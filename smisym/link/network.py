@@ -159,7 +159,7 @@ def _heads(build: _Build, number: int, layer: Attention) -> list[MatrixExpr]:
     for head, name in enumerate(_names(layer.heads)):
         stream = head if build.split else 0
         if layer.rank_ratio is not None:
-            scores = (_extensive if layer.tied else _between_others)(build, number, layer)
+            scores = _extensive(build, number, layer, stream) if layer.tied else _between_others(build, number, layer)
             if layer.activation == "linear" and layer.mask is not None:
                 found.append(_attended(layer, scores, T))
             else:
@@ -180,8 +180,9 @@ def _heads(build: _Build, number: int, layer: Attention) -> list[MatrixExpr]:
     return found
 
 
-def _extensive(build: _Build, number: int, layer: Attention) -> MatrixExpr:
-    """The scores of a matrix of extensive rank: symmetric, of T (T + 1) / 2 independent fields in one row.
+def _extensive(build: _Build, number: int, layer: Attention, stream: int) -> MatrixExpr:
+    """The scores of a matrix of extensive rank: symmetric, of T (T + 1) / 2 independent fields in one row, mixed as the
+    tokens are, B h B^T.
 
     h_ab = z_ab, h_aa = sqrt(2) z_aa: all fields have one variance (:mod:`smisym.prior.extensive`).
     """
@@ -193,7 +194,11 @@ def _extensive(build: _Build, number: int, layer: Attention) -> MatrixExpr:
     ]
     build.rows.append(Row(len(build.inputs), number, 1, 0, f"layer {number}", layer.rank_ratio))
     build.inputs.append(symbol)
-    return build.assign(symbols.indices(number, T), sp.ImmutableDenseMatrix(T, T, entries))
+    own = sp.ImmutableDenseMatrix(T, T, entries)
+    B = build.mixing[stream]
+    if isinstance(B, sp.Identity):
+        return build.assign(symbols.indices(number, T), own)
+    return build.assign(symbols.indices(number, T), (B * own * B.T).doit())
 
 
 def _between_others(build: _Build, number: int, layer: Attention) -> MatrixExpr:

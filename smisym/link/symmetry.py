@@ -69,6 +69,11 @@ class Symmetry:
         """Whether the basis consists of projectors: no overlaps are coupled."""
         return len(self.directions) == len(self.basis)
 
+    @property
+    def apart(self) -> bool:
+        """Whether no overlap between two rows is left."""
+        return not np.abs(self.basis * (1 - np.eye(self.basis.shape[-1]))).max(initial=0.0) > 1e-9
+
     @cached_property
     def directions(self) -> tuple[np.ndarray, ...]:
         """Of each part an orthonormal basis (d, P) of the rows, or combinations of rows, that it is about."""

@@ -16,7 +16,7 @@ from smisym.base.errors import InputError
 from smisym.base.solution import Result, worst
 from smisym.charts.base import Coordinates
 from smisym.integrate import importance, quadrature
-from smisym.integrate.accuracy import SAMPLING, SEARCHED, SUM, Row, plan
+from smisym.integrate.accuracy import BOXED, SAMPLING, SEARCHED, SUM, Row, plan
 from smisym.integrate.averages import SURE, Average, discrete
 from smisym.link.components import Component
 from smisym.link.linking import LinkFunction, Observation, check_fields
@@ -286,6 +286,8 @@ def plan_of(posterior: Posterior) -> Row:
     """The row of the accuracy plan that a posterior is integrated by."""
     if posterior.sought:
         return SEARCHED
+    if posterior.boxed:
+        return BOXED
     return plan(posterior.dim, posterior.smooth, posterior.broken, posterior.summed, posterior.tabled, posterior.along)
 
 

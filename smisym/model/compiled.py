@@ -32,7 +32,16 @@ from smisym.model.integration import (
     record_statistic,
 )
 from smisym.posterior.central_limit import ThroughStatistic
-from smisym.prior import ExtensiveRank, GaussianRows, Prior, RectangularRank, SlicedRows, UntiedRank
+from smisym.prior import (
+    ExtensiveRank,
+    ExtensiveRows,
+    GaussianRows,
+    Prior,
+    RectangularRank,
+    SlicedRows,
+    SmallWidth,
+    UntiedRank,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,10 +213,15 @@ def compile(
 def _prior_of(link: LinkFunction) -> Prior:
     """As declared: of extensive rank, else standard normal, on slices of the embedding where it is split."""
     first = link.rows[0]
-    if first.rank_ratio is not None:
-        if first.aspect is not None:
-            return RectangularRank(first.rank_ratio, first.aspect)
-        return ExtensiveRank(first.rank_ratio) if first.tied else UntiedRank(first.rank_ratio)
+    ratios = [row.rank_ratio for row in link.rows if row.rank_ratio is not None]
+    if len(ratios) > 1:
+        return ExtensiveRows(tuple(ratios))
+    if ratios and first.aspect is not None:
+        return RectangularRank(ratios[0], first.aspect)
+    if ratios and not first.tied:
+        return UntiedRank(ratios[0])
+    if ratios:
+        return ExtensiveRank(ratios[0]) if ratios[0] else SmallWidth()
     return SlicedRows(link.row_slices) if link.slices > 1 else GaussianRows(link.fields)
 
 
@@ -220,6 +234,14 @@ def _check_prior(prior: Prior, link: LinkFunction, symmetry: Symmetry) -> None:
     if not _varies(prior):
         allowed = "a law under which every row varies, by finite amounts"
         raise InputError("prior", prior.describe(), allowed, "give each row a positive, finite standard deviation")
+    if not prior.coupled and not symmetry.apart:
+        raise InputError(
+            "overlaps of matrices of extensive rank",
+            "coupled: a change of sign of all scores of one layer does more to the output than relabel it",
+            "networks whose symmetries keep overlaps between layers zero: two layers of which the attention output is "
+            "seen, with softmax, linear scores, an odd activation, or hardmax on two tokens in the last one",
+            "declare such a network; of matrices that are seen in mixtures the posterior is joint, and not known",
+        )
     turned = [turn for group in symmetry.rotations for turn in _quarter_turns(group, link.fields)]
     if not all(prior.respects(change) for change in (*symmetry.elements, *turned)):
         raise InputError(

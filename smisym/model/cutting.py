@@ -19,6 +19,7 @@ from smisym.posterior.measured import OnMeasurements
 from smisym.posterior.shared_rows import MOST_COORDINATES, WORTH, OnSharedRows
 from smisym.posterior.sheeted import SIDE
 from smisym.posterior.tables import WIDEST, OnTables
+from smisym.posterior.two_coordinates import OnTwoCoordinates
 
 # Tokens of which two numbers pass from layer to layer.
 _TABLED = 2
@@ -26,12 +27,16 @@ _TABLED = 2
 _DEEP = 3
 # Dimensions of rows and of columns of which lattices in the shape of both meet: those of one layer on as many tokens.
 _CROSSED = (3, 4)
+# Coordinates of the fields before that a lattice of its own is made for.
+_COORDINATES = 2
 
 
 def on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation, rules: Rules | None) -> Posterior:
     """By a chain or tables where the network behind a cut is a shallower one with a chart, else all at once."""
     if level_set.linear:
         return OnMeasurements(level_set, link.fields, link.tokens)
+    if level_set.spread is not None and len(level_set.latents) == _COORDINATES:
+        return OnTwoCoordinates(level_set, link.fields, link.tokens)
     whole = OnLevelSet(level_set, link.tokens)
     if whole.dim < _DEEP or level_set.registered:
         return whole

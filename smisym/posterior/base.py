@@ -126,8 +126,9 @@ class Posterior(abc.ABC):
     dim: dimensions of the integral.  summed: how many of them the integrand sums over by itself.  smooth: whether the
     integrand is, so that a lattice converges fast.  broken: whether it is continuous or bounded, but with kinks or
     jumps: a lattice converges like a power of its step.  tabled: whether it is integrated layer by layer.  along: how
-    many directions beside are integrated in closed form.  sought: whether the fields are found by searches.  alike:
-    whether the covariance is the same whatever the output is, so that any one of them tells E.
+    many directions beside are integrated in closed form.  sought: whether the fields are found by searches.  boxed:
+    whether it cuts a box down by itself.  alike: whether the covariance is the same whatever the output is, so that any
+    one of them tells E.
     """
 
     dim: int
@@ -137,6 +138,7 @@ class Posterior(abc.ABC):
     tabled: bool = False
     along: int = 0
     sought: bool = False
+    boxed: bool = False
     alike: bool = False
 
     @abc.abstractmethod

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from smisym.prior.base import Law, Prior, Response, remaining
 from smisym.prior.extensive import ExtensiveRank
+from smisym.prior.extensive_rows import ExtensiveRows
 from smisym.prior.gaussian import GaussianPrior, GaussianRows, SlicedRows
 from smisym.prior.rectangular import RectangularRank
+from smisym.prior.small_width import SmallWidth
 from smisym.prior.untied import UntiedRank
 
 __all__ = [
-    "ExtensiveRank", "GaussianPrior", "GaussianRows", "Law", "Prior", "RectangularRank", "Response", "SlicedRows",
-    "UntiedRank", "remaining",
+    "ExtensiveRank", "ExtensiveRows", "GaussianPrior", "GaussianRows", "Law", "Prior", "RectangularRank", "Response",
+    "SlicedRows", "SmallWidth", "UntiedRank", "remaining",
 ]  # fmt: skip

@@ -73,6 +73,11 @@ class Prior(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def coupled(self) -> bool:
+        """Whether it answers where overlaps of different rows are coupled."""
+
+    @property
+    @abc.abstractmethod
     def multiplicity(self) -> int:
         """At alpha there are multiplicity * alpha samples for each entry of a row of W."""
 
@@ -96,6 +101,11 @@ class Prior(abc.ABC):
     @abc.abstractmethod
     def describe(self) -> str:
         """The law in a few words."""
+
+    @property
+    @abc.abstractmethod
+    def finite_size(self) -> str:
+        """Why runs on data of dimension D are off by more than some 1/D, in words; empty where they are not."""
 
     @abc.abstractmethod
     def respects(self, change: np.ndarray) -> bool:
@@ -180,6 +190,13 @@ class Prior(abc.ABC):
     def nothing_known(self) -> np.ndarray:
         """V (P, P) of the fields where nothing is known but the mean of the weights."""
         return self.law(np.zeros((self.rows, self.rows))).V
+
+    @final
+    def least_told(self) -> np.ndarray:
+        """(P, P): what the data must tell, V^{1/2} alpha E V^{1/2}, before anything is learned of what nothing is known
+        of; zero where little is learned of little."""
+        eye = np.eye(self.rows)
+        return self.response(eye, np.zeros_like(eye), 0.0).rest
 
     @final
     def centred(self) -> bool:

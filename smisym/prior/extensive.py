@@ -62,6 +62,10 @@ class ExtensiveRank(MatrixPrior):
     def describe(self) -> str:
         return f"S = W W^T / sqrt(r d), W (d, r) standard normal, r / d = {self.rank_ratio:g}"
 
+    @property
+    def finite_size(self) -> str:
+        return "the mean of the weights is known, and what a run of finite size is off by is not of order 1/D"
+
     def respects(self, change: np.ndarray) -> bool:
         return bool(np.abs(change - 1).max() <= 1e-12)
 

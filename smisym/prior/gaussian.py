@@ -36,6 +36,11 @@ class GaussianPrior(Prior):
 
     @property
     @final
+    def coupled(self) -> bool:
+        return True
+
+    @property
+    @final
     def multiplicity(self) -> int:
         return 1 + max(self.row_slices)
 
@@ -55,6 +60,11 @@ class GaussianPrior(Prior):
     @final
     def alpha(self, samples: int, dim: int) -> float:
         return samples / dim
+
+    @property
+    @final
+    def finite_size(self) -> str:
+        return ""
 
     @final
     def respects(self, change: np.ndarray) -> bool:

@@ -63,6 +63,15 @@ class MatrixPrior(Prior):
     def row_slices(self) -> tuple[int, ...]:
         return (0,)
 
+    @property
+    @final
+    def coupled(self) -> bool:
+        return True
+
+    @property
+    def finite_size(self) -> str:
+        return "the weights are one matrix, and what a run of finite size is off by is not of order 1/D"
+
     @final
     def left_of(self, noise: float) -> tuple[float, float, float]:
         """(F, 1 - F, dF/dDelta) at noise of variance Delta > 0."""

@@ -20,6 +20,7 @@ from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture, Attention
 from smisym.declare.smi import SMI
 from smisym.model.compiled import Model, compile
+from smisym.posterior.measured import OnMeasurements
 
 # A cell of angles between multiples of pi / _EDGES, and where in it, and at which sizes, the output is looked at.
 _EDGES, _INSIDE, _SIZES = 8, (0.1, 0.5, 0.93), (2.3, 0.4, -1.0)
@@ -49,8 +50,8 @@ def closed_form(model: Model | Architecture | SMI) -> ClosedForm | None:
     """The first threshold of a model in closed form, or None where no rule knows one.
 
     Known are: outputs that leave nothing open but signs; one layer of any rank, tied with softmax or linear scores;
-    one layer untied, of rank one, with softmax; even outputs that are constant on cones of two fields.  A declaration
-    is compiled.
+    one layer untied, of rank one, with softmax; even outputs that are constant on cones of two fields; linear
+    measurements of a matrix of small width.  A declaration is compiled.
 
     Raises InputError for what is neither a Model nor a declaration.
     """
@@ -60,6 +61,8 @@ def closed_form(model: Model | Architecture | SMI) -> ClosedForm | None:
         raise InputError(
             "model", model, "a Model, or a declaration", "write smisym.closed_form(smisym.compile(architecture))"
         )
+    if model.prior.least_told().any():
+        return _told(model)
     if not _standard(model):
         return None
     return next((found for rule in RULES if (found := rule(model)) is not None), None)
@@ -70,6 +73,29 @@ def _standard(model: Model) -> bool:
     law = model.prior.law(np.zeros((model.fields,) * 2))
     plain = np.array_equal(law.scale, np.eye(model.fields)) and model.prior.centred()
     return plain and not model.noise and model.charted is model.link
+
+
+# ------------------------------------------------------------------- weights that must be told a least amount
+
+
+def _told(model: Model) -> ClosedForm | None:
+    """Of one row of weights, K of whose fields are measured: E(0) = K, and from there on they are learned."""
+    posterior = model.channel.posterior
+    if model.fields > 1 or not isinstance(posterior, OnMeasurements) or not model.prior.centred():
+        return None
+    K, shared = len(posterior.rows), model.prior.multiplicity
+    least = sp.nsimplify(float(model.prior.least_told()[0, 0]))
+    layer = model.architecture.layers[0] if isinstance(model.architecture, Architecture) else None
+    T = model.tokens if layer is None else model.prior.tokens(model.tokens)
+    formulas = {T * (T + 1) // 2: "1/(T(T+1))", T * (T + 1) // 2 - 1: "1/(T(T+1) - 2)"}
+    alpha = least / (shared * sp.Integer(K))
+    return ClosedForm(
+        alpha,
+        formulas.get(K, str(alpha)) if least == 1 and shared == 2 else str(alpha),
+        f"An output measures {K} of the fields, so that $E(0) = {K}$ where nothing is known, and the weights are "
+        rf"learned where ${shared}\alpha E(0)$ passes ${sp.latex(least)}$: spikes leave the noise.",
+        "arXiv 2506.01582, corollary 4.2; the count of measurements from the chart of this model",
+    )
 
 
 # ------------------------------------------------------------------------------------------ known up to signs of rows

@@ -42,6 +42,30 @@ def counted_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]
     return _alpha(model, parts, found), float(spread)
 
 
+def counted_products(model: Model) -> np.ndarray | None:
+    """(R, P, P): independent estimates of E[g g^T] where nothing is known, of mean fields of each output; None where
+    outputs are many.  Each multiplies means of two sets of draws, so that what they lack does not add up."""
+    found = []
+    for seed in np.random.SeedSequence(_SEED).spawn(_SCRAMBLES):
+        z = _fields(model, seed, _DRAWS)
+        kinds = _kinds(model, z)
+        if kinds is None:
+            return None
+        found.append({y: (own.mean(), z[own].mean(axis=0)) for y, own in kinds.items()})
+    # In units of the prior: of omega = 0, where Z = scale z and V g = E[Z | y].
+    law = model.prior.law(np.zeros((model.fields,) * 2))
+    turn = law.units @ np.linalg.solve(law.V, law.scale)
+    products = []
+    for first, second in zip(found[::2], found[1::2], strict=True):
+        both = [
+            0.5 * (first[y][0] + second[y][0]) * (turn @ first[y][1]) @ (turn @ second[y][1]).T
+            for y in first.keys() & second.keys()
+        ]
+        total = np.sum(both, axis=0)
+        products.append(model.prior.multiplicity * 0.5 * (total + total.T))
+    return np.array(products)
+
+
 def _fields(model: Model, seed: np.random.SeedSequence, log_n: int) -> np.ndarray:
     """Standard normal fields (n, P, T)."""
     P, T = model.fields, model.tokens

@@ -26,6 +26,7 @@ from smisym.theory.linearised import Equation, Local, placed
 from smisym.theory.maps import OverlapMap
 from smisym.theory.sentinel import CHANCE, NOTHING, Agreement, agreement
 from smisym.theory.stage import Stage
+from smisym.theory.told import shares
 
 # Stated errors of a threshold, relative to it, that the growth there may be off by.
 _STATED = 5.0
@@ -70,8 +71,11 @@ def _put_back(
         # What was not sampled is held against all samples, which were looked at to find what grows.
         few = omap if threshold.samples is None else few
         estimates = few.evaluate(np.zeros_like(stage.Q))
-        rates = controlled([estimate.beside for estimate in estimates])
-        each = [threshold.alpha * class_rate(of_one, stage.members) for of_one in rates]
+        if stage.told:
+            each = list(threshold.alpha * shares(omap.model, estimates, stage.pivot))
+        else:
+            rates = controlled([estimate.beside for estimate in estimates])
+            each = [threshold.alpha * class_rate(of_one, stage.members) for of_one in rates]
         return np.array([0.0, 0.0, *_less_one(each)]), agreement(few, estimates)
     if stage.rates is None or stage.rates[0] == 0:
         return None

@@ -28,8 +28,9 @@ from smisym.theory.hermite import first_order
 from smisym.theory.maps import OverlapMap
 from smisym.theory.over_outputs import can_be_integrated
 from smisym.theory.put_back import Met, checked
-from smisym.theory.stage import Stage, sampled_first
+from smisym.theory.stage import Stage, measured_first
 from smisym.theory.stages import staircase
+from smisym.theory.told import needed
 from smisym.theory.unsampled import is_better, without_samples
 from smisym.theory.unshown import finer, of_first
 
@@ -136,16 +137,18 @@ def _met_in_turn(
             continue
         alpha, error, samples = stage.alpha, stage.error, stage.samples or None
         if number == 0:
-            known = _growth_is_known(omap, stage.pivot)
-            integrated = is_better(target, stage) if quadrature is None else quadrature
+            known = stage.told or _growth_is_known(omap, stage.pivot)
+            integrated = not stage.told and (is_better(target, stage) if quadrature is None else quadrature)
             if integrated:
                 alpha, error = without_samples(target, stage)
+            elif stage.told:
+                pass  # Its error holds that of the integrals.
             elif error < _TOO_GOOD * alpha:
                 # Scrambles that all see the same few outputs: what is left is the error of the integrals.
                 error = alpha * math.sqrt(omap.at(0, nothing).inner_error)
             elif aim is None and target.channel.plan.method == SAMPLING:
                 error = math.hypot(error, _of_squares(omap, stage))
-            samples = None if integrated and (alpha, error) != (stage.alpha, stage.error) else stage.samples
+            samples = None if integrated and (alpha, error) != (stage.alpha, stage.error) else stage.samples or None
             if aim is not None and not (integrated and error <= aim.accuracy):
                 sampled = _sampled(omap, stage, aim, codes)
                 if not integrated or sampled[1] < error:
@@ -164,8 +167,9 @@ def _met_in_turn(
                 target, "hard", target.symmetry.directions[pivot], math.inf, 0.0, target.symmetry.span(learned)
             )
             order = first_order(target, hard.subspace, _beside(target, ~learned, int(pivot)))
-            # A first or second order grows at some finite alpha: that none was seen is the fault of the integrals.
-            known &= order is None or order > 2
+            # A first or second order grows at some finite alpha: that none was seen is the fault of the integrals, but
+            # for weights that are deaf to what grows.
+            known &= order is None or order > (1 if needed(target).any() else 2)
             found.append(replace(hard, order=order))
     return found, codes, known, each
 
@@ -174,7 +178,7 @@ def _sampled(omap: OverlapMap, stage: Stage, aim: Aim, codes: list[Result]) -> t
     """(alpha, error, samples) of the first threshold, at as many as the accuracy takes; adds the codes of the last."""
     tries, larger = Tries(aim), omap
     alpha, error, results = stage.alpha, float(tries.stated(omap.samples, stage.error)), list[Result]()
-    whole = math.hypot(error, alpha * of_first(larger, stage.members, aim.accuracy))
+    whole = math.hypot(error, alpha * of_first(larger, stage, aim.accuracy))
     while not tries.reached(whole):
         samples = tries.more(whole)
         if samples is None:
@@ -185,11 +189,11 @@ def _sampled(omap: OverlapMap, stage: Stage, aim: Aim, codes: list[Result]) -> t
         )
         omap.what = f"first threshold, {samples} samples"
         try:
-            alpha, spread, _, results = sampled_first(more, stage.members)
+            alpha, spread, results = measured_first(more, stage)
         except OutOfTime:
             break
         error, larger = float(tries.stated(samples, spread)), more
-        whole = math.hypot(error, alpha * of_first(larger, stage.members, aim.accuracy))
+        whole = math.hypot(error, alpha * of_first(larger, stage, aim.accuracy))
     codes += results
     return alpha, whole, larger.samples
 

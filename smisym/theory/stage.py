@@ -16,6 +16,7 @@ from smisym.theory.kick import KICK
 from smisym.theory.linearised import KNOWN, positive
 from smisym.theory.maps import OverlapMap
 from smisym.theory.sentinel import agreement
+from smisym.theory.told import first_told, needed, of_parts
 
 # Points of one scramble, and scrambles, of the look at Q = 0 that tells trivial directions.
 _TRIVIAL_POINTS, _TRIVIAL_SCRAMBLES = 64, 8
@@ -36,6 +37,7 @@ class Stage:
 
     pivot: the part that grows most.  active (parts,): what is learned from here on.
     alpha, error: where it begins, with statistical and deterministic error; 0 where trivial.
+    told: whether it begins where enough is told of it (:mod:`smisym.theory.told`), not where it grows by itself.
     Q (P, P): the overlap just below.  new: the parts that begin here, the pivot first.  directions: of each of these
     what is learned of it, groups (d, P), fastest first.  after: PARTIAL where that is not all of them, so that nothing
     is known of what comes after; INTEGRATION where nothing seems to come, but for what may be errors of the integrals.
@@ -50,6 +52,7 @@ class Stage:
     error: float
     Q: np.ndarray
     trivial: bool = False
+    told: bool = False
     new: list[int] = field(default_factory=list)
     directions: list[np.ndarray] = field(default_factory=list)
     after: Result = Result.SUCCESS
@@ -79,11 +82,13 @@ def first_stage(omap: OverlapMap) -> Stage | None:
     points = min(scout_points(omap.model), 2 ** (omap.samples.bit_length() - 1))
     small = omap.sibling(2 * points, 2)
     still = small.at(0, zero)
-    shown = _trivial(omap)
+    shown, least = _trivial(omap), needed(omap.model)
+    if least.any():
+        return None if shown is None else _told(omap, small, shown, least)
     if shown is not None:
         whole = shown.mean(axis=0)
-        pivot = int(_shown(symmetry, whole).argmax())
-        active = excited(small, pivot, _shown(symmetry, whole) > 0, whole)
+        pivot = int(of_parts(symmetry, whole).argmax())
+        active = excited(small, pivot, of_parts(symmetry, whole) > 0, whole)
         return begun(small, Stage(pivot, active, 0.0, 0.0, zero, trivial=True), np.zeros_like(active), shown)
     growth, _ = clear_growth(small, still)
     if growth.max() <= 0:
@@ -100,6 +105,19 @@ def first_stage(omap: OverlapMap) -> Stage | None:
     return begun(small, stage, np.zeros_like(active), growing(symmetry, np.arange(len(rates)), all_rates, members))
 
 
+def _told(omap: OverlapMap, small: OverlapMap, shown: np.ndarray, least: np.ndarray) -> Stage:
+    """What is learned first of weights of which nothing is learned from a little; shown (R, P, P): E(0)."""
+    zero = np.zeros((omap.model.fields,) * 2)
+    pivot = int((of_parts(omap.model.symmetry, shown.mean(axis=0)) / least).argmax())
+    estimates = omap.evaluate(zero)
+    alpha, error = first_told(omap.model, estimates, pivot)
+    results = [] if agreement(omap, estimates).holds else [Result.NISHIMORI]
+    active = np.arange(len(least)) == pivot
+    samples = omap.samples if error else 0
+    stage = Stage(pivot, active, alpha, error, zero, told=True, results=results, samples=samples)
+    return begun(small, stage, np.zeros_like(active), shown)
+
+
 def sampled_first(omap: OverlapMap, members: list[int]) -> tuple[float, float, np.ndarray, list[Result]]:
     """(alpha, its standard error, rates (R, k, k), codes): where the growth of a class is one at Q = 0, sampled."""
     estimates = omap.evaluate(np.zeros((omap.model.fields,) * 2))
@@ -108,6 +126,16 @@ def sampled_first(omap: OverlapMap, members: list[int]) -> tuple[float, float, n
     results = [] if agreement(omap, estimates).holds else [Result.NISHIMORI]
     # 1 / the mean rate, which a few samples bias less than they do the mean of 1 / rate.
     return float(1 / rate), float(error / rate**2), all_rates, results
+
+
+def measured_first(omap: OverlapMap, stage: Stage) -> tuple[float, float, list[Result]]:
+    """(alpha, its standard error, codes) of a first stage, once more on another map."""
+    if stage.told:
+        again = omap.evaluate(np.zeros_like(stage.Q))
+        codes = [] if agreement(omap, again).holds else [Result.NISHIMORI]
+        return *first_told(omap.model, again, stage.pivot), codes
+    alpha, error, _, results = sampled_first(omap, stage.members)
+    return alpha, error, results
 
 
 def growing(symmetry: Symmetry, idle: np.ndarray, rates: np.ndarray, members: list[int]) -> np.ndarray:
@@ -162,11 +190,6 @@ def leader(symmetry: Symmetry, idle: np.ndarray, rates: np.ndarray, members: lis
     return int(symmetry.parts[idle[members]][int((vector / size).argmax())]), parts
 
 
-def _shown(symmetry: Symmetry, M: np.ndarray) -> np.ndarray:
-    """Of a positive matrix (P, P) what each part has of it, a direction."""
-    return np.array([np.einsum("di,ij,dj->", D, M, D) / len(D) for D in symmetry.directions])
-
-
 def _trivial(omap: OverlapMap) -> np.ndarray | None:
     """E(0) (R, P, P), by scramble, in the parts that have g_out(y, 0, I) other than 0; None where there are none.
 
@@ -178,7 +201,7 @@ def _trivial(omap: OverlapMap) -> np.ndarray | None:
         return None
     few = omap.sibling(_TRIVIAL_POINTS * _TRIVIAL_SCRAMBLES, _TRIVIAL_SCRAMBLES)
     estimates = few.evaluate(np.zeros((omap.model.fields,) * 2))
-    mean, error = mean_and_error(np.array([_shown(symmetry, e.three[0]) for e in estimates]))
+    mean, error = mean_and_error(np.array([of_parts(symmetry, e.three[0]) for e in estimates]))
     bounded = [e.inner_error for e in estimates if np.isfinite(e.inner_error)]
     inner = float(np.mean(bounded)) if bounded else 0.0
     # Squares: where g_out vanishes for every output errors of the integrals alone are left of their mean.
@@ -213,5 +236,5 @@ def excited(small: OverlapMap, pivot: int, active: np.ndarray, Q: np.ndarray) ->
     if not may.any():
         return active
     some = np.where(np.arange(len(active)) == pivot, _SOME, 0.0)
-    shown = _shown(symmetry, small.at(0, within(symmetry, Q, active, _MUCH, some)).three[0])
+    shown = of_parts(symmetry, small.at(0, within(symmetry, Q, active, _MUCH, some)).three[0])
     return np.asarray(active | (may & (shown > 1e-6 * shown[pivot])))

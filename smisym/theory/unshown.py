@@ -23,6 +23,8 @@ from smisym.theory.linearised import Equation, Local, placed, positive
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
 from smisym.theory.sentinel import COVARIANCES
+from smisym.theory.stage import Stage
+from smisym.theory.told import shares
 
 # Points of one scramble at which the inner integrals are refined, fewer where these are dear but at least so many, and
 # by how much; sampled ones cost the square of it.
@@ -118,11 +120,18 @@ def _jacobian(found: Sequence[Local]) -> np.ndarray:
     return np.asarray(np.mean([here.jacobian for here in found], axis=0))
 
 
-def of_first(omap: OverlapMap, members: Sequence[int], accuracy: float) -> float:
-    """The same of the rate at which a class of coordinates grows at Q = 0, relative."""
+def of_first(omap: OverlapMap, stage: Stage, accuracy: float) -> float:
+    """The same of what makes a first stage at Q = 0, the rate at which a class of coordinates grows or what is told of
+    a part, relative."""
     maps = _compared(omap, accuracy)
-    nothing = np.zeros((omap.model.fields,) * 2)
-    before, after = (class_rate(growth_rates(m, m.at(0, nothing)), members) for m in (maps.rough, maps.fine))
+
+    def of_map(m: OverlapMap) -> float:
+        estimate = m.at(0, np.zeros_like(stage.Q))
+        if stage.told:
+            return float(shares(m.model, [estimate], stage.pivot)[0])
+        return class_rate(growth_rates(m, estimate), stage.members)
+
+    before, after = of_map(maps.rough), of_map(maps.fine)
     return maps.times * abs(after - before) / before if before > 0 else 0.0
 
 

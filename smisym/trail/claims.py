@@ -193,6 +193,8 @@ def _too_much(subject: Subject) -> str:
 
 def runs_too_much(subject: Subject) -> str:
     """Why GAMP is not run on data, or nothing where it is: there every row is coupled with every other."""
+    if subject.model.prior.finite_size:
+        return subject.model.prior.finite_size
     reason: str = subject.once("runs too much", lambda: _runs_too_much(subject))
     return reason
 

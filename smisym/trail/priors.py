@@ -25,7 +25,7 @@ def _written(subject: Subject) -> Step:
     slices = (
         f" Rows live on {H} slices of the embedding: overlaps couple rows of one slice only, and each slice has "
         f"${H}\\alpha$ samples per dimension."
-        if H > 1
+        if max(prior.row_slices)
         else ""
     )
     text = (

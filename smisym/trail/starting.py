@@ -72,6 +72,9 @@ def _written(subject: Subject) -> Step:
         if shown.any()
         else "By the symmetries of the output $g_{\\mathrm{out}}(y, 0, I) = 0$: nothing is trivial."
     )
+    told = model.prior.least_told()
+    if told.any():
+        return _written_of_least(subject, float(told.max()))
     share = rf"{model.prior.multiplicity}\, " if model.prior.multiplicity > 1 else ""
     one = r"\mathrm{tr}\left(B_j\, \mathcal{F}(B_k)\right)"
     formulas = [
@@ -93,6 +96,36 @@ def _written(subject: Subject) -> Step:
         formulas.append(Formula(r"\alpha_c", exact.alpha, "exactly"))
     source = "arXiv 2502.00901, theorem 2.3, eqs 15-16; arXiv 2405.15480; arXiv 2002.12903 for first-order methods"
     return Step("stability", "Linear stability and the first threshold", text, tuple(formulas), source=source)
+
+
+def _written_of_least(subject: Subject, least: float) -> Step:
+    """Where learning sets in for weights that must be told a least amount (:mod:`smisym.theory.told`)."""
+    share = rf"{subject.model.prior.multiplicity}\,"
+    text = (
+        "At $Q = 0$ the cavity knows nothing: $\\omega = 0$, $V = I$. The law of the weights answers to no small "
+        f"$\\hat Q$: nothing is learned until it reaches {least:g}, and then what outputs show by themselves, "
+        "$E(0)$, is learned, from little on. Outputs with $E(0) = 0$ are hard: what would grow from small overlaps "
+        "is not heard."
+    )
+    formulas = [
+        Formula(
+            "E(0)", r"\mathbb{E}_y \sum_t g_t g_t^{\top}", r"$g_t = \mathbb{E}[z_t \mid y]$ at $\omega = 0$, $V = I$"
+        ),
+        Formula(r"\alpha_c", rf"\frac{{{least:g}}}{{{share} E(0)}}"),
+    ]
+    numbers = [] if too_much(subject) else purse_of(subject).spent(lambda: _numbers(subject))
+    formulas += [] if isinstance(numbers, str) else numbers
+    exact = exactly(subject)
+    if exact is not None:
+        text += f" The first threshold is known in closed form. {exact.why}"
+        formulas.append(Formula(r"\alpha_c", exact.alpha, "exactly"))
+    return Step(
+        "stability",
+        "The first threshold",
+        text,
+        tuple(formulas),
+        source="arXiv 2506.01582, corollary 4.2; derived here",
+    )
 
 
 def _numbers(subject: Subject) -> list[Formula]:
@@ -149,6 +182,8 @@ def _operators_agree(subject: Subject, level: float) -> Tried:
 
 def _starts_there(subject: Subject, level: float) -> Tried:
     """One step of state evolution, by plain draws of g g^T, from a small overlap along what is learned first."""
+    if subject.model.prior.least_told().any():
+        return left_out("nothing is learned from a little")
     first = first_threshold(subject)
     if first is None or first.kind == "trivial" or not math.isfinite(first.alpha):
         return left_out(

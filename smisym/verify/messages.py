@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from smisym.finite.samples import generate
-from smisym.prior import GaussianPrior
 from smisym.verify.averages import _lines
 from smisym.verify.chance import Verdict, in_two_stages, means_vanish
 from smisym.verify.properties import SCRAMBLES, Property, Subject, Tried, left_out
@@ -74,8 +73,8 @@ def _follows(subject: Subject, level: float) -> Tried:
     model = subject.model
     if model.channel.plan.dearer >= _TOO_DEAR:
         return left_out("posteriors are too dear for runs on data")
-    if not isinstance(model.prior, GaussianPrior):
-        return left_out("the weights are one matrix, and what a run of finite size is off by is not of order 1/D")
+    if model.prior.finite_size:
+        return left_out(model.prior.finite_size)
     first = subject.overlap_map(_SAMPLES, "gamp").evaluate(_START * np.eye(model.fields))
     told = float(np.trace(np.mean([e.E for e in first], axis=0))) / model.fields
     if not told > 1e-6:

@@ -27,9 +27,20 @@ def slices_of(declared: Architecture | SMI) -> int:
     return declared.layers[0].heads if split and isinstance(declared, Architecture) else 1
 
 
-def ratio_of(declared: Architecture | SMI) -> float | None:
-    """The rank over the dimension where that is what was declared."""
-    return declared.layers[0].rank_ratio if isinstance(declared, Architecture) else None
+def ratios_of(declared: Architecture | SMI) -> list[float]:
+    """Layer by layer the rank over the dimension, where that is what was declared; else nothing."""
+    layers = declared.layers if isinstance(declared, Architecture) else ()
+    return [layer.rank_ratio for layer in layers if layer.rank_ratio is not None]
+
+
+def ranks_of(declared: Architecture | SMI, dimension: int) -> list[int]:
+    """Layer by layer the rank of extensive ones at a dimension."""
+    return [max(round(ratio * dimension), 1) for ratio in ratios_of(declared)]
+
+
+def tied(declared: Architecture | SMI) -> bool:
+    """Whether queries are keys in all layers."""
+    return isinstance(declared, Architecture) and all(layer.tied for layer in declared.layers)
 
 
 def rows_of(declared: Architecture | SMI) -> list[int]:
@@ -46,11 +57,13 @@ def rows_of(declared: Architecture | SMI) -> list[int]:
 
 
 def draw_tokens(declared: Architecture | SMI, dimension: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens X (T, D) and weights W (P, D), (P, D / H) where H heads split the embedding, (r, D) of extensive rank r,
-    twice as many where keys are apart, with standard normal entries; D is ``dimension`` times the number of slices."""
-    rng, slices, ratio = np.random.default_rng(seed), slices_of(declared), ratio_of(declared)
+    """Tokens X (T, D) and weights W (P, D), (P, D / H) where H heads split the embedding, (r, D) of extensive ranks
+    that add up to r, twice as many where keys are apart, with standard normal entries; D is ``dimension`` times the
+    number of slices."""
+    rng, slices = np.random.default_rng(seed), slices_of(declared)
     X = rng.standard_normal((declared.tokens, dimension * slices))
-    rows = len(rows_of(declared)) if ratio is None else max(round(ratio * dimension), 1) * len(rows_of(declared))
+    rows = sum(ranks_of(declared, dimension)) * (2 if ratios_of(declared) and not tied(declared) else 1)
+    rows = rows or len(rows_of(declared))
     return X, rng.standard_normal((rows, dimension))
 
 
@@ -58,15 +71,15 @@ def fields_of(declared: Architecture | SMI, X: np.ndarray, W: np.ndarray) -> np.
     """Z (P, T) = W X^T / sqrt(D), each row with its slice, rounded once; of extensive rank the scores of tokens a <= b,
     those of a token with itself over sqrt(2)."""
     width = W.shape[1]
-    if ratio_of(declared) is not None:
-        tied = isinstance(declared, Architecture) and declared.layers[0].tied
-        scores = _extensive(X.astype(Long), W.astype(Long), tied)
-        if not tied:
+    if ratios_of(declared):
+        if not tied(declared):
+            scores = _between(X.astype(Long), W.astype(Long))
             return np.asarray(scores[~np.eye(len(X), dtype=bool)][None].astype(float))
         first, second = np.triu_indices(len(X))
-        return np.where(first == second, scores[first, second] / np.sqrt(Long(2)), scores[first, second])[None].astype(
-            float
-        )
+        scale = np.where(first == second, np.sqrt(Long(2)), Long(1))
+        ends = np.cumsum(ranks_of(declared, width))[:-1]
+        each = [_extensive(X.astype(Long), own, np.eye(len(X), dtype=Long)) for own in np.split(W.astype(Long), ends)]
+        return np.array([scores[first, second] / scale for scores in each]).astype(float)
     parts = [X[:, s * width : (s + 1) * width] for s in rows_of(declared)]
     rows = [part.astype(Long) @ w.astype(Long) / np.sqrt(Long(width)) for part, w in zip(parts, W, strict=True)]
     return np.array(rows).astype(float)
@@ -126,9 +139,16 @@ def mapping_misfit(model: Model, dimension: int, seed: int) -> float | None:
 def _run(declared: Architecture, X: np.ndarray, W: np.ndarray, which: int) -> tuple[list[np.ndarray], np.ndarray]:
     """(attention matrices of the last layer, tokens after it) on one slice."""
     first, row, attentions = X, 0, list[np.ndarray]()
+    B, extensive = np.eye(len(X), dtype=Long), iter(np.split(W, np.cumsum(ranks_of(declared, W.shape[1]))[:-1]))
     for number, layer in enumerate(declared.layers):
         seen = X if declared.limit is None or number == len(declared.layers) - 1 else first
         attentions, moved = [], Long(layer.skip) * X
+        if layer.rank_ratio is not None:
+            scores = _extensive(seen, next(extensive), B) if layer.tied else _between(seen, W)
+            attentions = [_attention(layer, scores)]
+            mixing = Long(layer.skip) * np.eye(len(X), dtype=Long) + Long(layer.readouts[0]) * attentions[0]
+            X, B = mixing @ X, mixing @ B
+            continue
         for head, readout in enumerate(layer.readouts):
             queries = W[row : row + layer.rank]
             keys = queries if layer.tied else W[row + layer.rank : row + 2 * layer.rank]
@@ -136,21 +156,23 @@ def _run(declared: Architecture, X: np.ndarray, W: np.ndarray, which: int) -> tu
             if declared.head_layout == "split" and head != which:
                 continue
             scores = seen @ (queries.T @ keys / Long(W.shape[1])) @ seen.T
-            A = _attention(layer, scores if layer.rank_ratio is None else _extensive(seen, W, layer.tied))
+            A = _attention(layer, scores)
             attentions.append(A)
             moved = moved + Long(readout) * (A @ seen)
         X = moved
     return attentions, X
 
 
-def _extensive(X: np.ndarray, W: np.ndarray, tied: bool) -> np.ndarray:
-    """(X S X^T - tr S I) / sqrt(D), S = W^T W / sqrt(r D), of W (r, D); X S X^T / sqrt(D), S of queries and keys, where
-    these are apart, one above the other."""
-    if not tied:
-        queries, keys = np.split(W, 2)
-        return np.asarray((X @ queries.T) @ (X @ keys.T).T / (np.sqrt(Long(len(keys))) * Long(W.shape[1])))
+def _between(X: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """X S X^T / sqrt(D), S of queries and keys, which stand in W (2 r, D) one above the other."""
+    queries, keys = np.split(W, 2)
+    return np.asarray((X @ queries.T) @ (X @ keys.T).T / (np.sqrt(Long(len(keys))) * Long(W.shape[1])))
+
+
+def _extensive(X: np.ndarray, W: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """(X S X^T - tr S B B^T) / sqrt(D), S = W^T W / sqrt(r D), of W (r, D) and tokens that were mixed by B."""
     rank, dimension = W.shape
-    scores = (X @ W.T) @ (X @ W.T).T - np.sum(W * W) * np.eye(len(X), dtype=Long)
+    scores = (X @ W.T) @ (X @ W.T).T - np.sum(W * W) * (B @ B.T)
     return np.asarray(scores / (np.sqrt(Long(rank)) * Long(dimension)))
 
 

@@ -87,7 +87,8 @@ def listing(program: StraightLine) -> None:
 
 def test_every_rule_has_a_case() -> None:
     """A rule that no case meets would have no program tested."""
-    names = ("L2-T2", "untied-T2", "sequence-two-noiseless", "extensive-T2", "linear-forms", "product")
+    names = ("L2-T2", "untied-T2", "sequence-two-noiseless", "extensive-T2", "linear-forms", "product",
+             "extensive-two-layers")  # fmt: skip
     found = [chart_of(name) for name in names]
     assert {chart.rule for _, chart in filter(None, found)} == {name for name, _ in RULES}
 

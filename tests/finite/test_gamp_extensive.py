@@ -56,3 +56,17 @@ def test_a_network_of_expressions_runs_too() -> None:
     run = smisym.gamp(model, data.X, data.y, W=data.W, damping=0.4, max_steps=25)
     expected = 0.0673 * (1.106 / 1.0) ** 2
     assert float(np.mean((run.value.W_hat - data.W) ** 2)) == pytest.approx(expected, abs=0.06)
+
+
+def test_small_width_on_data() -> None:
+    """Of rank d^{1/2}: a run ends where state evolution of that very width has it, and not far from the limit."""
+    model = smisym.compile(Architecture(2, (Attention(rank_ratio=0.0),)))
+    dim, alpha = 64, 0.4
+    data = smisym.generate(model, dim, alpha, np.random.default_rng(0), normalised=True)
+    assert len(data.X) == round(alpha * 8 * dim)
+    run = smisym.gamp(model, data.X, data.y, W=data.W, damping=0.85, max_steps=100)
+    assert run.settings["alpha"] == pytest.approx(alpha, rel=1e-2)
+    error = float(np.mean((run.value.W_hat - data.W) ** 2))
+    wide = smisym.compile(Architecture(2, (Attention(rank_ratio=1 / 8),)))
+    expected = 1 - float(smisym.curve(wide, [alpha / 8])[0].value.Q[0, 0])
+    assert error == pytest.approx(expected, abs=0.15)

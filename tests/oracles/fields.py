@@ -43,7 +43,8 @@ def _run(network: Network, Z: np.ndarray, number: int, ratios: bool) -> tuple[li
         layer = network.layers[depth]
         below = start if network.limit == "first_order" and depth != last else B
         if layer.rank_ratio is not None:
-            scores = [_shifted(layer, layer.beta * layer.scale * _symmetric(Z[:, 0], network.tokens))]
+            own = below @ _symmetric(Z[:, depth], network.tokens) @ below.swapaxes(1, 2)
+            scores = [_shifted(layer, layer.beta * layer.scale * own)]
         else:
             scores = [
                 _scores(layer, Z[:, q] @ below.swapaxes(1, 2), Z[:, k] @ below.swapaxes(1, 2)) for q, k, _ in heads

@@ -32,8 +32,7 @@ def draw(network: Network, D: int, rng: np.random.Generator) -> tuple[np.ndarray
     """(X (T, D), W (P, D) or (P, D/H), Z (P, T)), Gaussian; Z to double rounding of its exact value."""
     _slice_width(network, D)
     X = rng.standard_normal((network.tokens, D))
-    ratio = network.layers[0].rank_ratio
-    rows = network.fields if ratio is None else max(round(ratio * D), 1)
+    rows = sum(_ranks(network, D)) or network.fields
     W = rng.standard_normal((rows, D // network.slices))
     return X, W, exact_fields(network, X, W).astype(float)
 
@@ -43,10 +42,12 @@ def exact_fields(network: Network, X: np.ndarray, W: np.ndarray) -> np.ndarray:
     X, W = np.asarray(X, np.longdouble), np.asarray(W, np.longdouble)
     width = _slice_width(network, X.shape[1])
     if network.layers[0].rank_ratio is not None:
-        M = _extensive(W, np.longdouble)
-        scores = X @ M @ X.T - np.trace(M) * np.eye(len(X))
-        scores[np.diag_indices(len(X))] /= np.sqrt(np.longdouble(2))
-        return scores[np.triu_indices(len(X))][None]
+        rows = []
+        for M in _matrices(network, W, np.longdouble):
+            scores = X @ M @ X.T - np.trace(M) * np.eye(len(X))
+            scores[np.diag_indices(len(X))] /= np.sqrt(np.longdouble(2))
+            rows.append(scores[np.triu_indices(len(X))])
+        return np.array(rows)
     Z = np.empty((len(W), len(X)), np.longdouble)
     row = 0
     for layer in network.with_rows:
@@ -62,6 +63,16 @@ def _extensive(W: np.ndarray, dtype: Any) -> np.ndarray:
     """S / sqrt(D), S = W^T W / sqrt(r D), of W (r, D)."""
     rank, D = W.shape
     return W.T @ W / (np.sqrt(dtype(rank)) * dtype(D))
+
+
+def _ranks(network: Network, D: int) -> list[int]:
+    """Of layers of extensive rank."""
+    return [max(round(layer.rank_ratio * D), 1) for layer in network.layers if layer.rank_ratio is not None]
+
+
+def _matrices(network: Network, W: np.ndarray, dtype: Any) -> list[np.ndarray]:
+    """S / sqrt(D) of every layer."""
+    return [_extensive(own, dtype) for own in np.split(W, np.cumsum(_ranks(network, W.shape[1]))[:-1])]
 
 
 def _slice_width(network: Network, D: int) -> int:
@@ -86,7 +97,8 @@ class _Head:
         seen = X[:, :size]  # the coordinates beyond are carried along and seen by no head
         scores = seen @ self.matrix @ seen.T
         if self.layer.rank_ratio is not None:
-            scores = scores - np.trace(self.matrix) * np.eye(len(scores))
+            mixing = X[:, size:]
+            scores = scores - np.trace(self.matrix) * (mixing @ mixing.T)
         return attention_matrix(self.layer, scores)
 
 
@@ -144,7 +156,8 @@ def _step(layer: Layer, heads: list[_Head], X: np.ndarray, dtype: Any) -> tuple[
 def _heads(network: Network, number: int, W: np.ndarray, width: int, dtype: Any) -> list[list[_Head]]:
     """Layer by layer, the heads that act on one slice: all of them if shared, one if split."""
     if network.layers[0].rank_ratio is not None:
-        return [[_Head(network.layers[0], network.layers[0].readouts[0], _extensive(W, dtype))]]
+        matrices = _matrices(network, W, dtype)
+        return [[_Head(layer, layer.readouts[0], M)] for layer, M in zip(network.layers, matrices, strict=True)]
     if W.shape != (network.fields, width):
         raise ValueError(f"W has shape {W.shape}, not {(network.fields, width)}")
     layers, row = [], 0
