@@ -1,6 +1,6 @@
 """Makes the numbers and figures of published.md: two layers on two tokens beside published data.
 
-    python docs/published.py compute [curve | skip | gamp | regularised ...]   the numbers, into published.json
+    python docs/published.py compute [PART ...]                                      the numbers, into published.json
     python docs/published.py                                                   tables and figures from them
 
 Each part of published.json says with which version and in how many seconds it was made.  A test computes points
@@ -33,6 +33,10 @@ Record = dict[str, Any]
 ALPHAS = [round(0.05 * n, 2) for n in range(33)]
 SKIPS = [0.01, 0.1, 0.5, 0.5625, 0.625, 0.75, 0.875, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
 ACCURACY, SINGULAR = 0.002, 0.05
+THREE, THREE_WITHIN = [0.25, 0.5, 0.75, 0.9, 1.0, 1.125, 1.25], 0.05
+DEPTHS, DEPTH_ACCURACY = [1, 2, 3, 4, 5, 6], 1e-3
+THREE_SAMPLES = 2048
+DYNAMICS = {"alphas": [0.6, 1.2], "dim": 400, "seeds": 4, "steps": 40, "epochs": 300}
 DIM, SEEDS, GAMP_ALPHAS, STEPS = 1000, 4, [0.3, 0.5, 0.7, 0.85, 0.95, 1.1, 1.2, 1.4], 150
 EPS, REGULARISED, POINTS = 1e-3, [0.8, 0.9, 1.0, 1.2, 1.4, 1.6], 8192
 
@@ -49,6 +53,49 @@ def curve(alphas: list[float] = ALPHAS, **settings: Any) -> list[Record]:
          "result": s.result.value}
         for s in found
     ]  # fmt: skip
+
+
+def three(alphas: list[float] = THREE, **settings: Any) -> list[Record]:
+    """Overlaps of three layers by state evolution."""
+    deep = Architecture(2, (Attention(), Attention(), Attention()))
+    found = smisym.curve(smisym.compile(deep), alphas, on_point=_told, **(settings or {"samples": THREE_SAMPLES}))
+    return [
+        {"alpha": s.value.alpha, "Q": np.diag(s.value.Q).tolist(),
+         "error": np.diag(np.hypot(s.value.Q_error, s.deterministic_error)).tolist(), "result": s.result.value}
+        for s in found
+    ]  # fmt: skip
+
+
+def depth(depths: list[int] = DEPTHS, accuracy: float = DEPTH_ACCURACY) -> list[Record]:
+    """First thresholds against depth: skips of one; and of many layers each of which does little, L / c = 1/2."""
+    rows = []
+    for layers in depths:
+        for kind, below in (("skip 1", Attention()), ("L / c = 1/2", Attention(readout=1 / (2 * max(layers, 1))))):
+            deep = Architecture(2, (*[below] * (layers - 1), Attention()))
+            found = smisym.weak_recovery(smisym.compile(deep), stages=1, accuracy=accuracy)
+            (first,) = found.value
+            rows.append({"layers": layers, "kind": kind, "rows": list(first.names), "alpha": first.alpha,
+                         "error": first.error, "result": found.result.value})  # fmt: skip
+            print(rows[-1], flush=True)
+    return rows
+
+
+def _told(found: smisym.Solution) -> None:
+    print(f"{found.value!r}: {found.result.value}", flush=True)
+
+
+def dynamics(alphas: list[float] = DYNAMICS["alphas"], **settings: Any) -> list[Record]:
+    """What is known of each layer, step by step: state evolution, GAMP, SGD and Adam on the same data."""
+    model, rows = smisym.compile(network()), []
+    options = {key: DYNAMICS[key] for key in ("dim", "seeds", "steps", "epochs")} | settings
+    for alpha in alphas:
+        found = smisym.dynamics(model, alpha, **options)
+        for one in found.value.trajectories:
+            mean, error = found.value.mean(one.method), found.value.error(one.method)
+            rows.append({"alpha": alpha, "method": one.method, "unit": one.unit, "seeds": len(one.cosines),
+                         "cosine": mean.round(6).tolist(), "error": error.round(6).tolist()})  # fmt: skip
+        print(f"alpha {alpha:g}: {found.value!r}", flush=True)
+    return rows
 
 
 def skip(skips: list[float] = SKIPS, stages: int = 2) -> list[Record]:
@@ -100,7 +147,10 @@ def regularised(alphas: list[float] = REGULARISED, points: int = POINTS, seeds: 
     return rows
 
 
-PARTS: dict[str, Callable[[], list[Record]]] = {"curve": curve, "skip": skip, "gamp": gamp, "regularised": regularised}
+PARTS: dict[str, Callable[[], list[Record]]] = {
+    "curve": curve, "skip": skip, "gamp": gamp, "regularised": regularised, "three": three,
+    "dynamics": dynamics, "depth": depth,
+}  # fmt: skip
 
 
 def compute(names: list[str]) -> None:
@@ -158,7 +208,57 @@ def tables(known: Record) -> dict[str, str]:
         stated = number(float(ends.mean()), float(ends.std(ddof=1) / np.sqrt(len(ends))))
         cells = [number(here["Q"][0], here["error"][0]), stated, f"{at_published(row['alpha'], 0):.4f}"]
         with_eps.append(f"| {row['alpha']:g} | {' | '.join(cells)} |")
-    return {name: "\n".join(rows) for name, rows in (("skip", lines), ("curve", curve_lines), ("eps", with_eps))}
+    made = {"three": three_table, "dynamics": dynamics_table, "depth": depth_table}
+    own = {"skip": lines, "curve": curve_lines, "eps": with_eps}
+    own |= {name: table(known[name]["rows"]) for name, table in made.items()}
+    return {name: "\n".join(rows) for name, rows in own.items()}
+
+
+def three_table(rows: list[Record]) -> list[str]:
+    lines = [
+        "| alpha | layer 1 | published | layer 2 | published | layer 3 | published |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    published = published_three()
+    for row in rows:
+        cells = []
+        for layer in range(3):
+            there = float(np.interp(row["alpha"], published[:, 0], published[:, layer + 1]))
+            cells += [number(row["Q"][layer], row["error"][layer]), f"{there:.4f}"]
+        lines.append(f"| {row['alpha']:g} | {' | '.join(cells)} |")
+    return lines
+
+
+def dynamics_table(rows: list[Record]) -> list[str]:
+    """The first step from which on the mean cosine of a layer stays above one half, and where it ends."""
+    lines = [
+        "| alpha | method | layer 2 above 1/2 from | ends at | layer 1 above 1/2 from | ends at |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cosine, error, cells = np.array(row["cosine"]), np.array(row["error"]), []
+        for layer in (1, 0):
+            below = np.flatnonzero(~(cosine[:, layer] > 0.5))
+            first = 0 if not len(below) else int(below[-1]) + 1
+            cells += [
+                f"{row['unit']} {first}" if first < len(cosine) else "–",
+                number(cosine[-1, layer], error[-1, layer]),
+            ]
+        lines.append(f"| {row['alpha']:g} | {row['method']} | {' | '.join(cells)} |")
+    return lines
+
+
+def depth_table(rows: list[Record]) -> list[str]:
+    lines = ["| layers | skip 1 | L / c = 1/2 |", "|---|---|---|"]
+    by = {(row["layers"], row["kind"]): number(row["alpha"], row["error"]) for row in rows}
+    for layers in sorted({row["layers"] for row in rows}):
+        lines.append(f"| {layers} | {by.get((layers, 'skip 1'), '–')} | {by.get((layers, 'L / c = 1/2'), '–')} |")
+    return lines
+
+
+def published_three() -> np.ndarray:
+    """(alpha, Q11, Q22, Q33) of three layers as published (n, 4)."""
+    return np.loadtxt(shipped.HERE / "published" / "BO_3w.csv", delimiter=",", skiprows=1)
 
 
 def at_published(alpha: float, layer: int) -> float:
@@ -224,6 +324,43 @@ def draw(known: Record) -> None:
     _save(figure, "published_skip.png")
 
 
+def draw_three(known: Record) -> None:
+    figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
+    rows, there = known["three"]["rows"], published_three()
+    for layer, colour in enumerate(("#0072B2", "#009E73", "#D55E00")):
+        x, y = [r["alpha"] for r in rows], [r["Q"][layer] for r in rows]
+        axes.errorbar(x, y, yerr=[2 * r["error"][layer] for r in rows], fmt="o-", ms=3, lw=1.2, color=colour,
+                      label=f"layer {layer + 1}, smisym")  # fmt: skip
+        axes.plot(there[:, 0], there[:, layer + 1], "--", lw=0.9, color=colour, label="published")
+    axes.set(xlabel="samples per dimension, N / D", ylabel="overlap with the truth", ylim=(-0.03, 1.05))
+    axes.legend(fontsize=7.5, frameon=False, loc="center right")
+    _save(figure, "published_three.png")
+
+
+def draw_dynamics(known: Record) -> None:
+    rows = known["dynamics"]["rows"]
+    alphas = sorted({row["alpha"] for row in rows})
+    figure, axes = plt.subplots(2, len(alphas), figsize=(7.2, 4.8), layout="constrained", sharey=True)
+    styles = {"state evolution": "-", "gamp": "o", "sgd": "-", "adam": "--"}
+    for column, alpha in enumerate(alphas):
+        for row in (r for r in rows if r["alpha"] == alpha):
+            panel = axes[0 if row["unit"] == "iteration" else 1][column]
+            cosine, error = np.array(row["cosine"]), np.array(row["error"])
+            for layer, colour in enumerate(("#0072B2", "#D55E00")):
+                style = styles[row["method"]]
+                panel.plot(
+                    cosine[:, layer], style, ms=2.2, lw=1.1, color=colour, label=f"layer {layer + 1}, {row['method']}"
+                )
+                low, high = cosine[:, layer] - error[:, layer], cosine[:, layer] + error[:, layer]
+                panel.fill_between(range(len(cosine)), low, high, color=colour, alpha=0.15, lw=0)
+            panel.set(xlabel=row["unit"], ylim=(-0.03, 1.05))
+        axes[0][column].set_title(f"N / D = {alpha:g}", fontsize=9)
+    for line in axes:
+        line[0].set_ylabel("cosine with the truth")
+        line[0].legend(fontsize=6.5, frameon=False)
+    _save(figure, "published_dynamics.png")
+
+
 def _save(figure: plt.Figure, name: str) -> None:
     figure.savefig(FIGURES / name, dpi=150, metadata={"Software": None})
     plt.close(figure)
@@ -237,7 +374,8 @@ def main(arguments: list[str]) -> None:
     known = json.loads(NUMBERS.read_text())
     if set(PARTS) <= set(known):
         PAGE.write_text(page(PAGE.read_text(), known))
-        draw(known)
+        for drawn in (draw, draw_three, draw_dynamics):
+            drawn(known)
 
 
 if __name__ == "__main__":

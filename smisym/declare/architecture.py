@@ -34,6 +34,7 @@ from smisym.declare.checking import (
     whole_number,
 )
 from smisym.declare.describing import layer_facts, layer_formulas, network_card
+from smisym.declare.extensive import check_extensive, check_together
 
 OUTPUTS = ("attention", "sequence")
 LAYOUTS = ("shared", "split")
@@ -122,7 +123,7 @@ class Attention(Shown):
         _put(self, "mask", checked_mask(self.mask))
         _put(self, "position", checked_position(self.position))
         _put(self, "rank_ratio", checked_rank_ratio(self.rank_ratio))
-        _check_extensive(self)
+        check_extensive(self.rank_ratio, self.rank, self.heads, self.tied, self.mask)
 
     def __repr__(self) -> str:
         return f"Attention({', '.join(_changed(self))})"
@@ -204,7 +205,11 @@ class Architecture(Shown):
         _check_combine(self)
         _check_limit(self)
         _check_size(self)
-        _check_alone(self)
+        check_together(
+            [layer.rank_ratio for layer in self.layers],
+            all(layer.tied for layer in self.layers),
+            (self.limit, self.statistic),
+        )
         for number, layer in enumerate(self.layers, start=1):
             _check_tables(layer, number, self.tokens)
 
@@ -276,53 +281,6 @@ def _layers(value: object) -> tuple[Attention, ...]:
         if not isinstance(layer, Attention):
             raise InputError(f"layer {number}", layer, "an Attention", "write Attention(...) for every layer")
     return layers
-
-
-def _check_extensive(layer: Attention) -> None:
-    """What a layer of extensive rank cannot have."""
-    if layer.rank_ratio is None:
-        return
-    for name, given, allowed, fix in (
-        ("rank", layer.rank, "no rank beside rank_ratio", "leave out one of the two"),
-        ("heads", layer.heads, "one head where the rank is extensive", "leave heads out, or declare a finite rank"),
-    ):
-        if given != 1:
-            raise InputError(f"{name} with rank_ratio", given, allowed, fix)
-    others = isinstance(layer.mask, tuple) and not any(row[k] for k, row in enumerate(layer.mask))
-    if not layer.tied and not layer.rank_ratio:
-        allowed, fix = (
-            "tied = true at rank_ratio = 0, the limit of small width",
-            "give a rank ratio > 0, or leave tied out",
-        )
-        raise InputError("tied with rank_ratio", layer.tied, allowed, fix)
-    if not layer.tied and not others:
-        raise InputError(
-            "tied with rank_ratio",
-            layer.tied,
-            "tied = true where tokens attend to themselves: their scores with themselves see the symmetric part of S "
-            "alone, so that more is told of it than of the antisymmetric one, and the error of denoising is not known",
-            "hide the diagonal by a mask, leave tied out, or declare a finite rank",
-        )
-
-
-def _check_alone(architecture: Architecture) -> None:
-    """Matrices of extensive rank count samples by d^2, or r d in the limit of small width, vectors by d."""
-    ratios = [layer.rank_ratio for layer in architecture.layers]
-    if len(ratios) < 2 or all(ratio is None for ratio in ratios):
-        return
-    told, fix = f"{len(ratios)} layers, with rank_ratio = {ratios}", "declare all ranks finite, or all rank_ratio > 0"
-    if any(ratio is None for ratio in ratios):
-        allowed = "rank_ratio in all layers or in none: samples are counted by D^2 where the rank is extensive"
-        raise InputError("layers", told, allowed, fix)
-    if not all(ratios):
-        raise InputError("layers", told, "one layer where rank_ratio is 0, the limit of small width", fix)
-    if not all(layer.tied for layer in architecture.layers):
-        raise InputError("layers", told, "tied layers where several are of extensive rank", "leave tied out")
-    if architecture.limit is not None or architecture.statistic != "exact":
-        raise InputError(
-            "limit, statistic", (architecture.limit, architecture.statistic),
-            "neither where several layers are of extensive rank", "leave them out",
-        )  # fmt: skip
 
 
 def _check_tables(layer: Attention, number: int, tokens: int) -> None:

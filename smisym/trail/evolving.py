@@ -6,7 +6,7 @@ import numpy as np
 
 from smisym.base.derivation import Formula, Step
 from smisym.base.matrices import square_root
-from smisym.prior import GaussianPrior, remaining
+from smisym.prior import remaining
 from smisym.trail import notation
 from smisym.trail.claims import Claim, Part
 from smisym.trail.samples import SCRAMBLES, by_chance, drawn, map_of, overlap_of, vanish
@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 def _written(subject: Subject) -> Step:
     model = subject.model
     T, symmetry = model.tokens, model.symmetry
-    alpha, gaussian = notation.samples(model), isinstance(model.prior, GaussianPrior)
+    alpha = notation.samples(model)
     text = (
         "As $D$ grows at fixed $\\alpha = N/D$, the fields and "
         "their cavity estimates of a sample are jointly Gaussian, "

@@ -37,7 +37,7 @@ def known() -> dict[str, Any]:
 def test_the_page_has_these_numbers(script: ModuleType, known: dict[str, Any]) -> None:
     text = (DOCS / "published.md").read_text()
     assert script.page(text, known) == text, "run python docs/published.py"
-    for name in ("published_curve.png", "published_skip.png"):
+    for name in ("published_curve.png", "published_skip.png", "published_three.png", "published_dynamics.png"):
         assert name in text
         assert (DOCS / "figures" / name).exists()
 
@@ -48,7 +48,9 @@ def test_every_part_is_a_success_and_says_how_it_was_made(script: ModuleType, kn
         assert part["command"].endswith(f"compute {name}")
         assert part["version"] == smisym.__version__
     assert {row["result"] for row in known["curve"]["rows"]} == {"success"}
-    assert {row["result"] for row in known["skip"]["rows"]} == {"success"}
+    for name in ("skip", "three", "depth"):
+        assert {row["result"] for row in known[name]["rows"]} == {"success"}, name
+    assert max(max(row["error"]) for row in known["three"]["rows"]) <= script.THREE_WITHIN
     assert max(max(row["error"]) for row in known["curve"]["rows"]) <= script.ACCURACY
 
 
@@ -92,3 +94,40 @@ def test_what_the_regulariser_does_stands(script: ModuleType, known: dict[str, A
     curve = {row["alpha"]: row["Q"] for row in known["curve"]["rows"]}
     assert curve[1.2][0] == pytest.approx(1, abs=1e-6)
     assert ends[1.2][:, 0].mean() < 0.95
+
+
+def test_points_of_three_layers_stand(script: ModuleType, known: dict[str, Any]) -> None:
+    by_alpha = {row["alpha"]: row for row in known["three"]["rows"]}
+    for again in script.three([0.25, 0.5, 0.75], samples=512, seed=1):
+        row = by_alpha[again["alpha"]]
+        assert (np.abs(np.subtract(row["Q"], again["Q"])) <= 5 * np.hypot(row["error"], again["error"]) + 1e-9).all()
+        # Layers below the last learn nothing yet.
+        assert row["Q"][:2] == [0, 0]
+
+
+def test_first_thresholds_against_depth_stand(script: ModuleType, known: dict[str, Any]) -> None:
+    by = {(row["layers"], row["kind"]): row for row in known["depth"]["rows"]}
+    for again in script.depth([1, 2, 4], accuracy=0.02):
+        row = by[again["layers"], again["kind"]]
+        assert again["rows"] == row["rows"]
+        assert abs(again["alpha"] - row["alpha"]) <= 5 * np.hypot(again["error"], row["error"]) + 1e-12
+    assert by[1, "skip 1"]["alpha"] == pytest.approx(1 / 6, abs=1e-9)
+    # Of mixings that fluctuate less and less, the last layer knows more and more: 1/6 and no less.
+    limit = [row["alpha"] - 1 / 6 for row in known["depth"]["rows"] if row["kind"] != "skip 1" and row["layers"] > 2]
+    assert limit == sorted(limit, reverse=True)
+    assert limit[-1] > 0
+
+
+def test_layers_are_learned_in_the_same_order_step_by_step(script: ModuleType, known: dict[str, Any]) -> None:
+    again = script.dynamics([1.2], dim=60, seeds=2, steps=12, epochs=2)
+    by = {(row["alpha"], row["method"]): np.array(row["cosine"]) for row in known["dynamics"]["rows"]}
+    assert {row["method"] for row in again} == {method for _, method in by}
+    # State evolution draws its samples anew for each seed: both are of the same recursion.
+    own = by[1.2, "state evolution"]
+    (row,) = [row for row in again if row["method"] == "state evolution"]
+    assert np.abs(own[:9] - np.array(row["cosine"])[:9]).max() < 0.15
+    second = [int(np.argmax(cosine[:, 1] > 0.5)) for cosine in by.values() if (cosine[:, 1] > 0.5).any()]
+    first = [
+        int(np.argmax(c[:, 0] > 0.5)) if (c[:, 0] > 0.5).any() else len(c) for c in by.values() if (c[:, 1] > 0.5).any()
+    ]
+    assert all(early <= late for early, late in zip(second, first, strict=True))
