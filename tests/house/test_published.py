@@ -96,6 +96,7 @@ def test_what_the_regulariser_does_stands(script: ModuleType, known: dict[str, A
     assert ends[1.2][:, 0].mean() < 0.95
 
 
+@pytest.mark.slow
 def test_points_of_three_layers_stand(script: ModuleType, known: dict[str, Any]) -> None:
     by_alpha = {row["alpha"]: row for row in known["three"]["rows"]}
     for again in script.three([0.25, 0.5, 0.75], samples=512, seed=1):
@@ -107,7 +108,7 @@ def test_points_of_three_layers_stand(script: ModuleType, known: dict[str, Any])
 
 def test_first_thresholds_against_depth_stand(script: ModuleType, known: dict[str, Any]) -> None:
     by = {(row["layers"], row["kind"]): row for row in known["depth"]["rows"]}
-    for again in script.depth([1, 2, 4], accuracy=0.02):
+    for again in script.depth([1, 2], accuracy=0.02):
         row = by[again["layers"], again["kind"]]
         assert again["rows"] == row["rows"]
         assert abs(again["alpha"] - row["alpha"]) <= 5 * np.hypot(again["error"], row["error"]) + 1e-12
@@ -119,13 +120,12 @@ def test_first_thresholds_against_depth_stand(script: ModuleType, known: dict[st
 
 
 def test_layers_are_learned_in_the_same_order_step_by_step(script: ModuleType, known: dict[str, Any]) -> None:
-    again = script.dynamics([1.2], dim=60, seeds=2, steps=12, epochs=2)
+    again = script.dynamics([1.2], seeds=1, steps=6, optimizers=())
     by = {(row["alpha"], row["method"]): np.array(row["cosine"]) for row in known["dynamics"]["rows"]}
-    assert {row["method"] for row in again} == {method for _, method in by}
-    # State evolution draws its samples anew for each seed: both are of the same recursion.
-    own = by[1.2, "state evolution"]
-    (row,) = [row for row in again if row["method"] == "state evolution"]
-    assert np.abs(own[:9] - np.array(row["cosine"])[:9]).max() < 0.15
+    assert {method for _, method in by} == {"state evolution", "gamp", "sgd", "adam"}
+    # Samples and data are drawn anew for each seed; the recursion is one.
+    for row in again:
+        assert np.abs(by[1.2, row["method"]][:7] - np.array(row["cosine"])).max() < 0.15, row["method"]
     second = [int(np.argmax(cosine[:, 1] > 0.5)) for cosine in by.values() if (cosine[:, 1] > 0.5).any()]
     first = [
         int(np.argmax(c[:, 0] > 0.5)) if (c[:, 0] > 0.5).any() else len(c) for c in by.values() if (c[:, 1] > 0.5).any()
