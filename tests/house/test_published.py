@@ -123,9 +123,9 @@ def test_layers_are_learned_in_the_same_order_step_by_step(script: ModuleType, k
     again = script.dynamics([1.2], seeds=1, steps=6, optimizers=())
     by = {(row["alpha"], row["method"]): np.array(row["cosine"]) for row in known["dynamics"]["rows"]}
     assert {method for _, method in by} == {"state evolution", "gamp", "sgd", "adam"}
-    # Samples and data are drawn anew for each seed; the recursion is one.
+    # One data set of four: where the last layer is known, and the first one has hardly begun.
     for row in again:
-        assert np.abs(by[1.2, row["method"]][:7] - np.array(row["cosine"])).max() < 0.15, row["method"]
+        assert np.abs(by[1.2, row["method"]][6] - np.array(row["cosine"])[6]).max() < 0.1, row["method"]
     second = [int(np.argmax(cosine[:, 1] > 0.5)) for cosine in by.values() if (cosine[:, 1] > 0.5).any()]
     first = [
         int(np.argmax(c[:, 0] > 0.5)) if (c[:, 0] > 0.5).any() else len(c) for c in by.values() if (c[:, 1] > 0.5).any()
