@@ -333,7 +333,7 @@ def draw_three(known: Record) -> None:
                       label=f"layer {layer + 1}, smisym")  # fmt: skip
         axes.plot(there[:, 0], there[:, layer + 1], "--", lw=0.9, color=colour, label="published")
     axes.set(xlabel="samples per dimension, N / D", ylabel="overlap with the truth", ylim=(-0.03, 1.05))
-    axes.legend(fontsize=7.5, frameon=False, loc="center right")
+    axes.legend(fontsize=7.5, frameon=False, loc="lower right", ncols=2, bbox_to_anchor=(1.0, 0.12))
     _save(figure, "published_three.png")
 
 
