@@ -29,6 +29,8 @@ def independent(expressions: Sequence[sp.Expr], fields: Fields) -> tuple[int, ..
     J = _jacobians(expressions, fields)
     if len(expressions) < 2 or len(J) < _TRIALS // 2 or not J.any(axis=2).all():
         return everything
+    # Outputs may have any units, of which squares are no floats.
+    J /= np.abs(J).max(axis=2, keepdims=True)
     J /= np.linalg.norm(J, axis=2, keepdims=True)
     rank = _ranks(J)
     if rank.min() != rank.max() or rank.max() == len(expressions):

@@ -119,11 +119,12 @@ def check_fits(model: SampleModel, dim: int, alpha: float, copies: int = 1) -> N
     least, most = 2, int(dim)
     while most - least > 1:
         middle = (least + most) // 2
-        least, most = (middle, most) if _bytes(model, middle, alpha) <= available else (least, middle)
-    fits = model.prior.fitting(least)
+        fits = _bytes(model, model.prior.fitting(middle), alpha) <= available
+        least, most = (middle, most) if fits else (least, middle)
+    dims = model.prior.fitting(least)
     fix = f"lower alpha to at most {alpha * available / _bytes(model, dim, alpha):.2g}"
-    if _bytes(model, fits, alpha) <= available and fits >= 2:
-        fix = f"at this alpha, D = {fits} fits"
+    if _bytes(model, dims, alpha) <= available and dims >= 2:
+        fix = f"at this alpha, D = {dims} fits"
     given = f"alpha = {alpha:g} at D = {dim}{f', {copies} at once' if copies > 1 else ''}"
     check_memory("alpha and D", given, copies * _bytes(model, dim, alpha), fix)
 

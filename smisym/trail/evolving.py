@@ -21,13 +21,14 @@ def _written(subject: Subject) -> Step:
     T, symmetry = model.tokens, model.symmetry
     alpha = notation.samples(model)
     text = (
-        "As $D$ grows at fixed $\\alpha = N/D$, the fields and "
+        f"As $D$ grows at fixed $\\alpha = {model.prior.unit}$, the fields and "
         "their cavity estimates of a sample are jointly Gaussian, "
         "because they are sums over columns; $A$ and the mean square "
         "of $b$ concentrate on one matrix, $\\hat Q$, because they are "
         "averages over samples; and the mean of $b$ is $\\hat Q$ times the truth (Nishimori). So the overlap of the "
         "estimate with the truth, which is also its overlap with itself, obeys a closed recursion. The sum runs over "
-        f"{T} token(s). The map commutes with the symmetries of the output, and an overlap in their blocks stays there."
+        f"{T} {'token(s)' if notation.gaussian(model) else 'fields'}. The map commutes with the symmetries of the output, "
+        "and an overlap in their blocks stays there."
     )
     plain = notation.gaussian(model)
     each = rf"$\xi, u$ with {model.fields * T} standard normal entries each"

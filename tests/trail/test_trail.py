@@ -82,7 +82,7 @@ def test_extensive_rank_is_given_no_formula_of_gaussian_rows() -> None:
     trail = smisym.derive(Architecture(2, (Attention(rank_ratio=0.5),)))
     printed = " ".join(str(f.right) for step in trail.steps for f in step.formulas)
     assert r"(I + \hat Q)^{-1}" not in printed and r"\log\det" not in printed
-    assert "left out here" in trail.stage("prior")[-1].text
+    assert "no normal equations of their own" in trail.stage("prior")[-1].text
     assert "N/D^2" in trail.stage("evolution")[0].text and len(trail.stage("evolution")[0].checks) == 2
 
 
