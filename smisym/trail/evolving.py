@@ -27,8 +27,8 @@ def _written(subject: Subject) -> Step:
         "of $b$ concentrate on one matrix, $\\hat Q$, because they are "
         "averages over samples; and the mean of $b$ is $\\hat Q$ times the truth (Nishimori). So the overlap of the "
         "estimate with the truth, which is also its overlap with itself, obeys a closed recursion. The sum runs over "
-        f"{T} {'token(s)' if notation.gaussian(model) else 'fields'}. The map commutes with the symmetries of the output, "
-        "and an overlap in their blocks stays there."
+        f"{T} {'token(s)' if notation.gaussian(model) else 'fields'}. The map "
+        "commutes with the symmetries of the output, and an overlap in their blocks stays there."
     )
     plain = notation.gaussian(model)
     each = rf"$\xi, u$ with {model.fields * T} standard normal entries each"

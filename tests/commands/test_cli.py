@@ -662,7 +662,7 @@ def test_what_an_interrupted_command_had_finished_is_kept_unasked(
     wait_for(kept, "entry_E*.json", 20, first)
     first.send_signal(signal.SIGINT)
     out, err = first.communicate(timeout=60)
-    assert (first.returncode, out) == (130, "")
+    assert (first.returncode, out) == (130, ""), err
     assert f"the same command resumes, for {unasked.DAYS} days, from what is kept in {kept}" in err
     assert json.loads(run("info", "--json").stdout)["interrupted_commands"] == {"folder": str(kept), "count": 1}
     (folder,) = kept.iterdir()
