@@ -70,7 +70,7 @@ def depth(depths: list[int] = DEPTHS, accuracy: float = DEPTH_ACCURACY) -> list[
     """First thresholds against depth: skips of one; and of many layers each of which does little, L / c = 1/2."""
     rows = []
     for layers in depths:
-        for kind, below in (("skip 1", Attention()), ("L / c = 1/2", Attention(readout=1 / (2 * max(layers, 1))))):
+        for kind, below in (("skip 1", Attention()), ("L / c = 1/2", Attention(readout=1 / (2 * layers)))):
             deep = Architecture(2, (*[below] * (layers - 1), Attention()))
             found = smisym.weak_recovery(smisym.compile(deep), stages=1, accuracy=accuracy)
             (first,) = found.value

@@ -49,9 +49,10 @@ from smisym.posterior.shared_lattices import (
 _AT_ONCE, _BELOW = 16_384, 10.0
 # Numbers that the rows of one level may hold.
 _MOST = 2**24
-# Outputs of one batch from which on rows are worth their making, by the dimensions of the first fields: sixteen layers
-# on two tokens at most.  Points in many dimensions are for averages over outputs, of which each may miss something.
-WORTH = {1: 16, 2: 16, 3: 64, 4: 64, 5: 1024} | dict.fromkeys(range(6, 31), 4096)
+# Outputs of one batch from which on rows are worth their making, by the dimensions of the first fields: nine layers
+# on two tokens at most, as all signs of their rows are tried.  Points in many dimensions are for averages over outputs,
+# of which each may miss something.
+WORTH = {1: 16, 2: 16, 3: 64, 4: 64, 5: 1024} | dict.fromkeys(range(6, 17), 4096)
 # Coordinates on the level set behind the cut, latent ones and directions, at most.
 MOST_COORDINATES = 2
 # Fields at which a flip is tried, and how well C must agree.

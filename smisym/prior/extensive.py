@@ -31,13 +31,13 @@ from scipy import linalg
 from smisym.base.derivation import Formula, Step
 from smisym.base.errors import InputError
 from smisym.prior.base import Law
-from smisym.prior.matrices import LEAST_NOISE, MatrixPrior, blocks
+from smisym.prior.matrices import LEAST_NOISE, MatrixPrior, PerSquare, blocks
 from smisym.prior.spectrum import NoisyWishart
 
 
 @final
 @dataclass(frozen=True)
-class ExtensiveRank(MatrixPrior):
+class ExtensiveRank(PerSquare, MatrixPrior):
     """One tied key-query matrix of rank ``rank_ratio`` times the dimension of the tokens, a number > 0."""
 
     rank_ratio: float
@@ -48,16 +48,6 @@ class ExtensiveRank(MatrixPrior):
 
     def tokens(self, columns: int) -> int:
         return (math.isqrt(8 * columns + 1) - 1) // 2
-
-    def samples(self, alpha: float, dim: int) -> float:
-        return alpha * dim**2
-
-    @property
-    def unit(self) -> str:
-        return "N/D^2"
-
-    def alpha(self, samples: int, dim: int) -> float:
-        return samples / dim**2
 
     def describe(self) -> str:
         return f"S = W W^T / sqrt(r d), W (d, r) standard normal, r / d = {self.rank_ratio:g}"

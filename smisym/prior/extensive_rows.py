@@ -23,13 +23,14 @@ import numpy as np
 from smisym.base.derivation import Formula, Step
 from smisym.base.errors import InputError
 from smisym.base.matrices import square_root
-from smisym.prior.base import Law, Prior, Response, remaining
+from smisym.prior.base import Law, Response, remaining
 from smisym.prior.extensive import ExtensiveRank
+from smisym.prior.matrices import PerSquare
 
 
 @final
 @dataclass(frozen=True)
-class ExtensiveRows(Prior):
+class ExtensiveRows(PerSquare):
     """One tied key-query matrix a row; rank_ratios (P,): of each the rank over the dimension of the tokens."""
 
     rank_ratios: tuple[float, ...]
@@ -57,16 +58,6 @@ class ExtensiveRows(Prior):
 
     def tokens(self, columns: int) -> int:
         return self.each[0].tokens(columns)
-
-    def samples(self, alpha: float, dim: int) -> float:
-        return alpha * dim**2
-
-    @property
-    def unit(self) -> str:
-        return "N/D^2"
-
-    def alpha(self, samples: int, dim: int) -> float:
-        return samples / dim**2
 
     def describe(self) -> str:
         told = ", ".join(f"{ratio:g}" for ratio in self.rank_ratios)

@@ -37,6 +37,23 @@ class Denoised(Protocol):
     def slope(self) -> float: ...
 
 
+class PerSquare(Prior):
+    """Key-query matrices of extensive rank: samples are counted by the square of the dimension of the tokens."""
+
+    @final
+    def samples(self, alpha: float, dim: int) -> float:
+        return alpha * dim**2
+
+    @property
+    @final
+    def unit(self) -> str:
+        return "N/D^2"
+
+    @final
+    def alpha(self, samples: int, dim: int) -> float:
+        return samples / dim**2
+
+
 class MatrixPrior(Prior):
     """One row of weights, the entries of a matrix.  A kind says what noise leaves of it."""
 

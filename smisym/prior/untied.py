@@ -28,14 +28,14 @@ import numpy as np
 
 from smisym.base.derivation import Formula, Step
 from smisym.prior.base import Law
-from smisym.prior.matrices import MatrixPrior, blocks
+from smisym.prior.matrices import MatrixPrior, PerSquare, blocks
 from smisym.prior.rectangular import RectangularRank
 from smisym.prior.singular_values import NoisyProduct
 
 
 @final
 @dataclass(frozen=True)
-class UntiedRank(MatrixPrior):
+class UntiedRank(PerSquare, MatrixPrior):
     """One key-query matrix that is not tied, of rank ``rank_ratio`` times the dimension of the tokens, none of which
     attends to itself."""
 
@@ -52,16 +52,6 @@ class UntiedRank(MatrixPrior):
 
     def tokens(self, columns: int) -> int:
         return (1 + math.isqrt(1 + 4 * columns)) // 2
-
-    def samples(self, alpha: float, dim: int) -> float:
-        return alpha * dim**2
-
-    @property
-    def unit(self) -> str:
-        return "N/D^2"
-
-    def alpha(self, samples: int, dim: int) -> float:
-        return samples / dim**2
 
     def describe(self) -> str:
         return f"S = Q K^T / sqrt(r d), Q and K (d, r) standard normal, r / d = {self.rank_ratio:g}"
