@@ -35,11 +35,16 @@ from smisym.kernels.jax_code import NotOnDevice, jax_function
 from smisym.kernels.points import PointProgram
 
 # Points of one call: on a processor those whose numbers fit its cache, elsewhere enough to fill it.
-_POINTS = {True: 2**16, False: 2**22}
-# Samples of one call at most: no block of the accuracy plan has more.
-_SAMPLES = 1024
+_POINTS = {True: 2**16, False: 2**24}
+# Samples of one call at most; on a processor no block of the accuracy plan has more.
+_SAMPLES = {True: 1024, False: 4096}
 
 _PROGRAMS: Remembered[Any] = Remembered(64)
+
+
+def at_once() -> int:
+    """Samples that an accelerator, where JAX finds one, takes in one call; 1 for a processor."""
+    return 1 if backend().name != JAX or on_processor() else _SAMPLES[False]
 
 
 class Told(NamedTuple):
@@ -160,7 +165,8 @@ def _in_batches(run: Callable[..., Any], dim: int, box: Box) -> Callable[..., To
     """The same in batches of one size, so that it is compiled once."""
 
     def batches(numbers: np.ndarray, low: np.ndarray, high: np.ndarray, best: np.ndarray, depth: float) -> Told:
-        size = int(np.clip(_POINTS[on_processor()] // box.side**dim, 1, _SAMPLES))
+        here = on_processor()
+        size = int(np.clip(_POINTS[here] // box.side**dim, 1, _SAMPLES[here]))
         parts = []
         with wide():
             for start in range(0, len(numbers), size):

@@ -18,6 +18,7 @@ from smisym.charts.base import Coordinates
 from smisym.integrate import importance, quadrature
 from smisym.integrate.accuracy import BOXED, SAMPLING, SEARCHED, SUM, Row, plan
 from smisym.integrate.averages import SURE, Average, discrete
+from smisym.integrate.boxes import at_once
 from smisym.link.components import Component
 from smisym.link.linking import LinkFunction, Observation, check_fields
 from smisym.model.moments import Moments, join, nothing, product
@@ -161,7 +162,7 @@ class Channel:
                 # Outputs that repeat, as discrete ones do: one integral for all of a kind.
                 own = task.observed.take(first), task.omega[first], task.V[:1]
                 return self._task(Task(first, task.posterior, *own), how).take(where.reshape(-1))
-        block = plan_of(task.posterior).block
+        block = max(plan_of(task.posterior).block, at_once())
         parts = [self._block(task, slice(i, min(i + block, S)), how) for i in range(0, S, block)]
         if not parts:
             return nothing(self.fields, self.tokens, how.cov)
