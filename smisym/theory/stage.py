@@ -82,13 +82,13 @@ def first_stage(omap: OverlapMap) -> Stage | None:
     points = min(scout_points(omap.model), 2 ** (omap.samples.bit_length() - 1))
     small = omap.sibling(2 * points, 2)
     still = small.at(0, zero)
-    shown, least = _trivial(omap), needed(omap.model)
+    (parts, shown), least = _trivial(omap), needed(omap.model)
     if least.any():
-        return None if shown is None else _told(omap, small, shown, least)
-    if shown is not None:
+        return None if not parts.any() else _told(omap, small, shown, least)
+    if parts.any():
         whole = shown.mean(axis=0)
         pivot = int(of_parts(symmetry, whole).argmax())
-        active = excited(small, pivot, of_parts(symmetry, whole) > 0, whole)
+        active = excited(small, pivot, parts, whole)
         return begun(small, Stage(pivot, active, 0.0, 0.0, zero, trivial=True), np.zeros_like(active), shown)
     growth, _ = clear_growth(small, still)
     if growth.max() <= 0:
@@ -190,27 +190,26 @@ def leader(symmetry: Symmetry, idle: np.ndarray, rates: np.ndarray, members: lis
     return int(symmetry.parts[idle[members]][int((vector / size).argmax())]), parts
 
 
-def _trivial(omap: OverlapMap) -> np.ndarray | None:
-    """E(0) (R, P, P), by scramble, in the parts that have g_out(y, 0, I) other than 0; None where there are none.
+def _trivial(omap: OverlapMap) -> tuple[np.ndarray, np.ndarray]:
+    """The parts (as booleans) that have g_out(y, 0, I) other than 0, and E(0) (R, P, P) in them, by scramble.
 
     A part that some symmetry flips has g_out = 0 there exactly; no estimate is asked.
     """
     symmetry = omap.model.symmetry
     fixed = symmetry.may_be_shown()
+    nothing = np.zeros((omap.model.fields,) * 2)
     if not fixed.any():
-        return None
+        return fixed, nothing[None]
     few = omap.sibling(_TRIVIAL_POINTS * _TRIVIAL_SCRAMBLES, _TRIVIAL_SCRAMBLES)
-    estimates = few.evaluate(np.zeros((omap.model.fields,) * 2))
+    estimates = few.evaluate(nothing)
     mean, error = mean_and_error(np.array([of_parts(symmetry, e.three[0]) for e in estimates]))
     bounded = [e.inner_error for e in estimates if np.isfinite(e.inner_error)]
     inner = float(np.mean(bounded)) if bounded else 0.0
     # Squares: where g_out vanishes for every output errors of the integrals alone are left of their mean.
     mean, least = np.asarray(mean), max(inner, LEAST)
     found = fixed & (mean > least) & ((mean > _SHOWN * np.asarray(error)) | (mean > _BEYOND * least))
-    if not found.any():
-        return None
     span = symmetry.span(found)
-    return np.array([span @ symmetry.project(e.three[0]) @ span for e in estimates])
+    return found, np.array([span @ symmetry.project(e.three[0]) @ span for e in estimates])
 
 
 def within(

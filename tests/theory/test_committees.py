@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from scipy import optimize, special
 
 import smisym
@@ -73,3 +74,11 @@ def test_the_map_of_the_package_is_that_of_the_quadrature() -> None:
     error = each.std(axis=0, ddof=1) / math.sqrt(len(each))
     assert (np.abs(each.mean(axis=0) - rates(0.7, 0.3)) < 5 * error).all()
     assert (error < 0.05 * each.mean(axis=0)).all()
+
+
+def test_differences_of_three_signs_are_not_known_from_the_first_sample() -> None:
+    """A vote tells the sum of its members at once, and by the symmetry that turns them nothing of how they differ."""
+    vote = smisym.compile(SMI("sign(sign(z1) + sign(z2) + sign(z3))", 3))
+    (first,) = smisym.weak_recovery(vote, samples=512, stages=1, workers=1).value
+    assert first.kind == "trivial"
+    assert first.subspace == pytest.approx(np.full((1, 3), 3**-0.5), abs=1e-9)
