@@ -34,6 +34,8 @@ _BLOCK = 4096
 # of normal fields.  At Q = 0, over 32 scrambles: sign(z1^2 - z2^2) 0.7, sign of a tied score on two tokens 2.0,
 # sign(z1 (z1 + z2)) of two tokens 1.9.
 _SQUARES = 2.0
+# Size, beside that of the overlap, of what rounding moves of it.
+_SAME = 1e-12
 # Key of the draws that tell means of a stand-in, beside those of the points.
 _KNOWN = 1
 
@@ -80,9 +82,8 @@ class Estimator:
         unknown = np.asarray((still < 0).any(axis=0))
         alike = np.asarray(np.logical_and.reduce(still[:, :, None] == still[:, None, :], axis=0))
         there = ~absent[:, None, None]
-        g, dg, star, products = _whitened(
-            law, moments.g, moments.dg, Z - omega, there & ~unknown[:, None], there & alike
-        )
+        g, dg = _averaged(moments.g, moments.dg, self._turns(Q))
+        g, dg, star, products = _whitened(law, g, dg, Z - omega, there & ~unknown[:, None], there & alike)
         multiplicity = self.model.prior.multiplicity
         products *= multiplicity * weights[:, None, None]
         size, error = np.einsum("npt,npt->n", g, g), np.where(absent, np.inf, moments.error)
@@ -143,6 +144,13 @@ class Estimator:
         signs = self.model.symmetry.signs
         learned = np.abs(Q).max(axis=1) > 0
         return np.asarray(signs[(signs[:, learned] > 0).all(axis=1)])
+
+    def _turns(self, Q: np.ndarray) -> np.ndarray:
+        """The elements (G, P, P) of the group that leave every omega in the range of Q where it is; none where they are
+        flips alone, which say more simply what is zero."""
+        elements = self.model.symmetry.elements
+        here = elements[np.abs(elements @ Q - Q).max(axis=(1, 2)) <= _SAME * np.abs(Q).max()]
+        return here if (here != here * np.eye(len(Q))).any() else here[:0]
 
     def _combine(self, products: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """V^{1/2} E V^{1/2}, and what it takes of both differences (2, k).
@@ -212,6 +220,15 @@ def _average(values: np.ndarray, weights: np.ndarray) -> float:
     """Of values that have a weight; NaN where none has."""
     there = weights > 0
     return float(np.average(values[there], weights=weights[there])) if there.any() else math.nan
+
+
+def _averaged(g: np.ndarray, dg: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """g (n, P, T) and dg (n, P, T, P, T) as a group (G, P, P) that leaves link and omega where they are has them:
+    unchanged by it.  Numerical integrals are so up to their errors, which would look like something that is learned."""
+    if not len(turns):
+        return g, dg
+    both = np.einsum("gpa,gqb->paqb", turns, turns) / len(turns)
+    return turns.mean(axis=0) @ g, np.einsum("paqb,natbs->nptqs", both, dg, optimize=True)
 
 
 # Many parameters: what is turned, and which of it is there.

@@ -82,3 +82,11 @@ def test_differences_of_three_signs_are_not_known_from_the_first_sample() -> Non
     (first,) = smisym.weak_recovery(vote, samples=512, stages=1, workers=1).value
     assert first.kind == "trivial"
     assert first.subspace == pytest.approx(np.full((1, 3), 3**-0.5), abs=1e-9)
+
+
+def test_what_the_symmetry_hides_stays_hidden_from_rough_integrals() -> None:
+    """Where only the sum is known, E tells of nothing else, whatever the errors of the posteriors' integrals."""
+    vote = smisym.compile(SMI("sign(sign(z1) + sign(z2) + sign(z3))", 3))
+    (one, *_) = smisym.overlap_map(vote, samples=128, workers=1).evaluate(np.full((3, 3), 0.31))
+    assert one.inner_error > 1e-4
+    assert np.abs(one.white - one.white.mean()).max() < 1e-12 * one.white.mean()
