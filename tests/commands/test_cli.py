@@ -740,6 +740,37 @@ except KeyboardInterrupt:
     assert out == "lost\ncaught\n" and process.returncode == 0
 
 
+# In a command, and in what is beside all commands: as the last of stdout is written.
+STRUCK = """
+import io, signal, sys
+from smisym import cli
+from smisym.commands.application import command
+
+class Loading(io.StringIO):
+    def flush(self):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+
+@command
+def load() -> None:
+    Loading().flush()
+
+if sys.argv[1] == "--version":
+    sys.stdout = Loading()
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("argument", ["load", "--version"])
+def test_an_interrupt_that_became_another_exception_is_one(argument: str) -> None:
+    """As pybind11 does with what strikes while it loads a module."""
+    found = subprocess.run([sys.executable, "-c", STRUCK, argument], capture_output=True, text=True, timeout=60)
+    assert found.returncode == 130, found.stderr
+    assert "Traceback" not in found.stderr and (argument == "--version" or "interrupted" in found.stderr)
+
+
 def test_state_is_not_shared_between_seeds(network: str, tmp_path: Path) -> None:
     state = tmp_path / "state"
     one = document("curve", network, "--alpha", "0.3", "--state", state, *QUICK)
