@@ -41,5 +41,10 @@ def main() -> None:
     except KeyboardInterrupt:  # before a command began, or after it ended
         interrupting.caught()
         raise SystemExit(INTERRUPTED) from None
-    except OSError as error:
-        output_lost(error)
+    except Exception as error:
+        if interrupting.came():
+            interrupting.caught()
+            raise SystemExit(INTERRUPTED) from None
+        if isinstance(error, OSError):
+            output_lost(error)
+        raise

@@ -37,16 +37,21 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
         try:
             function(**options)
-        except InputError as error:
-            unasked.forget()
-            fail(f"smisym: {wording.of_input_error(error, options_of(function.__name__))}", BAD_INPUT)
-        except MemoryError:
-            fail(f"smisym: {out_of_memory(options_of(function.__name__))}", BAD_INPUT)
-        except SmisymError as error:
-            fail(f"smisym: {error}", BAD_INPUT)
-        except KeyboardInterrupt:
-            interrupting.caught()
-            fail(f"smisym: interrupted; {unasked.told(options.get('state'))}", INTERRUPTED)
+        except typer.Exit:
+            raise
+        except (KeyboardInterrupt, Exception) as error:
+            # First: what an interrupt leaves half done may fail in any way.
+            if isinstance(error, KeyboardInterrupt) or interrupting.came():
+                interrupting.caught()
+                fail(f"smisym: interrupted; {unasked.told(options.get('state'))}", INTERRUPTED)
+            if isinstance(error, InputError):
+                unasked.forget()
+                fail(f"smisym: {wording.of_input_error(error, options_of(function.__name__))}", BAD_INPUT)
+            if isinstance(error, MemoryError):
+                fail(f"smisym: {out_of_memory(options_of(function.__name__))}", BAD_INPUT)
+            if isinstance(error, SmisymError):
+                fail(f"smisym: {error}", BAD_INPUT)
+            raise
 
     return guarded
 

@@ -45,6 +45,15 @@ def listen() -> None:
         signal.signal(number, _interrupts)
 
 
+def came() -> bool:
+    """Whether this process was interrupted, whatever has become of the exception.
+
+    On its way through compiled code it may become another: pybind11 makes an ImportError of what strikes while a module
+    is loaded; and where one was lost, what is half done may fail before it is raised again.
+    """
+    return _interrupts.first is not None
+
+
 def caught() -> None:
     """The exception was caught, and is not to be raised again."""
     _interrupts.caught = True

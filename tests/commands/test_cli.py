@@ -326,16 +326,15 @@ def test_folders_that_cannot_be_written(network: str, tmp_path: Path) -> None:
     assert ".html" in refused("derive", network, "-o", tmp_path / "x.pdf")
 
 
-def test_networks_without_a_closed_chart_say_why_in_their_derivation(tmp_path: Path) -> None:
-    path, text = tmp_path / "n.toml", tmp_path / "n.md"
-    io.save(Architecture(3, (Attention(heads=2),), combine="sum"), path)
-    assert run("derive", path, "--no-checks", "-o", text).exit_code == 0
-    assert "found numerically from many starts" in text.read_text()
-    assert "Rules that did not apply" in text.read_text()
+def test_networks_without_a_closed_chart_say_why_in_their_derivation() -> None:
     # What the first part of the document is made of, without the threshold that the command goes on to compute.
-    steps = compile(Architecture(3, (Attention(), Attention()), output="sequence")).derivation
-    assert any("found numerically from many starts" in step.text for step in steps)
-    assert any(step.title == "Rules that did not apply" for step in steps)
+    for declared in (
+        Architecture(3, (Attention(heads=2),), combine="sum"),
+        Architecture(3, (Attention(), Attention()), output="sequence"),
+    ):
+        steps = compile(declared).derivation
+        assert any("found numerically from many starts" in step.text for step in steps)
+        assert any(step.title == "Rules that did not apply" for step in steps)
 
 
 # --- contracts
@@ -580,11 +579,12 @@ def test_analyze(network: str, tmp_path: Path) -> None:
 
 # --- interrupted and resumed
 
-ALPHAS = "0.1:0.5:9"
+# So many points that both halves of an interrupted curve take a second or two.
+ALPHAS, COUNT = "0.1:0.5:5", 5
 
 
 def start(network: str, state: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "smisym", "curve", network, "--alpha", ALPHAS, "--json", "--samples", "4096"]
+    command = [sys.executable, "-m", "smisym", "curve", network, "--alpha", ALPHAS, "--json", *QUICK]
     return subprocess.Popen(
         [*command, "--workers", "1", "--state", str(state), *options],
         stdout=subprocess.PIPE,
@@ -646,7 +646,7 @@ def test_an_interrupted_curve_resumes_to_the_same_bits(
     assert (second.returncode, out) == uninterrupted, err
     after = entries(state)
     assert before.items() <= after.items()
-    assert len(entries(state, "entry_alpha*.json")) == 9
+    assert len(entries(state, "entry_alpha*.json")) == COUNT
 
 
 def test_what_an_interrupted_command_had_finished_is_kept_unasked(
@@ -738,6 +738,37 @@ except KeyboardInterrupt:
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=20)
     assert out == "lost\ncaught\n" and process.returncode == 0
+
+
+# In a command, and in what is beside all commands: as the last of stdout is written.
+STRUCK = """
+import io, signal, sys
+from smisym import cli
+from smisym.commands.application import command
+
+class Loading(io.StringIO):
+    def flush(self):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+
+@command
+def load() -> None:
+    Loading().flush()
+
+if sys.argv[1] == "--version":
+    sys.stdout = Loading()
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("argument", ["load", "--version"])
+def test_an_interrupt_that_became_another_exception_is_one(argument: str) -> None:
+    """As pybind11 does with what strikes while it loads a module."""
+    found = subprocess.run([sys.executable, "-c", STRUCK, argument], capture_output=True, text=True, timeout=60)
+    assert found.returncode == 130, found.stderr
+    assert "Traceback" not in found.stderr and (argument == "--version" or "interrupted" in found.stderr)
 
 
 def test_state_is_not_shared_between_seeds(network: str, tmp_path: Path) -> None:

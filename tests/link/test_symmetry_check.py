@@ -27,6 +27,30 @@ def test_what_was_found_is_a_symmetry(name: str) -> None:
     check_symmetry(link, find_symmetry(link, Derivation()))
 
 
+SHARED = [
+    Architecture(2, (Attention(rank=2),)),
+    Architecture(2, (Attention(heads=2),), combine="sum"),
+    Architecture(2, (Attention(rank=2, heads=2),), combine="sum"),
+    Architecture(2, (Attention(tied=False, rank=2),)),
+]
+
+
+@pytest.mark.parametrize("declared", SHARED, ids=str)
+def test_coordinates_are_those_of_the_group_average(declared: Architecture) -> None:
+    """Where rows share a coordinate its basis matrix is not of length one."""
+    symmetry = find_symmetry(link_function(declared, Derivation()), Derivation())
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal(len(symmetry.basis))
+    np.testing.assert_allclose(symmetry.coordinates(symmetry.matrix(q)), q, atol=1e-14)
+    assert (np.einsum("kij,kij->k", symmetry.basis, symmetry.basis) > 1.5).any()
+    G = rng.standard_normal(symmetry.basis.shape[1:])
+    Q = G @ G.T
+    average = symmetry.project(Q)
+    np.testing.assert_allclose(symmetry.project(average), average, atol=1e-13)
+    # What is taken away is orthogonal to all that is left.
+    np.testing.assert_allclose(np.einsum("kij,ij->k", symmetry.basis, Q - average), 0.0, atol=1e-13)
+
+
 def planted(symmetry: Symmetry, kind: str) -> Symmetry:
     P = symmetry.signs.shape[1]
     exchange = np.eye(P)[[1, 0, *range(2, P)]]

@@ -118,7 +118,7 @@ def test_what_is_learned_at_any_alpha_has_its_folds_too() -> None:
     for seed in range(3):
         (first,) = smisym.weak_recovery(model, samples=1024, seed=seed).value
         assert (first.kind, first.alpha) == ("trivial", 0.0)
-    found = smisym.phases(model, samples=4096)
+    found = smisym.phases(model, samples=2048)
     assert found.result.ok
     expected = {"spinodal": 1.0614, "information": 1.0876}
     assert [t.kind for t in found.value] == ["spinodal", "information", "spinodal"]
