@@ -1,17 +1,20 @@
-"""Makes the figure of published-aim.md: what small width is the limit of.
+"""Makes the tables and figures of published-aim.md: attention of extensive rank beside published data.
 
-    python docs/published_aim.py compute    the numbers, into published_aim.json
-    python docs/published_aim.py            the figure from them
+    python docs/published_aim.py compute [PART ...]                      the numbers, into published_aim.json
+    python docs/published_aim.py                                                  tables and figures from them
 
-Errors of S against N / (r d), softmax on two tokens: of finite rank ratios, of finite ranks at infinite dimension, and
-of the limit of both.
+Each part of published_aim.json says by which command, with which version and in how many seconds it was made; a test
+computes points of each part again (tests/house/test_published_aim.py).  published_aim.csv has the published data.
 """
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,60 +22,407 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import smisym
-from smisym import Architecture, Attention
+from smisym import SMI, Architecture, Attention
+from smisym.model.compiled import Model
+from smisym.report import format_with_error
 
 HERE = Path(__file__).parent
-NUMBERS, FIGURE = HERE / "published_aim.json", HERE / "figures" / "small_width.png"
+NUMBERS, PAGE, FIGURES = HERE / "published_aim.json", HERE / "published-aim.md", HERE / "figures"
+Record = dict[str, Any]
+
 ALPHAS = [round(0.02 * n, 2) for n in range(1, 33)]
-RATIOS, RANKS = (0.5, 0.1, 0.02, 0.002), (1, 2)
+RATIOS, RANKS = (0.5, 0.1, 0.02, 0.002, 0.0), (1, 2)
+HARDMAX_ALPHAS, HARDMAX_RATIOS = (0.051, 0.1416, 0.5054, 1.1058, 2.9424, 9.52), (0.1, 0.5, 1.0, 2.0)
+HARDMAX_SAMPLES = 16384
+SMALL_ALPHAS = (0.45, 0.6, 1.0, 2.0, 5.0)
+# Activation, tokens, alpha and damping at rank ratio 0.5: runs of GAMP on several dimensions, several data sets each.
+RUNS = (
+    ("softmax", 2, 0.1, 0.7), ("softmax", 2, 0.14, 0.7), ("softmax", 3, 0.03, 0.5), ("softmax", 3, 0.05, 0.5),
+    ("softmax", 4, 0.02, 0.5), ("softmax", 4, 0.03, 0.5), ("hardmax", 2, 1.0, 0.5),
+)  # fmt: skip
+DIMS, SEEDS, STEPS, TOL = (50, 100), 8, 120, 2e-3
+DEEP_ALPHAS, DEEP_SAMPLES = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.37), 1024
+DEEP_RUNS, DEEP_STEPS, DEEP_DAMPING, DEEP_ALPHA = ((50, 4), (100, 1)), 100, 0.5, 0.3
+REGRESSION = ((0.2, 0.2, 0.660), (0.5, 0.2, 0.777), (0.5, 0.5, 0.3515), (1.0, 0.495, 0.461), (2.0, 0.495, 0.4925))
 
 
-def of_ratio(rho: float) -> list[float]:
-    """||S_hat - S||^2 / d at N / (r d); rho = 0 is the limit."""
-    found = smisym.curve(smisym.compile(network(rank_ratio=rho)), [alpha * (rho or 1.0) for alpha in ALPHAS])
-    return [1 - float(point.value.Q[0, 0]) for point in found]
+def network(tokens: int = 2, layers: int = 1, **layer: Any) -> Architecture:
+    return Architecture(tokens, (Attention(**layer),) * layers)
 
 
-def of_rank(rank: int) -> list[float]:
-    """The same of r rows of Gaussian weights, N / D = r alpha: S of r vectors is known as well as they are, twice."""
-    found = smisym.curve(smisym.compile(network(rank=rank)), [alpha * rank for alpha in ALPHAS], samples=2048)
-    return [1 - float(np.sum(point.value.Q**2)) / rank for point in found]
+def errors(architecture: Architecture | SMI, alphas: list[float], **settings: Any) -> list[Record]:
+    """||S_hat - S||^2 / d of one matrix by state evolution, with its error."""
+    found = smisym.curve(smisym.compile(architecture), alphas, **settings)
+    return [
+        {"alpha": s.value.alpha, "mmse": 1 - float(s.value.Q[0, 0]), "error": float(s.value.Q_error[0, 0]),
+         "result": s.result.value}
+        for s in found
+    ]  # fmt: skip
 
 
-def network(**layer: Any) -> Architecture:
-    return Architecture(2, (Attention(**layer),))
+# --- parts ------------------------------------------------------------------------------------------
 
 
-def compute() -> None:
-    began = time.perf_counter()
-    made: dict[str, Any] = {"alphas": ALPHAS, "version": smisym.__version__}
-    made["ratios"] = {f"{rho:g}": of_ratio(rho) for rho in (*RATIOS, 0.0)}
-    made["ranks"] = {str(rank): of_rank(rank) for rank in RANKS}
-    made["seconds"] = round(time.perf_counter() - began)
-    NUMBERS.write_text(json.dumps(made, indent=1) + "\n")
+def softmax(every: int = 1) -> list[Record]:
+    """State evolution at the published points: two tokens, six rank ratios."""
+    rows: list[Record] = []
+    for rho in sorted({row["rho"] for row in published("softmax")}):
+        there = [row for row in published("softmax") if row["rho"] == rho][::every]
+        here = errors(network(rank_ratio=rho), [row["alpha"] for row in there])
+        rows += [{"rho": rho, "published": b["error"]} | a for a, b in zip(here, there, strict=True)]
+    return rows
 
 
-def draw() -> None:
-    made = json.loads(NUMBERS.read_text())
-    figure, ax = plt.subplots(figsize=(6.4, 3.8))
-    alphas = made["alphas"]
-    for k, rank in enumerate(made["ranks"]):
-        color = plt.cm.Oranges(0.45 + 0.3 * k)
-        ax.plot(alphas, made["ranks"][rank], "--", color=color, label=f"rank {rank}, infinite d")
-    for k, rho in enumerate(str(f"{rho:g}") for rho in RATIOS):
-        ax.plot(alphas, made["ratios"][rho], color=plt.cm.Blues(0.3 + 0.18 * k), label=f"rank ratio {rho}")
-    ax.plot(alphas, made["ratios"]["0"], color="black", lw=1.8, label="small width")
-    ax.set_xlabel(r"$N / (r d)$")
-    ax.set_ylabel(r"$\|\hat S - S\|^2 / d$")
-    ax.set_xlim(0, max(alphas))
-    ax.set_ylim(0, 1.03)
+def hardmax(
+    alphas: tuple[float, ...] = HARDMAX_ALPHAS,
+    ratios: tuple[float, ...] = HARDMAX_RATIOS,
+    samples: int = HARDMAX_SAMPLES,
+) -> list[Record]:
+    """State evolution of hardmax on two tokens."""
+    rows: list[Record] = []
+    for rho in ratios:
+        layer = network(rank_ratio=rho, activation="hardmax")
+        rows += [{"rho": rho} | row for row in errors(layer, list(alphas), samples=samples)]
+    return rows
+
+
+def small_hardmax(alphas: tuple[float, ...] = SMALL_ALPHAS, samples: int = HARDMAX_SAMPLES) -> list[Record]:
+    """Hardmax on two tokens at small width."""
+    return hardmax(alphas, (0.0,), samples)
+
+
+def small_width(
+    alphas: list[float] = ALPHAS, ratios: tuple[float, ...] = RATIOS, ranks: tuple[int, ...] = RANKS
+) -> list[Record]:
+    """Errors of S against N / (r d): of rank ratios, of their limit, and of finite ranks at infinite dimension."""
+    rows = []
+    for rho in ratios:
+        found = errors(network(rank_ratio=rho), [alpha * (rho or 1.0) for alpha in alphas])
+        rows.append({"ratio": rho, "alphas": alphas, "mmse": [row["mmse"] for row in found]})
+    for rank in ranks:
+        # S of r vectors is known as well as they are, twice.
+        points = smisym.curve(smisym.compile(network(rank=rank)), [alpha * rank for alpha in alphas], samples=2048)
+        left = [1 - float(np.sum(point.value.Q**2)) / rank for point in points]
+        rows.append({"rank": rank, "alphas": alphas, "mmse": left})
+    return rows
+
+
+# Many parameters: what a run is made of.
+def runs_of(model: Model, alpha: float, dim: int, seeds: int, steps: int, damping: float, **settings: Any) -> Record:
+    """GAMP on so many data sets: the errors in which each ends, layer by layer, and how."""
+    ends, results, taken, between = [], [], [], []
+    for seed in range(seeds):
+        for_data, for_start = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
+        data = smisym.generate(model, dim, alpha, for_data, normalised=True)
+        run = smisym.gamp(
+            model, data.X, data.y, W=data.W, damping=damping, max_steps=steps, tol=TOL, seed=for_start, **settings
+        )
+        found, truth = (model.prior.in_units(W) for W in (run.value.W_hat, data.W))
+        ends.append(((found - truth) ** 2).mean(axis=1).round(6).tolist())
+        across = found @ truth.T / found.shape[1]
+        between.append((across - np.diag(np.diag(across))).round(4).tolist())
+        results.append(run.result.value)
+        taken.append(len(run.history) - 1)
+        print(alpha, dim, seed, ends[-1], results[-1], taken[-1], flush=True)
+    return {"alpha": alpha, "dim": dim, "errors": ends, "between": between, "results": results, "steps": taken}
+
+
+def amp(
+    cases: tuple[tuple[str, int, float, float], ...] = RUNS, dims: tuple[int, ...] = DIMS, seeds: int = SEEDS
+) -> list[Record]:
+    """GAMP on one layer, rank ratio 0.5, beside state evolution."""
+    rows = []
+    for activation, tokens, alpha, damping in cases:
+        layer = network(tokens, rank_ratio=0.5, activation=activation)
+        settings = {"samples": HARDMAX_SAMPLES} if activation == "hardmax" else {}
+        limit = errors(layer, [alpha], **settings)[0]
+        for dim in dims:
+            found = runs_of(smisym.compile(layer), alpha, dim, seeds, STEPS, damping)
+            rows.append({"activation": activation, "tokens": tokens, "limit": limit["mmse"],
+                         "limit_error": limit["error"]} | found)  # fmt: skip
+    return rows
+
+
+def two_layers(alphas: tuple[float, ...] = DEEP_ALPHAS, samples: int = DEEP_SAMPLES, seed: int = 0) -> list[Record]:
+    """State evolution of two layers, and how an overlap between the two would grow from one step to the next."""
+    omap = smisym.overlap_map(
+        smisym.compile(network(layers=2, rank_ratio=0.5)), samples=samples, scrambles=4, rtol=0.03, seed=seed
+    )
+    rows = []
+    for alpha in alphas:
+        found = smisym.state_evolution(omap, alpha)
+        Q, turn = found.value.Q, np.array([[0, 1], [1, 0]]) / np.sqrt(2)
+        growth = None
+        if Q.max() < 1 - 1e-6:
+            slope = omap.at(0, Q).slope
+            growth = alpha * float((turn * np.einsum("paqb,ab->pq", slope, turn)).sum())
+        rows.append({"alpha": alpha, "mmse": (1 - np.diag(Q)).tolist(), "error": np.diag(found.value.Q_error).tolist(),
+                     "growth": growth, "result": found.result.value})  # fmt: skip
+        print(rows[-1], flush=True)
+    return rows
+
+
+def two_layers_amp(runs: tuple[tuple[int, int], ...] = DEEP_RUNS, steps: int = DEEP_STEPS) -> list[Record]:
+    """GAMP on two layers at one alpha: (dimension, data sets)."""
+    model = smisym.compile(network(layers=2, rank_ratio=0.5))
+    return [runs_of(model, DEEP_ALPHA, dim, seeds, steps, DEEP_DAMPING, rtol=0.1) for dim, seeds in runs]
+
+
+def regression(
+    points: tuple[tuple[float, float, float], ...] = REGRESSION, dim: int = 100, seeds: int = 3
+) -> list[Record]:
+    """Bilinear sequence regression, aspect one: (rank ratio, alpha, published error)."""
+    rows = []
+    for rho, alpha, there in points:
+        model = SMI("z1", 1, rank_ratio=rho)
+        here = {"rho": rho, "published": there} | errors(model, [alpha])[0]
+        if rho == 0.5 and seeds:
+            here["runs"] = runs_of(smisym.compile(model), alpha, dim**2, seeds, 60, damping=0.0)
+        rows.append(here)
+    return rows
+
+
+PARTS: dict[str, Callable[[], list[Record]]] = {
+    "softmax": softmax, "amp": amp, "hardmax": hardmax, "small_hardmax": small_hardmax, "small_width": small_width,
+    "two_layers": two_layers, "two_layers_amp": two_layers_amp, "regression": regression,
+}  # fmt: skip
+
+
+def compute(names: list[str]) -> None:
+    for name in names or list(PARTS):
+        began = time.monotonic()
+        rows = PARTS[name]()
+        how = {"version": smisym.__version__, "seconds": round(time.monotonic() - began)}
+        known = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+        known[name] = {"command": f"python docs/published_aim.py compute {name}", **how, "rows": rows}
+        NUMBERS.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def published(what: str, tokens: int = 2) -> list[dict[str, float]]:
+    """Published points of one kind: rho, alpha, error, spread."""
+    with open(HERE / "published_aim.csv", encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row.pop("what") == what]
+    found = [{key: float(value) for key, value in row.items() if value} for row in rows]
+    return [row for row in found if row["tokens"] == tokens]
+
+
+def there(what: str, alpha: float, rho: float) -> float:
+    """A published error, by the logarithm of alpha between two points."""
+    rows = [row for row in published(what) if row["rho"] == rho]
+    at = np.log([row["alpha"] for row in rows])
+    return float(np.interp(np.log(alpha), at, [row["error"] for row in rows]))
+
+
+# --- tables -----------------------------------------------------------------------------------------
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines).replace("| --- ", "|---").replace("--- |", "---|")
+
+
+def mean_of(runs: Record, layer: int = 0) -> tuple[float, float]:
+    """The mean error of data sets and its standard error."""
+    ends = np.array(runs["errors"])[:, layer]
+    return float(ends.mean()), float(ends.std(ddof=1) / np.sqrt(len(ends)))
+
+
+def fitted(rows: list[Record], limit: float, layer: int = 0) -> tuple[float, float, float]:
+    """(C, its standard error, largest gap in standard errors) of errors limit + C / d, least squares with weights."""
+    found = np.array([mean_of(row, layer) for row in rows])
+    at, gap, weight = 1 / np.array([row["dim"] for row in rows]), found[:, 0] - limit, 1 / found[:, 1] ** 2
+    C = float((weight * at * gap).sum() / (weight * at**2).sum())
+    return C, float((weight * at**2).sum() ** -0.5), float(np.abs((gap - C * at) / found[:, 1]).max())
+
+
+def softmax_table(rows: list[Record]) -> str:
+    out = []
+    for rho in sorted({row["rho"] for row in rows}):
+        gaps = {row["alpha"]: abs(row["mmse"] - row["published"]) for row in rows if row["rho"] == rho}
+        worst = max(gaps, key=lambda alpha: gaps[alpha])
+        inner = sorted(gaps)[5:-5]
+        cells = [f"{rho:g}", f"{np.median(list(gaps.values())):.0e}", f"{max(gaps[a] for a in inner):.1e}"]
+        out.append([*cells, f"{gaps[worst]:.4f}", f"{worst:.4g}"])
+    return table(["rho", "median gap", "largest but for five points at either end", "largest gap", "at alpha"], out)
+
+
+def amp_table(rows: list[Record]) -> str:
+    head = ["activation", "T", "alpha", "state evolution", *(f"d = {dim}" for dim in DIMS), "C", "gap"]
+    out = []
+    for key in dict.fromkeys((row["activation"], row["tokens"], row["alpha"]) for row in rows):
+        own = [row for row in rows if (row["activation"], row["tokens"], row["alpha"]) == key]
+        limit, error = own[0]["limit"], own[0]["limit_error"]
+        C, spread, gap = fitted(own, limit)
+        cells = [format_with_error(*mean_of(row)) for row in own]
+        first = [key[0], str(key[1]), f"{key[2]:g}", format_with_error(limit, error) if error else f"{limit:.4f}"]
+        out.append([*first, *cells, format_with_error(C, spread), f"{gap:.1f}"])
+    return table(head, out)
+
+
+def others_table(rows: list[Record]) -> str:
+    """Published runs beside the limit, which depends on alpha (T^2 + T - 2) alone."""
+    here = [(4 * row["alpha"], row["mmse"]) for row in rows if row["rho"] == 0.5]
+    alphas, limit = np.array(here).T
+    chosen = (("AMP", 2, (0.1024, 0.1465)), ("AMP", 3, (0.03, 0.05, 0.07)), ("AMP", 4, (0.02, 0.03, 0.04)),
+              ("averaged gradient descent", 2, (0.0296, 0.0862, 0.1471)),
+              ("averaged gradient descent", 3, (0.0296, 0.0505)))  # fmt: skip
+    out = []
+    for what, tokens, wanted in chosen:
+        for row in published(what, tokens):
+            if min(abs(row["alpha"] - alpha) for alpha in wanted) > 1e-4:
+                continue
+            at = float(np.interp((tokens**2 + tokens - 2) * row["alpha"], alphas, limit))
+            cells = [what, str(tokens), f"{row['alpha']:.4g}", f"{row['error']:.3f} ({row['spread']:.3f})", f"{at:.3f}"]
+            out.append(cells)
+    return table(["algorithm", "T", "alpha", "published", "state evolution"], out)
+
+
+def hardmax_table(rows: list[Record]) -> str:
+    head, out = ["alpha"], []
+    for rho in HARDMAX_RATIOS:
+        head += [f"rho = {rho:g}", "published"]
+    for alpha in HARDMAX_ALPHAS:
+        cells = [f"{alpha:g}"]
+        for row in sorted((row for row in rows if row["alpha"] == alpha), key=lambda row: row["rho"]):
+            cells += [format_with_error(row["mmse"], row["error"]), f"{there('hardmax', alpha, row['rho']):.3f}"]
+        out.append(cells)
+    return table(head, out)
+
+
+def small_table(rows: list[Record]) -> str:
+    out = []
+    for row in rows:
+        other = there("hardmax small width", row["alpha"], 0.0)
+        out.append([f"{row['alpha']:g}", format_with_error(row["mmse"], row["error"]), f"{other:.3f}"])
+    return table(["alpha", "ours", "published"], out)
+
+
+def deep_table(rows: list[Record]) -> str:
+    out = []
+    for row in rows:
+        cells = [format_with_error(value, error) for value, error in zip(row["mmse"], row["error"], strict=True)]
+        out.append([f"{row['alpha']:g}", *cells, "" if row["growth"] is None else f"{row['growth']:.2f}"])
+    return table(["alpha", "first layer", "second layer", "growth between them"], out)
+
+
+def deep_amp_table(rows: list[Record], theory: list[Record]) -> str:
+    limit = next(row for row in theory if row["alpha"] == DEEP_ALPHA)
+    out = []
+    for row in rows:
+        across = np.abs(np.array(row["between"])).max(axis=(1, 2))
+        cells = [format_with_error(*mean_of(row, layer)) for layer in range(2)]
+        out.append([str(row["dim"]), str(len(row["errors"])), *cells, f"{np.median(row['steps']):.0f}",
+                    f"{across.mean():.3f}"])  # fmt: skip
+    cells = [format_with_error(value, error) for value, error in zip(limit["mmse"], limit["error"], strict=True)]
+    out.append(["state evolution", "", *cells, "", "0"])
+    return table(["d", "runs", "first layer", "second layer", "steps", "overlap with the other layer"], out)
+
+
+def regression_table(rows: list[Record]) -> str:
+    out = []
+    for row in rows:
+        runs = format_with_error(*mean_of(row["runs"])) if "runs" in row else ""
+        out.append([f"{row['rho']:g}", f"{row['alpha']:g}", f"{row['published']:g}", f"{row['mmse']:.4f}", runs])
+    return table(["rho", "alpha", "published", "state evolution", "GAMP, d = 100"], out)
+
+
+def tables(known: Record) -> dict[str, str]:
+    """By the names of the marks between which they stand on the page."""
+    rows = {name: part["rows"] for name, part in known.items()}
+    return {
+        "softmax": softmax_table(rows["softmax"]), "others": others_table(rows["softmax"]),
+        "amp": amp_table(rows["amp"]), "hardmax": hardmax_table(rows["hardmax"]),
+        "small_hardmax": small_table(rows["small_hardmax"]), "two_layers": deep_table(rows["two_layers"]),
+        "two_layers_amp": deep_amp_table(rows["two_layers_amp"], rows["two_layers"]),
+        "regression": regression_table(rows["regression"]),
+    }  # fmt: skip
+
+
+def page(text: str, known: Record) -> str:
+    """The page with its tables put between their marks."""
+    for name, made in tables(known).items():
+        mark = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text, count = re.subn(mark, lambda m, t=made: m[1] + t + "\n" + m[2], text, flags=re.DOTALL)  # type: ignore[misc]
+        if count != 1:
+            raise SystemExit(f"published-aim.md has no marks of {name}")
+    return text
+
+
+# --- figures ----------------------------------------------------------------------------------------
+
+
+def draw_small_width(rows: list[Record]) -> None:
+    """Both ends in one figure: rank ratios that go to zero, and finite ranks."""
+    figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+    ratios = [row for row in rows if "ratio" in row]
+    for k, row in enumerate(row for row in rows if "rank" in row):
+        label = f"rank {row['rank']}, infinite d"
+        ax.plot(row["alphas"], row["mmse"], "--", color=plt.cm.Oranges(0.45 + 0.3 * k), label=label)
+    for k, row in enumerate(ratios):
+        how = {"color": plt.cm.Blues(0.3 + 0.18 * k), "label": f"rank ratio {row['ratio']:g}"}
+        ax.plot(row["alphas"], row["mmse"], **(how if row["ratio"] else {"color": "black", "label": "small width"}))
+    ax.set(xlabel=r"$N / (r d)$", ylabel=r"$\|\hat S - S\|^2 / d$", xlim=(0, max(ALPHAS)), ylim=(0, 1.03))
     ax.legend(frameon=False, fontsize=8)
-    figure.tight_layout()
-    figure.savefig(FIGURE, dpi=150)
+    _save(figure, "small_width.png")
+
+
+def draw_amp(rows: list[Record], curve: list[Record], hard: list[Record]) -> None:
+    """Runs on data against the curves of infinite d."""
+    figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.5), layout="constrained")
+    here = np.array([(4 * row["alpha"], row["mmse"]) for row in curve if row["rho"] == 0.5])
+    axes[0].plot(*here.T, color="black", lw=1, label="state evolution")
+    other = np.array([(row["alpha"], row["mmse"]) for row in hard if row["rho"] == 0.5])
+    axes[1].plot(*other.T, ".-", color="black", lw=1, label="state evolution")
+    colours = {2: "#0072B2", 3: "#D55E00", 4: "#009E73"}
+    for dim, marker in zip(DIMS, "vo", strict=True):
+        for row in (row for row in rows if row["dim"] == dim):
+            T, soft = row["tokens"], row["activation"] == "softmax"
+            mean, spread = mean_of(row)
+            at = row["alpha"] * (T * T + T - 2 if soft else 1)
+            label = f"T = {T}, d = {dim}"
+            ax = axes[0] if soft else axes[1]
+            label = "" if label in ax.get_legend_handles_labels()[1] else label
+            ax.errorbar(at, mean, yerr=spread, fmt=marker, ms=3.5, color=colours[T], mfc="white", label=label or None)
+    axes[0].set(xlabel=r"$\alpha\,(T^2 + T - 2)$", ylabel=r"$\|\hat S - S\|^2 / d$", title="softmax")
+    axes[1].set(xlabel=r"$\alpha$", xscale="log", yscale="log", title="hardmax, T = 2")
+    for ax in axes:
+        ax.legend(frameon=False, fontsize=6.5)
+    _save(figure, "extensive_amp.png")
+
+
+def draw_two_layers(rows: list[Record], runs: list[Record]) -> None:
+    figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+    x = [row["alpha"] for row in rows]
+    for layer, colour in enumerate(("#0072B2", "#D55E00")):
+        ax.errorbar(x, [row["mmse"][layer] for row in rows], yerr=[row["error"][layer] for row in rows], fmt=".-",
+                    color=colour, label=f"layer {layer + 1}, state evolution")  # fmt: skip
+        for row, marker in zip(runs, "v^o", strict=False):
+            mean, spread = mean_of(row, layer)
+            label = f"GAMP, d = {row['dim']}"
+            ax.errorbar(row["alpha"], mean, yerr=spread, fmt=marker, ms=5, mfc="white", color=colour, label=label)
+    ax.axvline(3 / 8, color="0.6", lw=0.8)
+    ax.annotate("all is known", (3 / 8, 0.9), (-4, 0), textcoords="offset points", ha="right", color="0.4", fontsize=8)
+    ax.set(xlabel=r"$N / d^2$", ylabel=r"$\|\hat S - S\|^2 / d$", xlim=(0, 0.4), ylim=(0, 1.03))
+    ax.legend(frameon=False, fontsize=7.5)
+    _save(figure, "extensive_two_layers.png")
+
+
+def _save(figure: Any, name: str) -> None:
+    figure.savefig(FIGURES / name, dpi=150)
     plt.close(figure)
 
 
+def draw(known: Record) -> None:
+    rows = {name: part["rows"] for name, part in known.items()}
+    draw_small_width(rows["small_width"])
+    draw_amp(rows["amp"], rows["softmax"], rows["hardmax"])
+    draw_two_layers(rows["two_layers"], rows["two_layers_amp"])
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] == ["compute"]:
-        compute()
-    draw()
+    if sys.argv[1:2] == ["compute"]:
+        compute(sys.argv[2:])
+    else:
+        numbers = json.loads(NUMBERS.read_text())
+        PAGE.write_text(page(PAGE.read_text(), numbers))
+        draw(numbers)

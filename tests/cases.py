@@ -160,6 +160,7 @@ def untied_threshold(tokens: int) -> float:
 
 POSITION = ((0.0, 0.4), (-0.3, 0.2))
 RING = ((True, True, False), (False, True, True), (True, False, True))
+OTHERS = ((False, True, True), (True, False, True), (True, True, False))
 
 # These rows alone cover all pairs of (tying, rank, heads and layout, output, activation, mask, noise, depth); a test
 # counts.
@@ -258,13 +259,14 @@ NAMED = (
     Family("noise-untied", attention(2, A(tied=False), noise=0.05), 2, 4, 24),
 )
 
-# Matrices whose rank grows with the dimension: T (T + 1) / 2 fields in one row.
+# Matrices whose rank grows with the dimension: T (T + 1) / 2 fields in one row, T (T - 1) where they are not tied.
 EXTENSIVE = (
     Family("extensive-T2", attention(2, A(rank_ratio=0.5)), 1, 0, 2000),
     Family("extensive-T3-ring", attention(3, A(rank_ratio=2.0, mask=RING), output="sequence"), 1, 0, 1000),
     Family("extensive-T3-linear", attention(3, A(rank_ratio=0.5, activation="linear")), 1, 0, 1000),
     Family("extensive-hardmax", attention(2, A(rank_ratio=0.5, activation="hardmax")), 1, 0, 1000),
     Family("extensive-own", attention(2, A(rank_ratio=0.1, activation="s/(1 + abs(s))")), 1, 0, 60),
+    Family("extensive-untied", attention(3, A(rank_ratio=0.5, tied=False, mask=OTHERS)), 1, 0, 1000),
     Family("extensive-two-layers", attention(2, A(rank_ratio=0.5), A(rank_ratio=1.5)), 2, 2, 24),
     Family("extensive-noise", attention(2, A(rank_ratio=0.5, activation="linear"), noise=0.05), 1, 3, 40),
 )
@@ -340,9 +342,10 @@ def _several_heads(d: Architecture) -> bool:
 # Which declarations are of which family: tests that say "every family" count by this.
 KINDS: dict[str, Callable[[Architecture | SMI], bool]] = {
     "tied, rank above one": _layers(of=lambda a: a.tied and a.rank > 1),
-    "untied, rank one": _layers(of=lambda a: not a.tied and a.rank == 1),
-    "untied, rank above one": _layers(of=lambda a: not a.tied and a.rank > 1),
-    "extensive rank": _layers(of=lambda a: a.rank_ratio is not None),
+    "untied, rank one": _layers(of=lambda a: not a.tied and a.rank_ratio is None and a.rank == 1),
+    "untied, rank above one": _layers(of=lambda a: not a.tied and a.rank_ratio is None and a.rank > 1),
+    "extensive rank": _layers(of=lambda a: a.tied and a.rank_ratio is not None),
+    "untied, extensive rank": _layers(of=lambda a: not a.tied and a.rank_ratio is not None),
     "several layers": _networks(lambda d: len(d.layers) > 1 and d.limit is None),
     "split heads": _networks(lambda d: d.head_layout == "split" and _several_heads(d)),
     "shared heads, stacked": _networks(

@@ -11,6 +11,7 @@ many nodes a side the difference d is the error of the coarser one; what is stat
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from smisym.charts.base import Coordinates
 from smisym.integrate.averages import Average
 from smisym.link.linking import Observation
 from smisym.posterior.base import Cavity, Kind, Whitening
+from smisym.posterior.coordinate_loops import compiled_lattice, lattice_source
 from smisym.posterior.measured import Gaussians
 
 # Half a side of the box, in deviations; nodes a side of the lattices that cut it down, how often, and the log of what
@@ -63,6 +65,10 @@ class TwoCoordinates(Gaussians):
     def take(self, index: np.ndarray) -> TwoCoordinates:
         return TwoCoordinates(self.level_set, self.spread, self.u[index], self.cavity.take(index))
 
+    def sources(self) -> list[str]:
+        lattice = lattice_source(self.level_set, *self.omega.shape[1:])
+        return [] if lattice is None else [lattice]
+
     def integral(self, rtol: float, cov: bool, max_nodes: int | None, averaged: bool = False) -> Average:
         found = [self._one(k, rtol, cov, max_nodes or _MOST**2) for k in range(self.samples)]
         log, mean, spread, error, nodes = zip(*found, strict=True) if found else ([], [], [], [], [])
@@ -84,20 +90,18 @@ class TwoCoordinates(Gaussians):
         given = _Given(self, k)
         low, high, spent = np.full(2, -_SIDE), np.full(2, _SIDE), 0
         for _ in range(_CUTS):
-            x, step = _lattice(low, high, _LOOK)
-            log = given.log_at(x)
-            spent += len(x)
-            inside = x[log > log.max() - _GONE]
+            lattice = Lattice(low, high, _LOOK)
+            log = given.log_at(lattice)
+            spent += _LOOK**2
+            within = log > log.max() - _GONE
             before = np.prod(high - low)
-            low = np.maximum(inside.min(axis=0) - step, low)
-            high = np.minimum(inside.max(axis=0) + step, high)
+            low, high = lattice.around(within)
             if np.prod(high - low) > 0.7 * before:
                 break
         side, last = _FIRST, None
         while True:
-            x, step = _lattice(low, high, side)
-            total = given.summed(x, step, cov)
-            spent += len(x)
+            total = given.summed(Lattice(low, high, side), cov)
+            spent += side**2
             if last is not None:
                 change = float(np.linalg.norm(total[1] - last[1]) + abs(total[0] - last[0]))
                 error = change * min(1.0, math.sqrt(change))
@@ -106,10 +110,31 @@ class TwoCoordinates(Gaussians):
             side, last = 2 * side, total
 
 
-def _lattice(low: np.ndarray, high: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """(side^2, 2) points, and the step (2,)."""
-    axes = [np.linspace(a, b, side) for a, b in zip(low, high, strict=True)]
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2), (high - low) / (side - 1)
+@dataclass(frozen=True)
+class Lattice:
+    """side nodes along each side of a box from low to high (2,)."""
+
+    low: np.ndarray
+    high: np.ndarray
+    side: int
+
+    @property
+    def step(self) -> np.ndarray:
+        return np.asarray((self.high - self.low) / (self.side - 1))
+
+    @property
+    def points(self) -> np.ndarray:
+        """(side^2, 2)."""
+        axes = [np.linspace(a, b, self.side) for a, b in zip(self.low, self.high, strict=True)]
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    def around(self, within: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The box, a step wider on each side, of the nodes (side^2,) that are within; inside this one."""
+        there = within.reshape(self.side, self.side)
+        ends = [np.flatnonzero(there.any(axis=axis))[[0, -1]] for axis in (1, 0)]
+        first, last = np.array(ends, dtype=float).T
+        low, step = self.low, self.step
+        return np.maximum(low + (first - 1) * step, low), np.minimum(low + (last + 1) * step, self.high)
 
 
 class _Given:
@@ -117,7 +142,8 @@ class _Given:
 
     def __init__(self, block: TwoCoordinates, k: int) -> None:
         self.solve, self.u = block.level_set.solve, list(block.u[k])
-        factor, omega = block.factor[k], block.omega[k]
+        self.read, self.directions = np.ascontiguousarray(block.u[k]), block.level_set.directions
+        factor, omega = block.factor[k], np.ascontiguousarray(block.omega[k])
         self.inverse, self.omega = np.linalg.inv(factor), omega
         through = np.einsum("kpt,pq->kqt", block.spread, factor).reshape(2, -1)
         self.centre = np.einsum("kpt,pt->k", block.spread, omega)
@@ -126,6 +152,7 @@ class _Given:
         self.constant = float(np.log(np.diag(self.scale)).sum()) + omega.shape[1] * float(
             np.linalg.slogdet(self.inverse)[1]
         )
+        self.loops = compiled_lattice(block.level_set, *omega.shape)
 
     def _at(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """log of the integrand (n,), mean of zeta (n, F), directions (n, F, m) and their squares' inverse."""
@@ -150,27 +177,47 @@ class _Given:
         log = log - 0.5 * (left**2).sum(axis=1) - 0.5 * _log_det(square) + 0.5 * m * math.log(2 * math.pi)
         return log, left, G, inverse
 
-    def log_at(self, x: np.ndarray) -> np.ndarray:
+    def _in_loops(self, lattice: Lattice, wanted: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(logs, what is found, products) of compiled loops (:func:`compiled_lattice`)."""
+        assert self.loops is not None
+        side, size = lattice.side, self.omega.size
+        log, found, second = np.empty((side, side)), np.empty(2 + size), np.empty((size, size))
+        constant = self.constant + 0.5 * (self.directions - size) * math.log(2 * math.pi)
+        where = (lattice.low, lattice.step, side, self.centre, self.scale, constant)
+        self.loops(*where, self.inverse, self.omega, self.read, wanted, log, found, second)
+        return log, found, second
+
+    def log_at(self, lattice: Lattice) -> np.ndarray:
+        """log of the integrand (side^2,)."""
+        if self.loops is not None:
+            return self._in_loops(lattice, 0)[0].ravel()
         with np.errstate(all="ignore"):
-            log = self._at(x)[0] - 0.5 * self.omega.size * math.log(2 * math.pi)
+            log = self._at(lattice.points)[0] - 0.5 * self.omega.size * math.log(2 * math.pi)
         return np.where(np.isfinite(log), log, -np.inf)
 
-    def summed(self, x: np.ndarray, step: np.ndarray, cov: bool) -> tuple[float, np.ndarray, np.ndarray | None]:
+    def summed(self, lattice: Lattice, cov: bool) -> tuple[float, np.ndarray, np.ndarray | None]:
+        """(log of the integral, mean, second moments less those of the mean)."""
+        volume = float(np.log(lattice.step).sum())
+        if self.loops is not None:
+            _, found, products = self._in_loops(lattice, 2 if cov else 1)
+            whole, second = found[2:] / found[1], None
+            if cov:
+                second = (products + np.triu(products, 1).T) / found[1] - np.outer(whole, whole)
+            return float(found[0] + math.log(found[1])) + volume, whole, second
         with np.errstate(all="ignore"):
-            log, mean, G, inverse = self._at(x)
+            log, mean, G, inverse = self._at(lattice.points)
         log = np.where(np.isfinite(log), log - 0.5 * self.omega.size * math.log(2 * math.pi), -np.inf)
         top = log.max()
         weight = np.exp(log - top)
         there = weight > 0
         weight, mean, G, inverse = weight[there], mean[there], G[there], inverse[there]
         total = weight.sum()
-        whole = weight @ mean / total
-        second = None
+        whole, second = weight @ mean / total, None
         if cov:
             off = mean - whole
             own = (G * weight[:, None, None]) @ inverse
             second = (off.T * weight) @ off / total + np.einsum("nim,njm->ij", own, G, optimize=True) / total
-        return float(top + math.log(total) + np.log(step).sum()), whole, second
+        return float(top + math.log(total)) + volume, whole, second
 
 
 def _inverse(square: np.ndarray) -> np.ndarray:

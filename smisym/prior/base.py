@@ -107,6 +107,12 @@ class Prior(abc.ABC):
     def finite_size(self) -> str:
         """Why runs on data of dimension D are off by more than some 1/D, in words; empty where they are not."""
 
+    @property
+    @abc.abstractmethod
+    def precision(self) -> np.ndarray | None:
+        """(P, P): the inverse covariance of a column of W where columns are independent Gaussians, so that normal
+        equations give their posterior; else None."""
+
     @abc.abstractmethod
     def respects(self, change: np.ndarray) -> bool:
         """Whether a linear change (P, P) of the rows leaves the law as it is."""
@@ -128,6 +134,15 @@ class Prior(abc.ABC):
     @abc.abstractmethod
     def response(self, V: np.ndarray, told: np.ndarray, side_information: float) -> Response:
         """To ``told`` (P, P), V^{1/2} alpha E V^{1/2}, and side information sqrt(lam) W + noise, where V is left."""
+
+    @abc.abstractmethod
+    def overlap(self, Q_hat: np.ndarray) -> np.ndarray:
+        """Q (P, P), what is known of the weights where the data tell Q_hat (P, P) of them, in units of the prior; of
+        weights whose rows are not coupled its diagonal is read alone."""
+
+    @abc.abstractmethod
+    def conjugate(self, Q: np.ndarray) -> np.ndarray:
+        """Q_hat (P, P) of which Q is made, the inverse of :meth:`overlap`."""
 
     @abc.abstractmethod
     def entropy(self, Q: np.ndarray) -> float:

@@ -31,23 +31,16 @@ from scipy import linalg
 from smisym.base.derivation import Formula, Step
 from smisym.base.errors import InputError
 from smisym.prior.base import Law
-from smisym.prior.matrices import LEAST_NOISE, MatrixPrior, PerSquare, blocks
+from smisym.prior.matrices import LEAST_NOISE, MatrixPrior, PerSquare, Symmetric, blocks
 from smisym.prior.spectrum import NoisyWishart
 
 
 @final
 @dataclass(frozen=True)
-class ExtensiveRank(PerSquare, MatrixPrior):
+class ExtensiveRank(Symmetric, PerSquare, MatrixPrior):
     """One tied key-query matrix of rank ``rank_ratio`` times the dimension of the tokens, a number > 0."""
 
     rank_ratio: float
-
-    @property
-    def multiplicity(self) -> int:
-        return 2
-
-    def tokens(self, columns: int) -> int:
-        return (math.isqrt(8 * columns + 1) - 1) // 2
 
     def describe(self) -> str:
         return f"S = W W^T / sqrt(r d), W (d, r) standard normal, r / d = {self.rank_ratio:g}"
@@ -90,9 +83,6 @@ class ExtensiveRank(PerSquare, MatrixPrior):
         return 0.25 / noise - 0.5 * self.spectrum(noise).logarithm + 0.25 * math.log(noise) - 0.125
 
     # ---- D as it is
-
-    def fitting(self, dim: int) -> int:
-        return dim
 
     def row_dimension(self, dim: int) -> int:
         return dim * (dim + 1) // 2

@@ -25,12 +25,12 @@ from smisym.base.errors import InputError
 from smisym.base.matrices import square_root
 from smisym.prior.base import Law, Response, remaining
 from smisym.prior.extensive import ExtensiveRank
-from smisym.prior.matrices import PerSquare
+from smisym.prior.matrices import PerSquare, Symmetric
 
 
 @final
 @dataclass(frozen=True)
-class ExtensiveRows(PerSquare):
+class ExtensiveRows(Symmetric, PerSquare):
     """One tied key-query matrix a row; rank_ratios (P,): of each the rank over the dimension of the tokens."""
 
     rank_ratios: tuple[float, ...]
@@ -49,15 +49,8 @@ class ExtensiveRows(PerSquare):
         return (0,) * self.rows
 
     @property
-    def multiplicity(self) -> int:
-        return 2
-
-    @property
     def coupled(self) -> bool:
         return False
-
-    def tokens(self, columns: int) -> int:
-        return self.each[0].tokens(columns)
 
     def describe(self) -> str:
         told = ", ".join(f"{ratio:g}" for ratio in self.rank_ratios)
@@ -66,6 +59,10 @@ class ExtensiveRows(PerSquare):
     @property
     def finite_size(self) -> str:
         return self.each[0].finite_size
+
+    @property
+    def precision(self) -> None:
+        return None
 
     def respects(self, change: np.ndarray) -> bool:
         """Exchanges of rows of one law."""
@@ -126,6 +123,16 @@ class ExtensiveRows(PerSquare):
         )
         return Response(np.eye(self.rows), np.array([float(r.values[0]) for r in one]), half, still, rest)
 
+    def overlap(self, Q_hat: np.ndarray) -> np.ndarray:
+        return np.diag(
+            [float(law.overlap(np.full((1, 1), own))[0, 0]) for law, own in zip(self.each, np.diag(Q_hat), strict=True)]
+        )
+
+    def conjugate(self, Q: np.ndarray) -> np.ndarray:
+        return np.diag(
+            [float(law.conjugate(np.full((1, 1), own))[0, 0]) for law, own in zip(self.each, np.diag(Q), strict=True)]
+        )
+
     def entropy(self, Q: np.ndarray) -> float:
         return sum(law.entropy(Q[k : k + 1, k : k + 1]) for k, law in enumerate(self.each))
 
@@ -134,9 +141,6 @@ class ExtensiveRows(PerSquare):
         return float(((span**2) @ own).sum())
 
     # ---- D as it is
-
-    def fitting(self, dim: int) -> int:
-        return dim
 
     def row_dimension(self, dim: int) -> int:
         return self.each[0].row_dimension(dim)

@@ -66,6 +66,11 @@ class GaussianPrior(Prior):
     def finite_size(self) -> str:
         return ""
 
+    @property
+    @final
+    def precision(self) -> np.ndarray:
+        return np.diag(1.0 / self.deviations**2)
+
     @final
     def respects(self, change: np.ndarray) -> bool:
         covariance = np.diag(self.deviations**2)
@@ -110,6 +115,14 @@ class GaussianPrior(Prior):
         values, vectors = np.linalg.eigh(prior + told)
         eye = np.eye(len(V))
         return Response(vectors, values, (vectors / np.sqrt(values)) @ vectors.T, eye, eye - V)
+
+    @final
+    def overlap(self, Q_hat: np.ndarray) -> np.ndarray:
+        return np.asarray(Q_hat @ np.linalg.inv(np.eye(len(Q_hat)) + Q_hat))
+
+    @final
+    def conjugate(self, Q: np.ndarray) -> np.ndarray:
+        return np.asarray(np.linalg.inv(remaining(Q)) - np.eye(len(Q)))
 
     @final
     def entropy(self, Q: np.ndarray) -> float:
@@ -181,7 +194,7 @@ class GaussianPrior(Prior):
 
     @final
     def denoise(self, A: np.ndarray, b: np.ndarray, side_information: float) -> tuple[np.ndarray, np.ndarray]:
-        precision = A + np.diag(1.0 / self.deviations**2 + side_information)
+        precision = A + self.precision + side_information * np.eye(len(A))
         factor = linalg.cho_factor(precision, lower=True)
         inverse = linalg.cho_solve(factor, np.eye(len(A)))
         C_hat = (inverse + inverse.T) / 2  # symmetric to the last bit

@@ -14,12 +14,14 @@ from typing import Protocol, final
 
 import numpy as np
 
-from smisym.prior.base import Prior, Response
+from smisym.prior.base import Law, Prior, Response
+from smisym.prior.gaussian import GaussianRows
 
 # Below this noise, F = Delta times the share of numbers that are free: what comes after is smaller by a power of it.
 LEAST_NOISE = 1e-13
 # Overlap below which free entropy and what is told are those of Gaussian weights, to first order; Newton steps.
 _LITTLE, _STEPS, _SETTLED = 1e-9, 60, 1e-14
+ONE_ROW = GaussianRows(1)
 # Numbers of a block of samples that are held at a time.
 _BLOCK = 2**22
 
@@ -54,21 +56,8 @@ class PerSquare(Prior):
         return samples / dim**2
 
 
-class MatrixPrior(Prior):
-    """One row of weights, the entries of a matrix.  A kind says what noise leaves of it."""
-
-    @property
-    @abc.abstractmethod
-    def free_share(self) -> float:
-        """Of the numbers of a matrix of this shape, what one of this rank has free."""
-
-    @abc.abstractmethod
-    def spectrum(self, noise: float) -> Denoised:
-        """What there is to say of the matrix in noise of this variance, LEAST_NOISE at least."""
-
-    @abc.abstractmethod
-    def potential(self, noise: float) -> float:
-        """Psi at Q_hat = 1 / noise, for each number: its derivative in Q_hat is (1 - F) / 2 over the multiplicity."""
+class OneMatrix(Prior):
+    """One row of weights, the entries of a matrix."""
 
     @property
     @final
@@ -84,6 +73,45 @@ class MatrixPrior(Prior):
     @final
     def coupled(self) -> bool:
         return True
+
+    @property
+    @final
+    def precision(self) -> None:
+        return None
+
+
+class Symmetric(Prior):
+    """Tied key-query matrices: their scores are the T (T + 1) / 2 fields of a row, and a sample counts twice."""
+
+    @property
+    @final
+    def multiplicity(self) -> int:
+        return 2
+
+    @final
+    def tokens(self, columns: int) -> int:
+        return (math.isqrt(8 * columns + 1) - 1) // 2
+
+    @final
+    def fitting(self, dim: int) -> int:
+        return dim
+
+
+class MatrixPrior(OneMatrix):
+    """A matrix of extensive rank.  A kind says what noise leaves of it."""
+
+    @property
+    @abc.abstractmethod
+    def free_share(self) -> float:
+        """Of the numbers of a matrix of this shape, what one of this rank has free."""
+
+    @abc.abstractmethod
+    def spectrum(self, noise: float) -> Denoised:
+        """What there is to say of the matrix in noise of this variance, LEAST_NOISE at least."""
+
+    @abc.abstractmethod
+    def potential(self, noise: float) -> float:
+        """Psi at Q_hat = 1 / noise, for each number: its derivative in Q_hat is (1 - F) / 2 over the multiplicity."""
 
     @property
     def finite_size(self) -> str:
@@ -115,6 +143,17 @@ class MatrixPrior(Prior):
         return Response(one, np.array([left / F]), half * one, still * one, rest * one)
 
     @final
+    def overlap(self, Q_hat: np.ndarray) -> np.ndarray:
+        told = float(Q_hat[0, 0])
+        # Little is known of little, as of Gaussian weights; less than nothing is noise of the data.
+        return np.full((1, 1), self.left_of(1 / told)[1] if told > 0 else told)
+
+    @final
+    def conjugate(self, Q: np.ndarray) -> np.ndarray:
+        known = float(Q[0, 0])
+        return np.full((1, 1), 1 / self.noise_of(1 - known, known))
+
+    @final
     def entropy(self, Q: np.ndarray) -> float:
         known = float(Q[0, 0])
         if known <= _LITTLE:
@@ -125,6 +164,35 @@ class MatrixPrior(Prior):
     @final
     def dimension(self, span: np.ndarray) -> float:
         return len(span) * self.free_share
+
+
+class Centred(MatrixPrior):
+    """A matrix of mean zero: fields have the law of those of one row of standard normal weights."""
+
+    @property
+    @final
+    def multiplicity(self) -> int:
+        return 1
+
+    @final
+    def respects(self, change: np.ndarray) -> bool:
+        return bool(np.abs(np.abs(change) - 1).max() <= 1e-12)
+
+    @final
+    def law(self, Q: np.ndarray) -> Law:
+        return ONE_ROW.law(Q)
+
+    @final
+    def roots(self, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return ONE_ROW.roots(Q)
+
+    @final
+    def start(self, dim: int, strength: float, rng: np.random.Generator) -> np.ndarray:
+        return strength * self.draw(dim, rng)
+
+    @final
+    def in_units(self, W: np.ndarray) -> np.ndarray:
+        return W
 
 
 def blocks(X: np.ndarray, tokens: int) -> list[tuple[slice, np.ndarray]]:

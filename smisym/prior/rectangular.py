@@ -27,9 +27,7 @@ from scipy import linalg
 from smisym.base.derivation import Formula, Step
 from smisym.base.edge import check_number
 from smisym.base.errors import InputError
-from smisym.prior.base import Law
-from smisym.prior.gaussian import GaussianRows
-from smisym.prior.matrices import LEAST_NOISE, MatrixPrior
+from smisym.prior.matrices import LEAST_NOISE, ONE_ROW, Centred
 from smisym.prior.singular_values import NoisyProduct
 
 # Where the integrals were tried: tests/prior/test_singular_values.py.
@@ -38,7 +36,7 @@ LEAST_RATIO, MOST_RATIO, MOST_ASPECT = 1e-3, 1e3, 100.0
 
 @final
 @dataclass(frozen=True)
-class RectangularRank(MatrixPrior):
+class RectangularRank(Centred):
     """One matrix (d, L) of rank ``rank_ratio`` times d, aspect = L / d; for ``smisym.compile(declared, prior=...)``.
 
     rank_ratio: a number from 0.001 to 1000.  aspect: a number from 0.01 to 100.  Raises InputError.
@@ -52,10 +50,6 @@ class RectangularRank(MatrixPrior):
             allowed = f"a number, {low:g} to {high:g}"
             given = check_number(name, getattr(self, name), allowed, "give one of these", least=low, most=high)
             object.__setattr__(self, name, given)
-
-    @property
-    def multiplicity(self) -> int:
-        return 1
 
     def tokens(self, columns: int) -> int:
         return columns
@@ -76,19 +70,10 @@ class RectangularRank(MatrixPrior):
             f"r / d = {self.rank_ratio:g}, L / d = {self.aspect:g}, D = d L"
         )
 
-    def respects(self, change: np.ndarray) -> bool:
-        return bool(np.abs(np.abs(change) - 1).max() <= 1e-12)
-
     def steps(self) -> tuple[Step, ...]:
         return _steps(self.rank_ratio, self.aspect)
 
     # ---- D to infinity
-
-    def law(self, Q: np.ndarray) -> Law:
-        return _ONE.law(Q)
-
-    def roots(self, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _ONE.roots(Q)
 
     @property
     def free_share(self) -> float:
@@ -128,17 +113,11 @@ class RectangularRank(MatrixPrior):
         drawn = (U @ V / math.sqrt(rank)).reshape(1, -1)
         return np.asarray(drawn * (math.sqrt(dim) / np.linalg.norm(drawn)) if normalised else drawn)
 
-    def start(self, dim: int, strength: float, rng: np.random.Generator) -> np.ndarray:
-        return strength * self.draw(dim, rng)
-
-    def in_units(self, W: np.ndarray) -> np.ndarray:
-        return W
-
     def project(self, W: np.ndarray, X: np.ndarray, tokens: int) -> np.ndarray:
-        return _ONE.project(W, X, tokens)
+        return ONE_ROW.project(W, X, tokens)
 
     def back_project(self, g: np.ndarray, X: np.ndarray) -> np.ndarray:
-        return _ONE.back_project(g, X)
+        return ONE_ROW.back_project(g, X)
 
     def denoise(self, A: np.ndarray, b: np.ndarray, side_information: float) -> tuple[np.ndarray, np.ndarray]:
         """Singular values of what the data tell of S, b / A, shrunk; their vectors stay."""
@@ -162,10 +141,6 @@ class RectangularRank(MatrixPrior):
         about = math.isqrt(max(int(dim / self.aspect), 1))
         sides = [(d, max(math.floor(self.aspect * d + 0.5), 1)) for d in range(max(about - 1, 1), about + 3)]
         return min(sides, key=lambda pair: abs(pair[0] * pair[1] - dim))
-
-
-# Fields have the law of those of one row of standard normal weights.
-_ONE = GaussianRows(1)
 
 
 def _steps(rho: float, beta: float) -> tuple[Step, ...]:

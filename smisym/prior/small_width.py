@@ -25,33 +25,15 @@ import numpy as np
 
 from smisym.base.derivation import Formula, Step
 from smisym.base.errors import InputError
-from smisym.prior.base import Law, Prior, Response, remaining
+from smisym.prior.base import Law, Response, remaining
 from smisym.prior.extensive import ExtensiveRank
+from smisym.prior.matrices import OneMatrix, Symmetric
 
 
 @final
 @dataclass(frozen=True)
-class SmallWidth(Prior):
+class SmallWidth(Symmetric, OneMatrix):
     """One tied key-query matrix whose rank grows, and more slowly than the dimension of the tokens."""
-
-    @property
-    def rows(self) -> int:
-        return 1
-
-    @property
-    def row_slices(self) -> tuple[int, ...]:
-        return (0,)
-
-    @property
-    def coupled(self) -> bool:
-        return True
-
-    @property
-    def multiplicity(self) -> int:
-        return 2
-
-    def tokens(self, columns: int) -> int:
-        return (math.isqrt(8 * columns + 1) - 1) // 2
 
     def samples(self, alpha: float, dim: int) -> float:
         return alpha * rank_at(dim) * dim
@@ -102,6 +84,13 @@ class SmallWidth(Prior):
             one, np.array([left / F]), math.sqrt(slope / (F * left)) * t * one, still * one, (1 + root) * one
         )
 
+    def overlap(self, Q_hat: np.ndarray) -> np.ndarray:
+        told = float(Q_hat[0, 0])
+        return np.full((1, 1), (1 - 1 / told) ** 2 if told > 1 else 0.0)
+
+    def conjugate(self, Q: np.ndarray) -> np.ndarray:
+        return 1 / (1 - np.sqrt(Q))
+
     def entropy(self, Q: np.ndarray) -> float:
         known = math.sqrt(max(float(Q[0, 0]), 0.0))
         return 0.5 * (known + math.log1p(-known))
@@ -110,9 +99,6 @@ class SmallWidth(Prior):
         return 2.0 * len(span)
 
     # ---- D as it is: of a small width
-
-    def fitting(self, dim: int) -> int:
-        return dim
 
     def row_dimension(self, dim: int) -> int:
         return at_width(dim).row_dimension(dim)

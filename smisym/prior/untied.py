@@ -27,15 +27,14 @@ from typing import final
 import numpy as np
 
 from smisym.base.derivation import Formula, Step
-from smisym.prior.base import Law
-from smisym.prior.matrices import MatrixPrior, PerSquare, blocks
+from smisym.prior.matrices import Centred, PerSquare, blocks
 from smisym.prior.rectangular import RectangularRank
 from smisym.prior.singular_values import NoisyProduct
 
 
 @final
 @dataclass(frozen=True)
-class UntiedRank(PerSquare, MatrixPrior):
+class UntiedRank(PerSquare, Centred):
     """One key-query matrix that is not tied, of rank ``rank_ratio`` times the dimension of the tokens, none of which
     attends to itself."""
 
@@ -46,29 +45,16 @@ class UntiedRank(PerSquare, MatrixPrior):
         """The law of the entries of S, times sqrt(d)."""
         return RectangularRank(self.rank_ratio)
 
-    @property
-    def multiplicity(self) -> int:
-        return 1
-
     def tokens(self, columns: int) -> int:
         return (1 + math.isqrt(1 + 4 * columns)) // 2
 
     def describe(self) -> str:
         return f"S = Q K^T / sqrt(r d), Q and K (d, r) standard normal, r / d = {self.rank_ratio:g}"
 
-    def respects(self, change: np.ndarray) -> bool:
-        return self._entries.respects(change)
-
     def steps(self) -> tuple[Step, ...]:
         return (_step(self.rank_ratio), self._entries.steps()[1])
 
     # ---- D to infinity
-
-    def law(self, Q: np.ndarray) -> Law:
-        return self._entries.law(Q)
-
-    def roots(self, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self._entries.roots(Q)
 
     @property
     def free_share(self) -> float:
@@ -90,12 +76,6 @@ class UntiedRank(PerSquare, MatrixPrior):
 
     def draw(self, dim: int, rng: np.random.Generator, *, normalised: bool = False) -> np.ndarray:
         return self._entries.draw(dim**2, rng, normalised=normalised)
-
-    def start(self, dim: int, strength: float, rng: np.random.Generator) -> np.ndarray:
-        return strength * self.draw(dim, rng)
-
-    def in_units(self, W: np.ndarray) -> np.ndarray:
-        return W
 
     def project(self, W: np.ndarray, X: np.ndarray, tokens: int) -> np.ndarray:
         """x_a S x_b^T / sqrt(d), a != b, row by row of scores; block by block of samples."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from smisym.link.separate import Separate, networks_of
 from smisym.model.compiled import Model, compile
-from smisym.prior import GaussianPrior, GaussianRows
+from smisym.prior import GaussianRows
 from smisym.theory.over_outputs import by_quadrature, first_threshold
 
 # Share of a direction on a row that is none.
@@ -22,8 +22,8 @@ def network_alone(model: Model, parts: Sequence[int]) -> tuple[Model, list[int]]
     of them grows as fast as if it were alone.  None where there is one network only, and where weights are not standard
     normal.
     """
-    prior = model.prior
-    if model.noise or not isinstance(prior, GaussianPrior) or (prior.deviations != 1).any():
+    precision = model.prior.precision
+    if model.noise or precision is None or (precision != np.eye(len(precision))).any():
         return None
     networks = networks_of(model.link)
     if len(networks) < 2:

@@ -22,6 +22,9 @@ _THIN = 1e-10
 _NEWTON_STEP, _LONGEST = math.log(30.0), math.log(10.0)
 # The most that a plain step is lengthened, and with it the least that Newton's step divides by.
 _GAIN = 2048.0
+# Slope of R that is no noise: with outputs that only say on which side of something fields are it is about one half
+# close to Q = I, and what is left has a fixed point (hardmax at small width, alpha = 10: 0.48).
+_FLAT = 0.25
 # Longest step of which both ends tell one derivative.
 _NEAR = 0.7
 # Residual after a long step, beside that before it, of the other sign, that tells that it went too far.
@@ -97,8 +100,8 @@ class Steps:
         contracts = slopes.real >= 1 / _GAIN
         together = all_vanishes(here)
         if together:
-            # E is homogeneous there: one mode is that of all of V in proportion, whose slope is nothing but noise.
-            contracts &= slopes.real > slopes.real.min()
+            # Where E is homogeneous there one mode is that of all of V in proportion, whose slope is nothing but noise.
+            contracts &= slopes.real > min(slopes.real.min(), _FLAT)
         plain = here.residual
         onward = self.before is not None and float(self.before[1] @ plain) > 0
         size = max(float(np.abs(plain).max()), 1e-300)

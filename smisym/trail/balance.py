@@ -11,7 +11,7 @@ from smisym.theory.maps import OverlapMap
 from smisym.trail import notation, proofs
 from smisym.trail.claims import Claim, Part
 from smisym.trail.samples import by_chance, map_of, overlap_of
-from smisym.verify.averages import bends, conjugate_of
+from smisym.verify.averages import bends
 from smisym.verify.chance import Verdict, means_vanish
 from smisym.verify.identities import clenshaw_curtis
 from smisym.verify.properties import Subject, Tried, left_out
@@ -133,7 +133,7 @@ def stationarity_gaps(omap: OverlapMap, Q: np.ndarray, step: np.ndarray, alpha: 
     told = np.array([[float((e.E * step).sum()) for e in at] for at in every])
     fine, coarse = (alpha / 2 * np.tensordot(clenshaw_curtis(k), told[:: 4 // k], axes=1) for k in (4, 2))
     nodes = (1 - np.cos(np.pi * np.arange(_FINER + 1) / _FINER)) / 2
-    hats = [float((conjugate_of(prior, Q + s * step) * step).sum()) for s in nodes]
+    hats = [float((prior.conjugate(Q + s * step) * step).sum()) for s in nodes]
     least = np.linalg.eigvalsh(remaining(Q + step))[0]
     stated = alpha * float(np.mean([e.inner_error for at in every for e in at])) * (1 + np.trace(step) / least)
     allowed = float(np.abs((fine - coarse).mean())) + stated + _ROUNDING * (1 + abs(said[0]))

@@ -11,7 +11,6 @@ import sympy as sp
 from smisym.base.derivation import Formula
 from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
-from smisym.prior import GaussianPrior
 
 # Rows up to which matrices are written out.
 READABLE = 8
@@ -87,7 +86,7 @@ def samples(model: Model) -> str:
 def gaussian(model: Model) -> bool:
     """Whether weights are Gaussian, so that what the data make of them is written out; else it is the prior's F and
     Psi, of its own steps: F(1 / Q_hat) is left of weights seen in noise of variance 1 / Q_hat, Psi' = (1 - F) / 2."""
-    return isinstance(model.prior, GaussianPrior)
+    return model.prior.precision is not None
 
 
 def given(model: Model) -> str:

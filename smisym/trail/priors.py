@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from smisym.base.derivation import Formula, Step
-from smisym.prior import GaussianPrior
 from smisym.trail import notation
 from smisym.trail.claims import Claim, Part
 from smisym.trail.samples import overlap_of
-from smisym.verify.averages import conjugate_of
 from smisym.verify.identities import clenshaw_curtis
 from smisym.verify.properties import Subject, Tried, left_out
 
@@ -43,7 +41,7 @@ def _written(subject: Subject) -> Step:
         + slices
     )
     formulas: tuple[Formula, ...] = notation.overlap(model)
-    if isinstance(prior, GaussianPrior):
+    if notation.gaussian(model):
         share = "" if H == 1 else rf"\frac{{1}}{{{H}}}\left["
         end = "" if H == 1 else r"\right]"
         formulas += (
@@ -89,13 +87,13 @@ def _denoises(subject: Subject, level: float) -> Tried:
     """The answer to (A, b) solves its normal equations, and leaves what Q_hat leaves."""
     model = subject.model
     prior, P = model.prior, model.fields
-    if not isinstance(prior, GaussianPrior):
+    if prior.precision is None:
         return left_out("columns of these weights are not independent, and have no normal equations of their own")
     rng, lam = subject.rng("denoise"), 0.3
     root = rng.standard_normal((P, P))
     A, b = prior.together() * (root @ root.T) / P, rng.standard_normal((P, 5))
     mean, C = prior.denoise(A, b, lam)
-    precision = A + np.diag(1 / prior.deviations**2) + lam * np.eye(P)
+    precision = A + prior.precision + lam * np.eye(P)
     gaps = (precision @ C - np.eye(P), precision @ mean - b)
     worst = max(float(np.abs(gap).max()) for gap in gaps) / float(np.abs(precision).max())
     return Tried(1, "random (A, b)", worst / _ROUNDING, None, worst <= _ROUNDING)
@@ -104,7 +102,7 @@ def _denoises(subject: Subject, level: float) -> Tried:
 def _entropy_has_its_slope(subject: Subject, level: float) -> Tried:
     prior, (Q, step) = subject.model.prior, overlap_of(subject)
     nodes = (1 - np.cos(np.pi * np.arange(_INTERVALS + 1) / _INTERVALS)) / 2
-    slopes = [-0.5 / prior.multiplicity * float((conjugate_of(prior, Q + s * step) * step).sum()) for s in nodes]
+    slopes = [-0.5 / prior.multiplicity * float((prior.conjugate(Q + s * step) * step).sum()) for s in nodes]
     gap = prior.entropy(Q + step) - prior.entropy(Q) - float(clenshaw_curtis(_INTERVALS) @ slopes)
     allowed = _ROUNDING if notation.gaussian(subject.model) else _QUADRATURE
     worst = abs(gap) / (1 + float(np.abs(slopes).max()))

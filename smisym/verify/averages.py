@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from smisym.base.matrices import square_root
-from smisym.prior import GaussianPrior, Prior
 from smisym.theory.entropy import free_entropy
 from smisym.theory.maps import OverlapMap
 from smisym.verify.chance import Verdict, in_two_stages, means_vanish
@@ -257,15 +255,6 @@ def _information_is_convex(subject: Subject, level: float) -> Tried:
 # ------------------------------------------------------------------------------------------------------ free entropy
 
 
-def conjugate_of(prior: Prior, Q: np.ndarray) -> np.ndarray:
-    """Q_hat (P, P) that state evolution makes Q of."""
-    V = np.eye(len(Q)) - Q
-    if isinstance(prior, GaussianPrior):
-        return np.asarray(np.linalg.inv(V) - np.eye(len(Q)))
-    inverse = np.linalg.inv(square_root(V))
-    return np.asarray(inverse @ prior.response(V, V, 0.0).rest @ inverse)
-
-
 def entropy_gap(omap: OverlapMap, Q: np.ndarray, step: np.ndarray, alpha: float) -> tuple[float, float]:
     """(Phi(Q + step) - Phi(Q) less the integral of (alpha E - Q_hat) / 2, what may be wrong with the integral).
 
@@ -278,7 +267,7 @@ def entropy_gap(omap: OverlapMap, Q: np.ndarray, step: np.ndarray, alpha: float)
     fine, coarse = (alpha / 2 * float(clenshaw_curtis(k) @ values[:: 4 // k]) for k in (4, 2))
     # The prior's part by a rule of its own, far finer.
     s, w = (1 - np.cos(np.pi * np.arange(33) / 32)) / 2, clenshaw_curtis(32)
-    hats = [float((conjugate_of(omap.model.prior, Q + x * step) * step).sum()) for x in s]
+    hats = [float((omap.model.prior.conjugate(Q + x * step) * step).sum()) for x in s]
     prior, shared = float(w @ hats) / 2, omap.model.prior.multiplicity
     least = np.linalg.eigvalsh(np.eye(len(Q)) - Q - step)[0]
     stated = alpha * float(np.mean([e.inner_error for at in every for e in at])) * (1 + np.trace(step) / least)

@@ -7,9 +7,7 @@ import math
 import numpy as np
 from scipy import special
 
-from smisym.base.matrices import square_root
 from smisym.base.threshold import Threshold
-from smisym.prior import GaussianPrior
 from smisym.theory.collecting import FixedPoint
 from smisym.theory.evolution import state_evolution
 from smisym.theory.maps import OverlapMap
@@ -51,18 +49,8 @@ def _first_threshold(subject: Subject) -> Threshold | Tried:
 def residual(point: FixedPoint, omap: OverlapMap) -> tuple[np.ndarray, np.ndarray]:
     """(k,) each, in invariant coordinates: what the prior makes of Q_hat = alpha E(Q) of a map, Q_hat (I + Q_hat)^{-1}
     for Gaussian weights, less Q; and its standard error, made of that of the point and that of the map."""
-    coordinates, one = omap.model.symmetry.coordinates, np.eye(len(point.Q))
-    prior, V = omap.model.prior, one - point.Q
-    values = []
-    for e in omap.evaluate(point.Q):
-        Q_hat = point.alpha * e.E
-        if isinstance(prior, GaussianPrior):
-            values.append(coordinates(Q_hat @ np.linalg.inv(one + Q_hat) - point.Q))
-            continue
-        root = square_root(V)
-        told = prior.response(V, root @ Q_hat @ root, 0.0)
-        left = root @ (told.vectors / told.values) @ told.vectors.T @ root
-        values.append(coordinates(one - left - point.Q))
+    coordinates = omap.model.symmetry.coordinates
+    values = [coordinates(omap.model.prior.overlap(point.alpha * e.E) - point.Q) for e in omap.evaluate(point.Q)]
     own = point.overlaps.std(axis=0, ddof=1) / np.sqrt(len(point.overlaps))
     there = np.std(values, axis=0, ddof=1) / np.sqrt(len(values))
     return np.mean(values, axis=0), np.hypot(np.maximum(own, np.abs(coordinates(point.Q_error))), there)

@@ -92,8 +92,8 @@ FAMILIES = {
 
 # Posteriors in four dimensions without a lattice, 0.3 s each: minutes for a single run of a hundred samples.
 TOO_SLOW = {"untied, rank above one"}
-# Steps of another prior: tests/finite/test_gamp_extensive.py.
-ELSEWHERE = {"extensive rank"}
+# Steps of other priors: tests/finite/test_gamp_extensive.py, tests/prior/test_untied.py.
+ELSEWHERE = {"extensive rank", "untied, extensive rank"}
 
 
 def test_every_family_has_a_member() -> None:

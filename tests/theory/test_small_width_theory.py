@@ -57,6 +57,17 @@ def test_hardmax_on_two_tokens() -> None:
         assert 1 - point.value.Q[0, 0] == pytest.approx(error, abs=6e-4 + 4 * point.value.Q_error[0, 0])
 
 
+def test_hardmax_close_to_all_goes_with_the_square_of_alpha() -> None:
+    """What is left has a fixed point however little it is: steps as of a map that shrinks it for ever went round."""
+    omap, left = smisym.overlap_map(smisym.compile(network(activation="hardmax"))), {}
+    for alpha in (10.0, 20.0):
+        point = smisym.state_evolution(omap, alpha)
+        assert point.result is Result.SUCCESS
+        left[alpha] = 1 - point.value.Q[0, 0]
+        assert left[alpha] == pytest.approx(0.49 / alpha**2, abs=5 * point.value.Q_error[0, 0])
+    assert left[20.0] < 0.3 * left[10.0]
+
+
 def test_finite_ratios_approach_it() -> None:
     """At alpha / rho = 0.35, softmax on two tokens: 1.4 (2 - 1.4)."""
     gaps = []

@@ -1,0 +1,122 @@
+"""The page of attention of extensive rank: its tables are those of published_aim.json, points of each part stand."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import smisym
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("published_aim_numbers", DOCS / "published_aim.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Any]:
+    return json.loads((DOCS / "published_aim.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_the_page_has_these_numbers(script: ModuleType, known: dict[str, Any]) -> None:
+    text = (DOCS / "published-aim.md").read_text()
+    assert script.page(text, known) == text, "run python docs/published_aim.py"
+    for name in ("small_width.png", "extensive_amp.png", "extensive_two_layers.png"):
+        assert name in text
+        assert (DOCS / "figures" / name).exists()
+
+
+def test_every_part_is_there_and_says_how_it_was_made(script: ModuleType, known: dict[str, Any]) -> None:
+    assert set(known) == set(script.PARTS)
+    for name, part in known.items():
+        assert part["command"].endswith(f"compute {name}")
+        assert part["version"] == smisym.__version__
+        assert {row["result"] for row in part["rows"] if "result" in row} <= {"success"}, name
+
+
+def test_points_of_the_softmax_stand(script: ModuleType, known: dict[str, Any]) -> None:
+    by = {(row["rho"], row["alpha"]): row["mmse"] for row in known["softmax"]["rows"]}
+    for again in script.softmax(every=26):
+        assert again["mmse"] == pytest.approx(by[again["rho"], again["alpha"]], abs=1e-8)
+
+
+def test_both_ends_of_small_width_stand(script: ModuleType, known: dict[str, Any]) -> None:
+    """Two points of every curve; ratios go to the limit from below, ranks cross it from above."""
+    alphas = [0.3, 0.4]
+    by = {
+        (row.get("ratio"), row.get("rank")): dict(zip(row["alphas"], row["mmse"], strict=True))
+        for row in known["small_width"]["rows"]
+    }
+    for again in script.small_width(alphas, ranks=(1,)):
+        row = by[again.get("ratio"), again.get("rank")]
+        # Of finite ranks the curve is sampled.
+        within = 5e-3 if "rank" in again else 1e-7
+        np.testing.assert_allclose(again["mmse"], [row[alpha] for alpha in alphas], atol=within)
+    for alpha in alphas:
+        ratios = [by[ratio, None][alpha] for ratio in script.RATIOS]
+        assert ratios == sorted(ratios)
+        assert by[0.0, None][alpha] == pytest.approx(4 * alpha * (2 - 4 * alpha), abs=1e-6)
+        assert ratios[-1] - ratios[-2] < 0.02
+
+
+@pytest.mark.parametrize("part", ["hardmax", "small_hardmax"])
+def test_points_of_hardmax_stand(script: ModuleType, known: dict[str, Any], part: str) -> None:
+    own = (0.0,) if part == "small_hardmax" else (0.5,)
+    by = {(row["rho"], row["alpha"]): row for row in known[part]["rows"]}
+    for again in script.hardmax((1.0,) if part == "small_hardmax" else (0.1416, 1.1058), own, samples=2048):
+        row = by[again["rho"], again["alpha"]]
+        assert abs(row["mmse"] - again["mmse"]) <= 5 * np.hypot(row["error"], again["error"])
+
+
+def test_runs_on_data_follow_state_evolution(script: ModuleType, known: dict[str, Any]) -> None:
+    """Means of eight data sets are within three standard errors of the limit plus a fitted C / d, and a run is what
+    it was."""
+    rows = known["amp"]["rows"]
+    for key in {(row["activation"], row["tokens"], row["alpha"]) for row in rows}:
+        own = [row for row in rows if (row["activation"], row["tokens"], row["alpha"]) == key]
+        assert max(row["dim"] for row in own) >= 100
+        assert all(len(row["errors"]) == 8 and "diverged" not in row["results"] for row in own), key
+        C, _, gap = script.fitted(own, own[0]["limit"])
+        assert gap <= 3 and abs(C) < 10, key
+    (case,) = [case for case in script.RUNS if case[:2] == ("softmax", 4) and case[2] == 0.03]
+    again = script.amp((case,), dims=(50,), seeds=2)[0]
+    (row,) = [row for row in rows if (row["activation"], row["tokens"], row["alpha"], row["dim"]) == (*case[:3], 50)]
+    np.testing.assert_allclose(again["errors"], row["errors"][:2], atol=1e-3)
+
+
+def test_two_layers_stand(script: ModuleType, known: dict[str, Any]) -> None:
+    by = {row["alpha"]: row for row in known["two_layers"]["rows"]}
+    (again,) = script.two_layers((0.15,), samples=128, seed=1)
+    row = by[0.15]
+    assert (np.abs(np.subtract(row["mmse"], again["mmse"])) <= 5 * np.hypot(row["error"], again["error"])).all()
+    assert all(row["growth"] is None or row["growth"] < 1 for row in by.values())
+
+
+def test_runs_of_two_layers_are_near_state_evolution(script: ModuleType, known: dict[str, Any]) -> None:
+    """Gaps to the limit are of order 1 / d, and nothing is learned between the layers."""
+    (limit,) = [row for row in known["two_layers"]["rows"] if row["alpha"] == script.DEEP_ALPHA]
+    for row in known["two_layers_amp"]["rows"]:
+        gap = np.mean(row["errors"], axis=0) - limit["mmse"]
+        assert (np.abs(gap) < 5 / row["dim"]).all()
+        assert np.abs(row["between"]).max() < 0.15
+
+
+def test_bilinear_regression_stands(script: ModuleType, known: dict[str, Any]) -> None:
+    for row, again in zip(known["regression"]["rows"], script.regression(seeds=0), strict=True):
+        assert again["mmse"] == pytest.approx(row["mmse"], abs=1e-9)
+        assert again["mmse"] == pytest.approx(again["published"], abs=1e-3)
