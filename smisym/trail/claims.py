@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -117,18 +116,9 @@ class Purse:
     def _longest(self, number: bool) -> float:
         if math.isinf(self.seconds):
             return self.seconds
-        return min(_LONGEST, self.left if number else min(self.left - self.kept, _ONE * self.seconds))
-
-    @contextmanager
-    def halved(self) -> Iterator[None]:
-        """Inside, only half of what is left may be spent."""
-        seconds = self.seconds
-        if not math.isinf(seconds):
-            self.seconds -= self.left / 2
-        try:
-            yield
-        finally:
-            self.seconds = seconds
+        if number:  # whatever algebra took beyond what was its own
+            return min(_LONGEST, max(self.left, self.kept))
+        return min(_LONGEST, self.left - self.kept, _ONE * self.seconds)
 
     def empty(self) -> str:
         return f"the {self.seconds:g} seconds of the processor that a document may take did not suffice for it"
@@ -250,7 +240,7 @@ def _too_much(subject: Subject) -> str:
 def in_arrays(subject: Subject) -> str:
     """Why posteriors may be slower here than elsewhere."""
     refused: list[str] = subject.once("refused", list)
-    return " by arrays, as compiled loops were not waited for (without --seconds they are)" if refused else ""
+    return " by arrays (loops that compilers need longer for are waited for with --seconds inf)" if refused else ""
 
 
 def runs_too_much(subject: Subject) -> str:

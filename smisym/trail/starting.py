@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from smisym.prior import remaining
 from smisym.theory.closed_forms import ClosedForm, closed_form
 from smisym.theory.stability import weak_recovery
 from smisym.trail import notation
-from smisym.trail.claims import Claim, Part, are_quick, purse_of, seconds_each
+from smisym.trail.claims import Claim, Part, are_quick, purse_of
 from smisym.trail.samples import SAMPLES, SCRAMBLES, Drawn, by_chance, drawn, map_of, vanish
 from smisym.verify.chance import Verdict, means_vanish
 from smisym.verify.properties import Subject, Tried, left_out
@@ -26,8 +27,9 @@ from smisym.verify.properties import Subject, Tried, left_out
 _SMALL, _HIGHER, _ROUNDING = 1e-3, 3.0, 1e-9
 # Squares of g_out at Q = 0, beside those of its derivative, that say that something is learned at any alpha.
 _TRIVIAL = 1e-3
-# Posteriors that a sampled threshold takes for each of its samples, and the fewest of these that tell something.
-_TIMES, _FEWEST = 5, 128
+# Samples of a threshold that is found in any case, how many times as many are worth while, and the share of what is left
+# that these are to take.
+_FEW, _FEW_SCRAMBLES, _MORE, _SURE = 32, 8, 8, 0.5
 
 
 def exactly(subject: Subject) -> ClosedForm | None:
@@ -42,6 +44,7 @@ class First:
 
     threshold: Threshold | None = None
     result: Result = Result.SUCCESS
+    scrambles: int = SCRAMBLES
     unknown: str = ""
 
 
@@ -52,31 +55,32 @@ def first_threshold(subject: Subject) -> First:
 
 
 def _first_threshold(subject: Subject) -> First:
-    """As solvers choose; where time is short and posteriors slow, or integrating takes too long, of few samples."""
+    """As solvers choose; where time is short first of few samples, which also tells how many more there is time for."""
     purse = purse_of(subject)
-    unlimited = math.isinf(purse.seconds)
-    if not unlimited and purse.left <= 0:
-        return First(unknown=purse.empty())
 
     def found(omap: Any, how: bool | None) -> First | str:
         def ask() -> First:
             solution = weak_recovery(omap, stages=1, quadrature=how)
-            return First(solution.value[0] if solution.value else None, solution.result)
+            return First(solution.value[0] if solution.value else None, solution.result, scrambles=omap.scrambles)
 
         return purse.spent(ask, number=True)
 
-    known: First | str = purse.empty()
-    if unlimited or are_quick(subject):
-        # Half of what is left: there must be time for another way.
-        with purse.halved():
-            known = found(map_of(subject), None)
+    if math.isinf(purse.seconds):
+        known = found(map_of(subject), None)
+        return First(unknown=known) if isinstance(known, str) else known
+    begun = time.process_time()
+    few = subject.overlap_map(_FEW, "first", scrambles=_FEW_SCRAMBLES, workers=1)
+    known = found(few, False)
     if isinstance(known, str):
-        samples = int(purse.left / (_TIMES * max(seconds_each(subject), 1e-9)))
-        if samples < _FEWEST:
-            return First(unknown=purse.empty())
-        few = min(samples, SAMPLES)
-        known = found(subject.overlap_map(few, "first", scrambles=SCRAMBLES, workers=1), False)
-    return First(unknown=known) if isinstance(known, str) else known
+        return First(unknown=known)
+    each = (time.process_time() - begun) / few.samples
+    samples = min(int(_SURE * max(purse.left, 0.0) / each), SAMPLES)
+    better: First | str = ""
+    if are_quick(subject):
+        better = found(map_of(subject), None)
+    elif samples >= _MORE * few.samples:
+        better = found(subject.overlap_map(samples, "first", scrambles=SCRAMBLES, workers=1), False)
+    return known if isinstance(better, str) else better
 
 
 def _still(subject: Subject) -> np.ndarray:
@@ -197,7 +201,7 @@ def _numbers(subject: Subject) -> list[Formula]:
     places = max(0, -math.floor(math.log10(first.error)))
     value = rf"{first.alpha:.{places}f} \pm {first.error:.{places}f}"
     doubt = "" if known.result.ok else f"; {known.result.name.lower()}: smisym thresholds takes more samples"
-    how = f"{SCRAMBLES} samples of {first.samples} outputs, with one standard error{doubt}"
+    how = f"{known.scrambles} samples of {first.samples} outputs, with one standard error{doubt}"
     return [Formula(r"\alpha_c", value, f"{names}: as solvers find it, {how}")]
 
 
