@@ -211,8 +211,8 @@ def _has_general_roots(equation: sp.Expr, field: sp.Symbol) -> bool:
 
 
 def _of_a_long_quotient(equation: sp.Expr, field: sp.Symbol) -> list[sp.Expr] | None:
-    """Roots of a quotient of polynomials, linear or quadratic above; None of another, or a short one, which sympy writes
-    more nicely: of a long one it takes minutes to."""
+    """Roots of a quotient of polynomials, linear or quadratic above; None of another, or of a short one, which sympy
+    writes more nicely: of a long one it takes minutes to."""
     above, below = sp.fraction(sp.together(equation))
     if sp.count_ops(equation) < _LONG or not below.has(field) or not above.is_polynomial(field):
         return None

@@ -99,9 +99,7 @@ def compiled_program(program: StraightLine, varying: int) -> Callable[..., None]
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled_program(
-    name: str, program: StraightLine, varying: int, impatient: bool
-) -> Callable[..., None] | None:
+def _compiled_program(name: str, program: StraightLine, varying: int, impatient: bool) -> Callable[..., None] | None:
     if name != NUMBA:
         return None
     try:
@@ -152,7 +150,7 @@ def as_kept() -> Iterator[list[str]]:
 
 
 def impatient() -> bool:
-    """Whether nobody waits for compilers: who remembers that a program has no code of its own remembers this as well."""
+    """Whether nobody waits for compilers: who remembers that a program has no code of its own remembers this too."""
     return _REFUSED.get() is not None
 
 

@@ -27,8 +27,8 @@ from smisym.verify.properties import Subject, Tried, left_out
 _SMALL, _HIGHER, _ROUNDING = 1e-3, 3.0, 1e-9
 # Squares of g_out at Q = 0, beside those of its derivative, that say that something is learned at any alpha.
 _TRIVIAL = 1e-3
-# Samples of a threshold that is found in any case, how many times as many are worth while, and the share of what is left
-# that these are to take.
+# Samples of a threshold that is found in any case, how many times as many are worth while, and the share of what is
+# left that these are to take.
 _FEW, _FEW_SCRAMBLES, _MORE, _SURE = 32, 8, 8, 0.5
 
 

@@ -67,8 +67,8 @@ def derive(
     network: a declaration, or a compiled model, whose ``derivation`` is the first part.  checks: whether each step is
     tried on the model, in seconds; a step says what was not tried, and why.  seed: of all that is drawn for that.
     seconds: of the processor that all of it may take, trials and numbers that solvers find; what they leave no time for
-    says so.  None: 7, and none without checks.  Loops that are not compiled yet are not waited for, arrays do their work.
-    math.inf: as long as it takes, compilers included.
+    says so.  None: 7, and none without checks.  Loops that are not compiled yet are not waited for: arrays do their
+    work.  math.inf: as long as it takes, compilers included.
     maps, algorithm: what makes overlap maps and what runs GAMP, as of :func:`smisym.verify.check`.
 
     Raises :class:`~smisym.base.errors.DerivationError` where a step does not hold of this model: a derivation that is
@@ -90,7 +90,8 @@ def derive(
     trail = Derivation(TITLE, origin_of(model, seed, DOCUMENT if checks else None, options))
     for step in model.derivation:
         trail.add(step)
-    with contextlib.nullcontext([]) if seconds == math.inf else as_kept() as refused:
+    with contextlib.ExitStack() as stack:
+        refused = [] if seconds == math.inf else stack.enter_context(as_kept())
         subject.once("refused", lambda: refused)
         for part in PARTS:
             if part.applies(subject):
