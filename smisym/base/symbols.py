@@ -59,7 +59,7 @@ def entry(matrix: sp.MatrixSymbol, row: int, column: int) -> sp.Symbol:
 
 
 def as_declared(text: str, matrices: Iterable[sp.MatrixSymbol]) -> str:
-    """The text with entries as a declaration writes them: z of one row, z[2] on its second token, h[1, 2] of several."""
+    """The text with entries as a declaration writes them: z on one token, z[2] on several, h[1, 2] of several rows."""
     named = {str(matrix.name): (int(matrix.shape[0]), int(matrix.shape[1])) for matrix in matrices}
 
     def written(found: re.Match[str]) -> str:
