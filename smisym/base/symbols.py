@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import sympy as sp
 
@@ -56,6 +56,21 @@ def _suffix(head: int) -> str:
 def entry(matrix: sp.MatrixSymbol, row: int, column: int) -> sp.Symbol:
     """The real scalar that stands for one entry of a matrix symbol in straight-line code."""
     return sp.Symbol(f"{matrix.name}__{row}_{column}", real=True)
+
+
+def as_declared(text: str, matrices: Iterable[sp.MatrixSymbol]) -> str:
+    """The text with entries as a declaration writes them: z on one token, z[2] on several, h[1, 2] of several rows."""
+    named = {str(matrix.name): (int(matrix.shape[0]), int(matrix.shape[1])) for matrix in matrices}
+
+    def written(found: re.Match[str]) -> str:
+        name, row, column = found[1], int(found[2]), int(found[3])
+        if name not in named:
+            return found[0]
+        rows, columns = named[name]
+        inside = [str(row + 1)] * (rows > 1) + [str(column + 1)] * (columns > 1)
+        return f"{name}[{', '.join(inside)}]" if inside else name
+
+    return re.sub(r"\b([A-Za-z]\w*?)__(\d+)_(\d+)\b", written, text)
 
 
 def entry_latex(matrix: sp.MatrixSymbol, row: int, column: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from smisym.base.derivation import Derivation, Step
 from smisym.base.errors import InputError, NoChartError
+from smisym.base.symbols import as_declared
 from smisym.charts.attention import attention_matrices
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Rule, Sheets
 from smisym.charts.checking import QUICK, THOROUGH, check_chart
@@ -109,7 +110,7 @@ def find_level_set(link: LinkFunction, derivation: Derivation, rules: Rules | No
                 "a LevelSet, or a Refusal",
                 'where the rule does not apply, return Refusal("why, in one sentence")',
             )
-        refusals.append((name, found.reason))
+        refusals.append((name, as_declared(found.reason, link.program.inputs)))
     raise NoChartError(refusals)
 
 

@@ -12,6 +12,8 @@ from smisym.charts.numpy_code import OddRoot, lambdified
 # At most so many choices of fields to solve for together.  Random fields, the share of them nearest to a fold, how
 # small determinants are there beside the median, and how freely outputs vary along it (singular values, relative).
 _WAYS, _PROBES, _NEAREST, _NEAR_FOLD, _VARIES = 4, 65536, 1 / 256, 0.1, 0.05
+# Operations from which on a quotient is a long one.
+_LONG = 25
 
 Fields = tuple[sp.Symbol, ...]
 
@@ -137,8 +139,14 @@ def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
     if len(generators) > 1 or any(_nested(g, field) for g in generators | below):
         # z + tanh(z) = y, tanh(z sqrt(1 - |z|)) = y and the like: sympy has no inverse, and takes minutes to say so.
         return []
+    if _has_general_roots(expression - output, field):
+        return []
+    if len(generators) == 0 and len(below) == 1:
+        generators = below
     try:
         solutions = _through_inverse(expression, output, field, *generators)
+        if solutions is None:
+            solutions = _of_a_long_quotient(expression - output, field)
         if solutions is None:
             solutions = sp.solve(expression - output, field)
     except (NotImplementedError, ValueError, TypeError, RecursionError):
@@ -190,6 +198,32 @@ def _mixed_powers(expression: sp.Expr, field: sp.Symbol) -> bool:
         return False
     power = sp.Poly(expression, field)
     return any(m not in (0, power.degree()) for (m,) in power.monoms())
+
+
+def _has_general_roots(equation: sp.Expr, field: sp.Symbol) -> bool:
+    """Whether a quotient of polynomials vanishes at general roots of degree three or more: sympy takes minutes to write
+    them, and they look complex.  Quadratics of a square are none."""
+    above, below = sp.fraction(sp.together(equation))
+    if not above.is_polynomial(field) or not below.has(field) or sp.degree(above, field) < 3:
+        return False
+    powers = {m for (m,) in sp.Poly(above, field).monoms()} - {0}
+    return len(powers) > 1 and powers != {2, 4}
+
+
+def _of_a_long_quotient(equation: sp.Expr, field: sp.Symbol) -> list[sp.Expr] | None:
+    """Roots of a quotient of polynomials, linear or quadratic above; None of another, or of a short one, which sympy
+    writes more nicely: of a long one it takes minutes to."""
+    above, below = sp.fraction(sp.together(equation))
+    if sp.count_ops(equation) < _LONG or not below.has(field) or not above.is_polynomial(field):
+        return None
+    if not below.is_polynomial(field) or sp.degree(above, field) > 2:
+        return None
+    *squared, b, c = sp.Poly(above, field).all_coeffs()
+    if not squared:
+        return [-c / b]
+    (a,) = squared
+    root = sp.sqrt(sp.expand(b**2 - 4 * a * c))
+    return [(-b + root) / (2 * a), (-b - root) / (2 * a)]
 
 
 def _functions_below(expression: sp.Expr, field: sp.Symbol) -> set[sp.Expr]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from smisym.commands.application import command
-from smisym.run.options import TRIALS, File, Json, Seconds, Seed, State
+from smisym.run.options import File, Json, Seconds, Seed, State
 from smisym.run.task import begin
 
 
@@ -25,7 +25,7 @@ def derive(
     checks: Annotated[
         bool, typer.Option("--checks/--no-checks", help="Try each step on the model, in seconds; or say not run.")
     ] = True,
-    seconds: Seconds = TRIALS,
+    seconds: Seconds = None,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
@@ -42,7 +42,7 @@ def derive(
         begun = functools.partial(begin, "derive", file, seed, state, False, {"code": code})
         return info.print_code(lambda: begun().model, code, output, seed)
     path = info.document_of(output)
-    settings = ({} if checks else {"checks": False}) | ({} if seconds == TRIALS else {"seconds": seconds})
+    settings = ({} if checks else {"checks": False}) | ({} if seconds is None else {"seconds": seconds})
     task = begin("derive", file, seed, state, as_json, settings)
     write_derivation(derived(task.model, checks=checks, seed=seed, seconds=seconds), path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)

@@ -13,7 +13,7 @@ from typing import Any
 from smisym.base.backends import NUMBA, backend
 from smisym.base.remembered import Remembered
 from smisym.integrate.loops import names_of, sums_of
-from smisym.kernels.numba_code import HEADER, NotCompiled, load, scalar_function
+from smisym.kernels.numba_code import HEADER, NotCompiled, impatient, load, scalar_function
 from smisym.kernels.points import PointProgram
 from smisym.kernels.straight_line import Line, StraightLine
 
@@ -34,7 +34,7 @@ def compiled_balls(point: PointProgram, cov: bool, rules: str) -> Callable[..., 
         except NotCompiled:
             return point, None
 
-    return _COMPILED.get((id(point), cov, rules), make)[1]
+    return _COMPILED.get((id(point), cov, rules, impatient()), make)[1]
 
 
 class _Text:

@@ -15,7 +15,7 @@ import numpy as np
 
 from smisym.base.backends import NUMBA, backend
 from smisym.base.remembered import Remembered
-from smisym.kernels.numba_code import HEADER, NotCompiled, load, scalar_function
+from smisym.kernels.numba_code import HEADER, NotCompiled, impatient, load, scalar_function
 from smisym.kernels.points import PointProgram
 
 _COMPILED: Remembered[Any] = Remembered(256)
@@ -45,7 +45,7 @@ def from_program(name: str, point: PointProgram, source: Callable[[], str], *how
         except NotCompiled:
             return point, None
 
-    return _COMPILED.get((name, id(point), *how), make)[1]
+    return _COMPILED.get((name, id(point), impatient(), *how), make)[1]
 
 
 # ---------------------------------------------------------------------------------------------------------- the text

@@ -4,7 +4,8 @@ loaded.
 A generated module is plain source in a folder of the user's (``SMISYM_CACHE``, or the system's place for caches), named
 by what it was made of: its text, the versions of numba, numpy and this package's scalar functions.  It is written in
 one step, and numba keeps the machine code beside it; a folder that cannot be written costs the time to compile, nothing
-else.
+else.  Who has seconds, and compiling may take forty, asks for what is kept alone (:func:`as_kept`), and for arrays in
+place of the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import pickle
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -55,7 +58,7 @@ inf, nan = math.inf, math.nan
 
 
 class NotCompiled(ValueError):
-    """A program calls what compiled code does not have; the text is its name."""
+    """A program calls what compiled code does not have; the text is its name.  Or nobody waits for its code."""
 
 
 def check(program: StraightLine) -> None:
@@ -92,11 +95,11 @@ def _written(line: Line) -> str:
 def compiled_program(program: StraightLine, varying: int) -> Callable[..., None] | None:
     """``run(x, p, out)``: the program at N points, x (varying, N), at which all other arguments p are the same;
     written: out (outputs, N).  None where the backend is numpy, or has not all that the program calls."""
-    return _compiled_program(backend().loops, program, varying)
+    return _compiled_program(backend().loops, program, varying, impatient())
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled_program(name: str, program: StraightLine, varying: int) -> Callable[..., None] | None:
+def _compiled_program(name: str, program: StraightLine, varying: int, impatient: bool) -> Callable[..., None] | None:
     if name != NUMBA:
         return None
     try:
@@ -130,6 +133,25 @@ def program_source(program: StraightLine, varying: int) -> str:
 
 _LOADED: dict[str, ModuleType] = {}
 _LOCK = threading.Lock()
+# Names of modules that were not compiled, while nobody waits for that.
+_REFUSED: ContextVar[list[str] | None] = ContextVar("refused", default=None)
+
+
+@contextmanager
+def as_kept() -> Iterator[list[str]]:
+    """Inside, what is not compiled yet is not compiled: :func:`load` raises :class:`NotCompiled`, and arrays do the
+    work.  Yields the list of modules that this left out so far."""
+    refused: list[str] = []
+    token = _REFUSED.set(refused)
+    try:
+        yield refused
+    finally:
+        _REFUSED.reset(token)
+
+
+def impatient() -> bool:
+    """Whether nobody waits for compilers: who remembers that a program has no code of its own remembers this too."""
+    return _REFUSED.get() is not None
 
 
 @functools.cache
@@ -140,9 +162,16 @@ def _versions() -> str:
 
 
 def load(source: str) -> ModuleType:
-    """The module of this source, from the folder of generated modules where it is known."""
+    """The module of this source, from the folder of generated modules where it is known.
+
+    Raises NotCompiled where it is not, and nobody waits for it (:func:`as_kept`).
+    """
     name = "smisym_" + hashlib.sha256((_versions() + source).encode()).hexdigest()[:24]
+    refused = _REFUSED.get()
     with _LOCK:
+        if refused is not None and name not in _LOADED and not _has_code(name):
+            refused.append(name)
+            raise NotCompiled(name)
         if name not in _LOADED:
             _LOADED[name] = _made(name, source)
         return _LOADED[name]
@@ -155,6 +184,11 @@ def _made(name: str, source: str) -> ModuleType:
     except (ImportError, OSError, ValueError, pickle.UnpicklingError, EOFError):
         # What numba keeps beside it is torn, or the folder went away: compiled anew, elsewhere.
         return _imported(name, _elsewhere(name, source))
+
+
+def _has_code(name: str) -> bool:
+    """Whether machine code lies beside the module, where numba keeps it."""
+    return any((folder() / "__pycache__").glob(f"{name}.*.nbi"))
 
 
 def folder() -> Path:

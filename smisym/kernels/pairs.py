@@ -14,12 +14,17 @@ from functools import cache
 from typing import Any
 
 from smisym.base.backends import NUMBA, backend
-from smisym.kernels.numba_code import HEADER, load
+from smisym.kernels.numba_code import HEADER, NotCompiled, load
 
 
 def _loop(name: str, source: Callable[..., str], *sizes: int) -> Callable[..., Any] | None:
     """The function of that name in the module whose text is ``source(*sizes)``; None for numpy."""
-    return _loaded(name, source, sizes) if backend().loops == NUMBA else None
+    if backend().loops != NUMBA:
+        return None
+    try:
+        return _loaded(name, source, sizes)
+    except NotCompiled:
+        return None
 
 
 @cache

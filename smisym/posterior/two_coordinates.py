@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smisym.base import patience
 from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
 from smisym.integrate.averages import Average
@@ -87,6 +88,7 @@ class TwoCoordinates(Gaussians):
         self, k: int, rtol: float, cov: bool, most: int
     ) -> tuple[float, np.ndarray, np.ndarray | None, float, int]:
         """(log of the integral, mean, second moments less those of the mean, error, nodes) of one sample."""
+        patience.check()
         given = _Given(self, k)
         low, high, spent = np.full(2, -_SIDE), np.full(2, _SIDE), 0
         for _ in range(_CUTS):

@@ -11,9 +11,13 @@ File = Annotated[str, typer.Argument(metavar="FILE", help="The network, a TOML f
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random number.", min=0)]
 State = Annotated[str | None, typer.Option(metavar="DIR", help="Keep finished parts here; the same command resumes.")]
-# As in smisym/trail/claims.py.
-TRIALS = 7.0
-Seconds = Annotated[float, typer.Option(help="Seconds of the processor for all trials; inf: what they take.", min=0.0)]
+Seconds = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds of the processor for all of it: by default 7, and none with --no-checks; inf: what it takes.",
+        min=0.0,
+    ),
+]
 # Defaults are those of smisym/integrate/accuracy.py, which takes a second to import; a test compares.
 Samples = Annotated[
     int | None,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smisym.base import patience
 from smisym.base.sobol import Normals
 from smisym.link.linking import Observation
 from smisym.model.compiled import Model
@@ -122,6 +123,7 @@ def _parts(z: np.ndarray) -> list[np.ndarray]:
 
 
 def _shown(model: Model, z: np.ndarray) -> np.ndarray:
+    patience.check()
     scale = model.prior.law(np.zeros((model.fields, model.fields))).scale
     return _told(model.link.raw(scale @ z.reshape(len(z), model.fields, model.tokens)))
 
@@ -141,6 +143,7 @@ def _cut(v: np.ndarray, levels: int) -> tuple[list[tuple[np.ndarray, np.ndarray]
     for _ in range(levels):
         axes, places, halves = [], [], list[np.ndarray]()
         for part in parts:
+            patience.check()
             own = v[part]
             if not len(own):  # below a cut in the middle of many equal outputs
                 halves += [part, part]

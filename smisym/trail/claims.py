@@ -32,11 +32,16 @@ _PATIENCE, _ON_DATA, _QUICK = 0.012, 0.002, 0.002
 # Seconds of the processor after which a claim is left out, whatever the probes said: coupled covariances may cost more;
 # and after which all that are left are, so that a document takes ten with what else it takes.
 _LONGEST, SECONDS = 8.0, 7.0
-# What algebra, and all else that needs no posteriors, may take even then.
-_ALWAYS = 1.0
+# The share of them that is kept for the first threshold until it is asked for, and the largest that one claim may take.
+_KEPT, _ONE = 0.3, 0.4
+# What algebra, and all else that needs no posteriors, may take even then: one claim, and all of them.
+_ALWAYS, _GRACE = 1.0, 1.5
 # Posteriors that are timed, how often, for the first time compiles loops, and how many times what is too slow need no
-# second time.
-_PROBED, _TIMED, _HOPELESS = 16, 3, 100
+# second time.  First so few that slow ones are seen for what they are before they cost much.
+_FEW, _PROBED, _TIMED, _HOPELESS = 2, 16, 3, 4
+# Posteriors that all claims of a document take together where nothing is short, the share of its seconds that they may
+# take, and the least part of them that still tells something.
+_ALL, _THEIRS, _LEAST = 20000, 0.4, 1 / 8
 # Deviations beside what is allowed, and chances, that are told apart in documents: the last digits of rounding are of
 # the machine.
 _SHARES, _CHANCES = (1e-3, 0.01, 0.1, 0.5, 1.0), (0.1, 0.01, 1e-3)
@@ -66,17 +71,32 @@ class Part:
 
 
 class Purse:
-    """Seconds of the processor that the trials and numbers of one derivation may still take."""
+    """Seconds of the processor that one derivation may take, from its beginning on.
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = self.left = seconds
+    kept: those that are not spent on claims until the first threshold has been asked for.
+    """
 
-    def spent(self, work: Callable[[], T], least: float = 0.0) -> T | str:
-        """What the work returns; or, where it took too long, why it was left.  least: seconds that it has anyway."""
+    def __init__(self, seconds: float, begun: float | None = None) -> None:
+        self.seconds = seconds
+        self.kept = 0.0 if math.isinf(seconds) else _KEPT * seconds
+        self.grace = _GRACE
+        self._begun = time.process_time() if begun is None else begun
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.process_time() - self._begun)
+
+    def spent(self, work: Callable[[], T], least: float = 0.0, number: bool = False) -> T | str:
+        """What the work returns; or, where it took too long, why it was left.
+
+        least: seconds that it has anyway, as long as there is grace.  number: whether it is what seconds are kept for.
+        """
         begun = time.process_time()
-        longest = self.left if math.isinf(self.left) else min(_LONGEST, max(self.left, least))
+        longest = self._longest(number)
+        mercy = longest < min(least, self.grace)
+        longest = min(least, self.grace) if mercy else longest
         if longest <= 0:
-            return self._empty()
+            return self.empty()
 
         def ask() -> None:
             if time.process_time() > begun + longest:
@@ -86,18 +106,42 @@ class Purse:
             with patience.asking(ask):
                 return work()
         except _TooLong:
-            return self._empty() if longest < _LONGEST else f"it took more than {_LONGEST:.0f} seconds of the processor"
+            return self.empty() if mercy or longest < _LONGEST else f"it took more than {_LONGEST:.0f} seconds"
         finally:
-            self.left -= time.process_time() - begun
+            if mercy:
+                self.grace -= time.process_time() - begun
+            if number:
+                self.kept = 0.0
 
-    def _empty(self) -> str:
-        return f"the {self.seconds:g} seconds of the processor that trials may take in all were spent"
+    def _longest(self, number: bool) -> float:
+        if math.isinf(self.seconds):
+            return self.seconds
+        if number:  # whatever algebra took beyond what was its own
+            return min(_LONGEST, max(self.left, self.kept))
+        return min(_LONGEST, self.left - self.kept, _ONE * self.seconds)
+
+    def empty(self) -> str:
+        return f"the {self.seconds:g} seconds of the processor that a document may take did not suffice for it"
 
 
-def purse_of(subject: Subject, seconds: float = SECONDS) -> Purse:
+def purse_of(subject: Subject, seconds: float = SECONDS, begun: float | None = None) -> Purse:
     """The purse of a derivation, filled when it is first asked for."""
-    found: Purse = subject.once("purse", lambda: Purse(seconds))
+    found: Purse = subject.once("purse", lambda: Purse(seconds, begun))
     return found
+
+
+def part_of(subject: Subject) -> float:
+    """The part of all draws, a power of two, that the seconds of a derivation suffice for."""
+    found: float = subject.once("part", lambda: _part_of(subject))
+    return found
+
+
+def _part_of(subject: Subject) -> float:
+    seconds = purse_of(subject).seconds
+    if math.isinf(seconds):
+        return 1.0
+    affordable = _THEIRS * seconds / (_ALL * max(seconds_each(subject), 1e-9))
+    return min(1.0, max(_LEAST, 2.0 ** math.floor(math.log2(max(affordable, _LEAST)))))
 
 
 def tried(part: Part, subject: Subject, unasked: str = "") -> Step:
@@ -160,10 +204,10 @@ def found(outcome: Tried) -> str:
 
 def are_quick(subject: Subject) -> bool:
     """Whether posteriors are so quick that a document can afford tens of thousands of them."""
-    return _seconds(subject) < _QUICK
+    return seconds_each(subject) < _QUICK
 
 
-def _seconds(subject: Subject) -> float:
+def seconds_each(subject: Subject) -> float:
     """Of the processor, for one posterior in the middle of all overlaps."""
     middle = 0.4 * np.eye(subject.model.fields)
     found: float = subject.once("seconds", lambda: seconds_of(subject, middle, subject.rtol))
@@ -172,6 +216,8 @@ def _seconds(subject: Subject) -> float:
 
 def too_much(subject: Subject) -> str:
     """Why claims of thousands of exact posteriors are not tried, or nothing where they are."""
+    if purse_of(subject).left <= 0:
+        return purse_of(subject).empty()
     reason: str = subject.once("too much", lambda: _too_much(subject))
     return reason
 
@@ -186,9 +232,15 @@ def inexact(subject: Subject) -> str:
 def _too_much(subject: Subject) -> str:
     if reason := inexact(subject):
         return reason
-    if _seconds(subject) > _PATIENCE:
-        return f"one posterior takes more than {1e3 * _PATIENCE:.0f} ms, and it takes thousands"
+    if seconds_each(subject) > _PATIENCE:
+        return f"one posterior takes more than {1e3 * _PATIENCE:.0f} ms{in_arrays(subject)}, and it takes thousands"
     return ""
+
+
+def in_arrays(subject: Subject) -> str:
+    """Why posteriors may be slower here than elsewhere."""
+    refused: list[str] = subject.once("refused", list)
+    return " by arrays (loops that compilers need longer for are waited for with --seconds inf)" if refused else ""
 
 
 def runs_too_much(subject: Subject) -> str:
@@ -217,10 +269,10 @@ def seconds_of(subject: Subject, Q: np.ndarray, rtol: float) -> float:
     Z = omega + B @ rng.standard_normal(omega.shape)
     y, V = model.channel.sample(Z, rng), model.prior.law(Q).V
     seconds = []
-    for _ in range(_TIMED):
+    for count in (_FEW, _FEW, *[_PROBED] * _TIMED):
         begun = time.process_time()
-        model.channel.moments(y, omega, V, cov=True, rtol=rtol)
-        seconds.append((time.process_time() - begun) / _PROBED)
-        if seconds[-1] > _HOPELESS * _PATIENCE:
+        model.channel.moments(y[:count], omega[:count], V, cov=True, rtol=rtol)
+        seconds.append((time.process_time() - begun) / count)
+        if len(seconds) > 1 and seconds[-1] > _HOPELESS * _PATIENCE:
             break
-    return min(seconds)
+    return min(seconds[1:])

@@ -9,11 +9,12 @@ import numpy as np
 
 from smisym.model.moments import Moments
 from smisym.theory.maps import OverlapMap
+from smisym.trail.claims import part_of
 from smisym.verify.averages import segment
 from smisym.verify.chance import Verdict, groups, in_two_stages, means_vanish
 from smisym.verify.properties import Subject, Tried
 
-# Outputs whose posteriors are averaged; samples and scrambles of maps.
+# Outputs whose posteriors are averaged; samples and scrambles of maps.  An eighth of them where time is short.
 DRAWS, SAMPLES, SCRAMBLES = 2048, 1024, 16
 
 
@@ -52,7 +53,8 @@ def overlap_of(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
 
 def drawn(subject: Subject, Q: np.ndarray, words: str, stage: int = 0, times: int = 1) -> Drawn:
     """Posteriors of outputs at overlap Q, drawn once for a name and stage; the same seed, the same outputs."""
-    found: Drawn = subject.once(f"drawn {words} {stage}", lambda: _drawn(subject, Q, words, stage, DRAWS * times))
+    count = round(DRAWS * times * part_of(subject))
+    found: Drawn = subject.once(f"drawn {words} {stage}", lambda: _drawn(subject, Q, words, stage, count))
     return found
 
 
@@ -73,7 +75,8 @@ def map_of(subject: Subject, stage: int = 0, times: int = 1) -> OverlapMap:
     """The overlap map that averages are read off, one a stage."""
 
     def make() -> Any:
-        return subject.overlap_map(SAMPLES * times, "trail", stage, scrambles=SCRAMBLES, workers=1)
+        samples = round(SAMPLES * times * part_of(subject))
+        return subject.overlap_map(samples, "trail", stage, scrambles=SCRAMBLES, workers=1)
 
     found: OverlapMap = subject.once(f"map {stage}", make)
     return found

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from smisym.base.derivation import Formula, Step
 from smisym.base.matrices import square_root, units
+from smisym.base.solution import Result
 from smisym.base.threshold import Threshold
 from smisym.prior import remaining
 from smisym.theory.closed_forms import ClosedForm, closed_form
 from smisym.theory.stability import weak_recovery
 from smisym.trail import notation
-from smisym.trail.claims import Claim, Part, are_quick, purse_of, too_much
-from smisym.trail.samples import SCRAMBLES, Drawn, by_chance, drawn, map_of, vanish
+from smisym.trail.claims import Claim, Part, are_quick, purse_of
+from smisym.trail.samples import SAMPLES, SCRAMBLES, Drawn, by_chance, drawn, map_of, vanish
 from smisym.verify.chance import Verdict, means_vanish
 from smisym.verify.properties import Subject, Tried, left_out
 
@@ -23,6 +27,9 @@ from smisym.verify.properties import Subject, Tried, left_out
 _SMALL, _HIGHER, _ROUNDING = 1e-3, 3.0, 1e-9
 # Squares of g_out at Q = 0, beside those of its derivative, that say that something is learned at any alpha.
 _TRIVIAL = 1e-3
+# Samples of a threshold that is found in any case, how many times as many are worth while, and the share of what is
+# left that these are to take.
+_FEW, _FEW_SCRAMBLES, _MORE, _SURE = 32, 8, 8, 0.5
 
 
 def exactly(subject: Subject) -> ClosedForm | None:
@@ -31,14 +38,49 @@ def exactly(subject: Subject) -> ClosedForm | None:
     return found[0]
 
 
-def first_threshold(subject: Subject) -> Threshold | None:
-    """The first threshold as solvers have it; None where nothing is ever learned."""
-    # As solvers choose; where time is short and posteriors slow, sampled, on the map that claims are tried on.
-    how = None if math.isinf(purse_of(subject).seconds) or are_quick(subject) else False
-    found: tuple[Threshold, ...] = subject.once(
-        "first", lambda: weak_recovery(map_of(subject), stages=1, quadrature=how).value
-    )
-    return found[0] if found else None
+@dataclass(frozen=True)
+class First:
+    """The first threshold as solvers have it, None where nothing is ever learned; or why it is not known."""
+
+    threshold: Threshold | None = None
+    result: Result = Result.SUCCESS
+    scrambles: int = SCRAMBLES
+    unknown: str = ""
+
+
+def first_threshold(subject: Subject) -> First:
+    """What is known of the first threshold within the seconds that are there, asked for once."""
+    found: First = subject.once("first", lambda: _first_threshold(subject))
+    return found
+
+
+def _first_threshold(subject: Subject) -> First:
+    """As solvers choose; where time is short first of few samples, which also tells how many more there is time for."""
+    purse = purse_of(subject)
+
+    def found(omap: Any, how: bool | None) -> First | str:
+        def ask() -> First:
+            solution = weak_recovery(omap, stages=1, quadrature=how)
+            return First(solution.value[0] if solution.value else None, solution.result, scrambles=omap.scrambles)
+
+        return purse.spent(ask, number=True)
+
+    if math.isinf(purse.seconds):
+        known = found(map_of(subject), None)
+        return First(unknown=known) if isinstance(known, str) else known
+    begun = time.process_time()
+    few = subject.overlap_map(_FEW, "first", scrambles=_FEW_SCRAMBLES, workers=1)
+    known = found(few, False)
+    if isinstance(known, str):
+        return First(unknown=known)
+    each = (time.process_time() - begun) / few.samples
+    samples = min(int(_SURE * max(purse.left, 0.0) / each), SAMPLES)
+    better: First | str = ""
+    if are_quick(subject):
+        better = found(map_of(subject), None)
+    elif samples >= _MORE * few.samples:
+        better = found(subject.overlap_map(samples, "first", scrambles=SCRAMBLES, workers=1), False)
+    return known if isinstance(better, str) else better
 
 
 def _still(subject: Subject) -> np.ndarray:
@@ -86,10 +128,8 @@ def _written(subject: Subject) -> Step:
             rf"$B_k$: the {k} block(s) of $Q$, with norm one",
         ),
     ]
-    if not too_much(subject):
-        numbers = purse_of(subject).spent(lambda: _numbers(subject))
-        text += f" Its number is not here, since {numbers}." if isinstance(numbers, str) else ""
-        formulas += [] if isinstance(numbers, str) else numbers
+    text += _unknown(subject)
+    formulas += _numbers(subject)
     exact = exactly(subject)
     if exact is not None:
         text += f" The first threshold is known in closed form. {exact.why}"
@@ -113,8 +153,8 @@ def _written_of_least(subject: Subject, least: float) -> Step:
         ),
         Formula(r"\alpha_c", rf"\frac{{{least:g}}}{{{share} E(0)}}"),
     ]
-    numbers = [] if too_much(subject) else purse_of(subject).spent(lambda: _numbers(subject))
-    formulas += [] if isinstance(numbers, str) else numbers
+    text += _unknown(subject)
+    formulas += _numbers(subject)
     exact = exactly(subject)
     if exact is not None:
         text += f" The first threshold is known in closed form. {exact.why}"
@@ -128,8 +168,20 @@ def _written_of_least(subject: Subject, least: float) -> Step:
     )
 
 
-def _numbers(subject: Subject) -> list[Formula]:
+def _unknown(subject: Subject) -> str:
+    """What is said where there is no number, and which command gives it."""
     first = first_threshold(subject)
+    if not first.unknown:
+        return ""
+    return (
+        f" Its number is not here: {first.unknown}. The command smisym thresholds gives it with its error, and smisym "
+        "derive with --seconds inf writes it down here."
+    )
+
+
+def _numbers(subject: Subject) -> list[Formula]:
+    known = first_threshold(subject)
+    first = known.threshold
     if first is None:
         return []
     names = ", ".join(first.names)
@@ -148,7 +200,8 @@ def _numbers(subject: Subject) -> list[Formula]:
         return [Formula(r"\alpha_c", f"{first.alpha:.5g}", f"{names}: as solvers find it, the same of all samples")]
     places = max(0, -math.floor(math.log10(first.error)))
     value = rf"{first.alpha:.{places}f} \pm {first.error:.{places}f}"
-    how = f"{SCRAMBLES} samples of {first.samples} outputs, with one standard error"
+    doubt = "" if known.result.ok else f"; {known.result.name.lower()}: smisym thresholds takes more samples"
+    how = f"{known.scrambles} samples of {first.samples} outputs, with one standard error{doubt}"
     return [Formula(r"\alpha_c", value, f"{names}: as solvers find it, {how}")]
 
 
@@ -184,7 +237,9 @@ def _starts_there(subject: Subject, level: float) -> Tried:
     """One step of state evolution, by plain draws of g g^T, from a small overlap along what is learned first."""
     if subject.model.prior.least_told().any():
         return left_out("nothing is learned from a little")
-    first = first_threshold(subject)
+    if first_threshold(subject).unknown:
+        return left_out("the number of the first threshold is not known here")
+    first = first_threshold(subject).threshold
     if first is None or first.kind == "trivial" or not math.isfinite(first.alpha):
         return left_out(
             "the first threshold is not a finite one"

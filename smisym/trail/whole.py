@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import time
 from typing import Any
 
 from smisym.base.derivation import Derivation, Origin
@@ -12,6 +14,7 @@ from smisym.declare.architecture import Architecture
 from smisym.declare.io import package_version, toml_of, versions
 from smisym.declare.smi import SMI
 from smisym.finite.message_passing import gamp
+from smisym.kernels.numba_code import as_kept
 from smisym.model.compiled import Model, compile
 from smisym.theory.maps import OverlapMap
 from smisym.trail.balance import ENTROPY
@@ -53,7 +56,7 @@ def derive(
     *,
     checks: bool = True,
     seed: int = 0,
-    seconds: float = SECONDS,
+    seconds: float | None = None,
     maps: Any = OverlapMap,
     algorithm: Any = gamp,
 ) -> Derivation:
@@ -63,8 +66,9 @@ def derive(
 
     network: a declaration, or a compiled model, whose ``derivation`` is the first part.  checks: whether each step is
     tried on the model, in seconds; a step says what was not tried, and why.  seed: of all that is drawn for that.
-    seconds: of the processor that all trials, and numbers that solvers find, may take together; what they leave no
-    time for says so.  math.inf: as long as they take.
+    seconds: of the processor that all of it may take, trials and numbers that solvers find; what they leave no time for
+    says so.  None: 7, and none without checks.  Loops that are not compiled yet are not waited for: arrays do their
+    work.  math.inf: as long as it takes, compilers included.
     maps, algorithm: what makes overlap maps and what runs GAMP, as of :func:`smisym.verify.check`.
 
     Raises :class:`~smisym.base.errors.DerivationError` where a step does not hold of this model: a derivation that is
@@ -75,24 +79,29 @@ def derive(
     if not isinstance(given, Architecture | SMI | Model):
         fix = "write smisym.derive(smisym.load('network.toml'))"
         raise InputError("what is derived", given, "an Architecture, an SMI or a Model", fix)
-    model = network if isinstance(network, Model) else compile(network)
-    subject = Subject(model, seed=check_seed(seed), maps=maps, algorithm=algorithm)
+    begun, usual = time.process_time(), SECONDS if checks else 0.0
+    seconds = usual if seconds is None else seconds
     if seconds != math.inf:
         seconds = check_number("seconds", seconds, "a number of seconds >= 0, or math.inf", "leave it out", least=0.0)
-    purse_of(subject, seconds)
-    trail = Derivation(TITLE, origin_of(model, seed, DOCUMENT if checks else None, seconds))
+    model = network if isinstance(network, Model) else compile(network)
+    subject = Subject(model, seed=check_seed(seed), maps=maps, algorithm=algorithm)
+    purse_of(subject, seconds, begun)
+    options = ("" if checks else " --no-checks") + ("" if seconds == usual else f" --seconds {seconds:g}")
+    trail = Derivation(TITLE, origin_of(model, seed, DOCUMENT if checks else None, options))
     for step in model.derivation:
         trail.add(step)
-    for part in PARTS:
-        if part.applies(subject):
-            trail.add(tried(part, subject, "" if checks else _UNASKED))
+    with contextlib.ExitStack() as stack:
+        refused = [] if seconds == math.inf else stack.enter_context(as_kept())
+        subject.once("refused", lambda: refused)
+        for part in PARTS:
+            if part.applies(subject):
+                trail.add(tried(part, subject, "" if checks else _UNASKED))
     return trail
 
 
-def origin_of(model: Model, seed: int, level: float | None, seconds: float) -> Origin:
+def origin_of(model: Model, seed: int, level: float | None, options: str) -> Origin:
     """What makes a derivation again."""
     declared = model.architecture
     text = "# a bare program, which has no file" if declared is None else toml_of(declared).rstrip()
-    options = ("" if level is not None else " --no-checks") + ("" if seconds == SECONDS else f" --seconds {seconds:g}")
     command = f"smisym derive network.toml --seed {seed}{options} -o derivation.html"
     return Origin(text, command, seed, level, tuple({"smisym": package_version(), **versions()}.items()))

@@ -30,7 +30,6 @@ from smisym.finite.samples import generate
 from smisym.integrate import accuracy
 from smisym.model.compiled import compile
 from smisym.run import records, unasked
-from smisym.run.options import TRIALS
 from smisym.trail.claims import SECONDS
 
 ONE_LAYER = Architecture(2, (Attention(),))
@@ -203,7 +202,7 @@ def test_the_denoiser_and_its_formulas_can_be_written(tmp_path: Path, network: s
 
 def test_help_tells_the_defaults() -> None:
     shown = " ".join(run("thresholds", "--help").stdout.split())
-    assert TRIALS == SECONDS
+    assert f"by default {SECONDS:g}, and none" in " ".join(run("derive", "--help").stdout.split())
     assert f"By default {accuracy.SAMPLES}, for thresholds {accuracy.THRESHOLD_SAMPLES};" in shown
     assert f"the error bars; by default {accuracy.SCRAMBLES}." in shown
     tolerances = [accuracy.plan(free, smooth).averaged for free in range(6) for smooth in (True, False)]

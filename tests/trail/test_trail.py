@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -97,3 +99,20 @@ def test_log_ratios_that_a_chart_is_written_in_are_said() -> None:
     step = smisym.compile(Architecture(3, (Attention(mask="causal"),))).derivation.stage("chart")[1]
     assert str(step.formulas[0].right) == r"\log \left(y_{21} / y_{22}\right)"
     assert "orthant" not in step.text
+
+
+def test_a_first_threshold_has_its_number_where_time_is_short_or_says_what_gives_it() -> None:
+    step = smisym.derive(SMI("z1**2*z2", 2), checks=False).stage("stability")[0]
+    assert "The command smisym thresholds gives it" in step.text and "--seconds inf" in step.text
+    assert not any(f.note and "samples of" in f.note for f in step.formulas)
+    step = smisym.derive(Architecture(2, (Attention(activation="hardmax"),))).stage("stability")[0]
+    (number,) = [f for f in step.formulas if f.note and "outputs, with one standard error" in f.note]
+    value, error = map(float, str(number.right).split(r"\pm"))
+    assert abs(value - np.pi**2 / 12) < 5 * error < 0.5
+
+
+def test_a_derivation_waits_for_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a cache that is empty nothing is compiled, and what compilers would have made can be made afterwards."""
+    monkeypatch.setenv("SMISYM_CACHE", str(tmp_path))
+    trail = smisym.derive(Architecture(2, (Attention(tied=False, beta=1.375), Attention(beta=0.625))), seconds=1.0)
+    assert len(trail) > 15 and not list(tmp_path.rglob("*.nbi"))
