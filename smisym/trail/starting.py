@@ -25,6 +25,8 @@ from smisym.verify.properties import Subject, Tried, left_out
 
 # The small overlap from which one step is made, and what higher orders may leave of it in units of its root; rounding.
 _SMALL, _HIGHER, _ROUNDING = 1e-3, 3.0, 1e-9
+# Error beside a threshold from which on it is written; below, digits say it, and no more than all machines agree on.
+_SEEN = 1e-3
 # Squares of g_out at Q = 0, beside those of its derivative, that say that something is learned at any alpha.
 _TRIVIAL = 1e-3
 # Samples of a threshold that is found in any case, how many times as many are worth while, and the share of what is
@@ -190,6 +192,9 @@ def _numbers(subject: Subject) -> list[Formula]:
     if not math.isfinite(first.alpha):
         order = "" if first.order is None else f", the first order that tells of it is {first.order}"
         return [Formula(r"\alpha_c", r"\infty", f"{names}: hard for first-order methods{order}")]
+    if first.samples is None and first.error > _SEEN * first.alpha:
+        value = _with_error(first)
+        return [Formula(r"\alpha_c", value, f"{names}: integrated over outputs, with what refinement changes")]
     if first.samples is None:
         # As many digits as its error leaves, and no more than all machines agree on.
         digits = min(5, max(2, math.floor(math.log10(first.alpha / max(first.error, 1e-12)))))
@@ -198,11 +203,15 @@ def _numbers(subject: Subject) -> list[Formula]:
         ]
     if first.error < _ROUNDING * first.alpha:
         return [Formula(r"\alpha_c", f"{first.alpha:.5g}", f"{names}: as solvers find it, the same of all samples")]
-    places = max(0, -math.floor(math.log10(first.error)))
-    value = rf"{first.alpha:.{places}f} \pm {first.error:.{places}f}"
     doubt = "" if known.result.ok else f"; {known.result.name.lower()}: smisym thresholds takes more samples"
     how = f"{known.scrambles} samples of {first.samples} outputs, with one standard error{doubt}"
-    return [Formula(r"\alpha_c", value, f"{names}: as solvers find it, {how}")]
+    return [Formula(r"\alpha_c", _with_error(first), f"{names}: as solvers find it, {how}")]
+
+
+def _with_error(first: Threshold) -> str:
+    """To the first digit of its error."""
+    places = max(0, -math.floor(math.log10(first.error)))
+    return rf"{first.alpha:.{places}f} \pm {first.error:.{places}f}"
 
 
 def rates(subject: Subject, plain: Drawn) -> np.ndarray:
