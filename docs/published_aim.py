@@ -37,12 +37,11 @@ HARDMAX_SAMPLES = 16384
 SMALL_ALPHAS = (0.45, 0.6, 1.0, 2.0, 5.0)
 # Activation, tokens, alpha and damping at rank ratio 0.5: runs of GAMP on several dimensions, several data sets each.
 RUNS = (
-    ("softmax", 2, 0.1, 0.7), ("softmax", 2, 0.14, 0.7), ("softmax", 3, 0.03, 0.5), ("softmax", 3, 0.05, 0.5),
-    ("softmax", 4, 0.02, 0.5), ("softmax", 4, 0.03, 0.5), ("hardmax", 2, 1.0, 0.5),
+    ("softmax", 2, 0.1, 0.7), ("softmax", 2, 0.14, 0.7), ("softmax", 3, 0.03, 0.8), ("softmax", 3, 0.05, 0.75),
+    ("softmax", 4, 0.02, 0.8), ("softmax", 4, 0.03, 0.8), ("hardmax", 2, 1.0, 0.5),
 )  # fmt: skip
 DIMS, SEEDS, STEPS, TOL = (50, 100), 8, 120, 2e-3
-DEEP_ALPHAS, DEEP_SAMPLES = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.37), 1024
-DEEP_RUNS, DEEP_STEPS, DEEP_DAMPING, DEEP_ALPHA = ((50, 4), (100, 1)), 100, 0.5, 0.3
+DEEP_ALPHAS, DEEP_SAMPLES = (0.05, 0.15, 0.25, 0.3, 0.36), 256
 REGRESSION = ((0.2, 0.2, 0.660), (0.5, 0.2, 0.777), (0.5, 0.5, 0.3515), (1.0, 0.495, 0.461), (2.0, 0.495, 0.4925))
 
 
@@ -50,9 +49,13 @@ def network(tokens: int = 2, layers: int = 1, **layer: Any) -> Architecture:
     return Architecture(tokens, (Attention(**layer),) * layers)
 
 
+# Linear measurements tell as much at every sample: a few of them are enough, to rounding.
+EXACT = {"samples": 16, "scrambles": 2}
+
+
 def errors(architecture: Architecture | SMI, alphas: list[float], **settings: Any) -> list[Record]:
     """||S_hat - S||^2 / d of one matrix by state evolution, with its error."""
-    found = smisym.curve(smisym.compile(architecture), alphas, **settings)
+    found = smisym.curve(smisym.compile(architecture), alphas, **(settings or EXACT))
     return [
         {"alpha": s.value.alpha, "mmse": 1 - float(s.value.Q[0, 0]), "error": float(s.value.Q_error[0, 0]),
          "result": s.result.value}
@@ -146,7 +149,7 @@ def amp(
 def two_layers(alphas: tuple[float, ...] = DEEP_ALPHAS, samples: int = DEEP_SAMPLES, seed: int = 0) -> list[Record]:
     """State evolution of two layers, and how an overlap between the two would grow from one step to the next."""
     omap = smisym.overlap_map(
-        smisym.compile(network(layers=2, rank_ratio=0.5)), samples=samples, scrambles=4, rtol=0.03, seed=seed
+        smisym.compile(network(layers=2, rank_ratio=0.5)), samples=samples, scrambles=4, rtol=0.1, seed=seed
     )
     rows = []
     for alpha in alphas:
@@ -162,29 +165,17 @@ def two_layers(alphas: tuple[float, ...] = DEEP_ALPHAS, samples: int = DEEP_SAMP
     return rows
 
 
-def two_layers_amp(runs: tuple[tuple[int, int], ...] = DEEP_RUNS, steps: int = DEEP_STEPS) -> list[Record]:
-    """GAMP on two layers at one alpha: (dimension, data sets)."""
-    model = smisym.compile(network(layers=2, rank_ratio=0.5))
-    return [runs_of(model, DEEP_ALPHA, dim, seeds, steps, DEEP_DAMPING, rtol=0.1) for dim, seeds in runs]
-
-
-def regression(
-    points: tuple[tuple[float, float, float], ...] = REGRESSION, dim: int = 100, seeds: int = 3
-) -> list[Record]:
+def regression(points: tuple[tuple[float, float, float], ...] = REGRESSION) -> list[Record]:
     """Bilinear sequence regression, aspect one: (rank ratio, alpha, published error)."""
-    rows = []
-    for rho, alpha, there in points:
-        model = SMI("z1", 1, rank_ratio=rho)
-        here = {"rho": rho, "published": there} | errors(model, [alpha])[0]
-        if rho == 0.5 and seeds:
-            here["runs"] = runs_of(smisym.compile(model), alpha, dim**2, seeds, 60, damping=0.0)
-        rows.append(here)
-    return rows
+    return [
+        {"rho": rho, "published": there} | errors(SMI("z1", 1, rank_ratio=rho), [alpha])[0]
+        for rho, alpha, there in points
+    ]
 
 
 PARTS: dict[str, Callable[[], list[Record]]] = {
     "softmax": softmax, "amp": amp, "hardmax": hardmax, "small_hardmax": small_hardmax, "small_width": small_width,
-    "two_layers": two_layers, "two_layers_amp": two_layers_amp, "regression": regression,
+    "two_layers": two_layers, "regression": regression,
 }  # fmt: skip
 
 
@@ -254,7 +245,12 @@ def amp_table(rows: list[Record]) -> str:
         limit, error = own[0]["limit"], own[0]["limit_error"]
         C, spread, gap = fitted(own, limit)
         cells = [format_with_error(*mean_of(row)) for row in own]
-        first = [key[0], str(key[1]), f"{key[2]:g}", format_with_error(limit, error) if error else f"{limit:.4f}"]
+        first = [
+            key[0],
+            str(key[1]),
+            f"{key[2]:g}",
+            format_with_error(limit, error) if error > 1e-4 else f"{limit:.4f}",
+        ]
         out.append([*first, *cells, format_with_error(C, spread), f"{gap:.1f}"])
     return table(head, out)
 
@@ -305,25 +301,11 @@ def deep_table(rows: list[Record]) -> str:
     return table(["alpha", "first layer", "second layer", "growth between them"], out)
 
 
-def deep_amp_table(rows: list[Record], theory: list[Record]) -> str:
-    limit = next(row for row in theory if row["alpha"] == DEEP_ALPHA)
-    out = []
-    for row in rows:
-        across = np.abs(np.array(row["between"])).max(axis=(1, 2))
-        cells = [format_with_error(*mean_of(row, layer)) for layer in range(2)]
-        out.append([str(row["dim"]), str(len(row["errors"])), *cells, f"{np.median(row['steps']):.0f}",
-                    f"{across.mean():.3f}"])  # fmt: skip
-    cells = [format_with_error(value, error) for value, error in zip(limit["mmse"], limit["error"], strict=True)]
-    out.append(["state evolution", "", *cells, "", "0"])
-    return table(["d", "runs", "first layer", "second layer", "steps", "overlap with the other layer"], out)
-
-
 def regression_table(rows: list[Record]) -> str:
     out = []
     for row in rows:
-        runs = format_with_error(*mean_of(row["runs"])) if "runs" in row else ""
-        out.append([f"{row['rho']:g}", f"{row['alpha']:g}", f"{row['published']:g}", f"{row['mmse']:.4f}", runs])
-    return table(["rho", "alpha", "published", "state evolution", "GAMP, d = 100"], out)
+        out.append([f"{row['rho']:g}", f"{row['alpha']:g}", f"{row['published']:g}", f"{row['mmse']:.4f}"])
+    return table(["rho", "alpha", "published", "state evolution"], out)
 
 
 def tables(known: Record) -> dict[str, str]:
@@ -333,7 +315,6 @@ def tables(known: Record) -> dict[str, str]:
         "softmax": softmax_table(rows["softmax"]), "others": others_table(rows["softmax"]),
         "amp": amp_table(rows["amp"]), "hardmax": hardmax_table(rows["hardmax"]),
         "small_hardmax": small_table(rows["small_hardmax"]), "two_layers": deep_table(rows["two_layers"]),
-        "two_layers_amp": deep_amp_table(rows["two_layers_amp"], rows["two_layers"]),
         "regression": regression_table(rows["regression"]),
     }  # fmt: skip
 
@@ -390,16 +371,12 @@ def draw_amp(rows: list[Record], curve: list[Record], hard: list[Record]) -> Non
     _save(figure, "extensive_amp.png")
 
 
-def draw_two_layers(rows: list[Record], runs: list[Record]) -> None:
+def draw_two_layers(rows: list[Record]) -> None:
     figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
     x = [row["alpha"] for row in rows]
     for layer, colour in enumerate(("#0072B2", "#D55E00")):
         ax.errorbar(x, [row["mmse"][layer] for row in rows], yerr=[row["error"][layer] for row in rows], fmt=".-",
                     color=colour, label=f"layer {layer + 1}, state evolution")  # fmt: skip
-        for row, marker in zip(runs, "v^o", strict=False):
-            mean, spread = mean_of(row, layer)
-            label = f"GAMP, d = {row['dim']}"
-            ax.errorbar(row["alpha"], mean, yerr=spread, fmt=marker, ms=5, mfc="white", color=colour, label=label)
     ax.axvline(3 / 8, color="0.6", lw=0.8)
     ax.annotate("all is known", (3 / 8, 0.9), (-4, 0), textcoords="offset points", ha="right", color="0.4", fontsize=8)
     ax.set(xlabel=r"$N / d^2$", ylabel=r"$\|\hat S - S\|^2 / d$", xlim=(0, 0.4), ylim=(0, 1.03))
@@ -416,7 +393,7 @@ def draw(known: Record) -> None:
     rows = {name: part["rows"] for name, part in known.items()}
     draw_small_width(rows["small_width"])
     draw_amp(rows["amp"], rows["softmax"], rows["hardmax"])
-    draw_two_layers(rows["two_layers"], rows["two_layers_amp"])
+    draw_two_layers(rows["two_layers"])
 
 
 if __name__ == "__main__":
