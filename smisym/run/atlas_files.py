@@ -61,11 +61,11 @@ def make(
     document = json.loads(to_json({**head, "declared": len(rows), "rows": list(found), "result": found.result}))
     if path is not None:
         document["output"] = atlas_pages.written(document, path, other, notes_of(folder))
-    unasked.forget()
     if as_json:
         typer.echo(to_json(document))
     else:
         terminal.print_atlas(document)
+    unasked.forget()
     bad = [row["name"] for row in found if row["result"] != "success" or row["name"] in found.failed]
     if bad:
         more = f", and {len(bad) - 3} more" if len(bad) > 3 else ""

@@ -174,13 +174,14 @@ class _Task:
         from smisym.report import wording
         from smisym.run import unasked
 
-        unasked.forget()
         result = worst([Result(code) for code in results])
         if self.as_json:
             labels = {"labels": self.model.labels}
             typer.echo(to_json(self.header | labels | document | {"result": result}))
         else:
             show(document)
+        # Not before all was shown: an interrupt on the way loses nothing.
+        unasked.forget()
         if not result.ok:
             bad = sum(code != Result.SUCCESS.value for code in results)
             advice = wording.of_result(

@@ -44,6 +44,9 @@ def exact_fields(network: Network, X: np.ndarray, W: np.ndarray) -> np.ndarray:
     if network.layers[0].rank_ratio is not None:
         rows = []
         for M in _matrices(network, W, np.longdouble):
+            if not network.layers[0].tied:
+                rows.append((X @ M @ X.T)[~np.eye(len(X), dtype=bool)])
+                continue
             scores = X @ M @ X.T - np.trace(M) * np.eye(len(X))
             scores[np.diag_indices(len(X))] /= np.sqrt(np.longdouble(2))
             rows.append(scores[np.triu_indices(len(X))])
@@ -71,7 +74,12 @@ def _ranks(network: Network, D: int) -> list[int]:
 
 
 def _matrices(network: Network, W: np.ndarray, dtype: Any) -> list[np.ndarray]:
-    """S / sqrt(D) of every layer."""
+    """S / sqrt(D) of every layer; of one that is not tied queries (r, D) stand above keys in W, and S is of both."""
+    if not network.layers[0].tied:
+        queries, keys = W[: len(W) // 2], W[len(W) // 2 :]
+        return [
+            sum(np.outer(q, k) for q, k in zip(queries, keys, strict=True)) / np.sqrt(dtype(len(keys))) / W.shape[1]
+        ]
     return [_extensive(own, dtype) for own in np.split(W, np.cumsum(_ranks(network, W.shape[1]))[:-1])]
 
 
