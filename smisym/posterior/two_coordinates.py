@@ -27,6 +27,8 @@ from smisym.posterior.measured import Gaussians
 # Half a side of the box, in deviations; nodes a side of the lattices that cut it down, how often, and the log of what
 # is negligible: e^-40 of the largest value.
 _SIDE, _LOOK, _CUTS, _GONE = 8.5, 18, 4, 40.0
+# Error beside the part of the weight that the first of them has on its edge: more of it may lie outside of the box.
+_BEYOND = 10.0
 # Nodes a side of the lattice, first and at most.
 _FIRST, _MOST = 16, 512
 
@@ -90,11 +92,14 @@ class TwoCoordinates(Gaussians):
         """(log of the integral, mean, second moments less those of the mean, error, nodes) of one sample."""
         patience.check()
         given = _Given(self, k)
-        low, high, spent = np.full(2, -_SIDE), np.full(2, _SIDE), 0
+        low, high, spent, cut = np.full(2, -_SIDE), np.full(2, _SIDE), 0, None
         for _ in range(_CUTS):
             lattice = Lattice(low, high, _LOOK)
             log = given.log_at(lattice)
             spent += _LOOK**2
+            if not np.isfinite(log.max()):
+                return self._nothing(cov, spent)
+            cut = lattice.on_the_edge(log) if cut is None else cut
             within = log > log.max() - _GONE
             before = np.prod(high - low)
             low, high = lattice.around(within)
@@ -104,12 +109,20 @@ class TwoCoordinates(Gaussians):
         while True:
             total = given.summed(Lattice(low, high, side), cov)
             spent += side**2
+            if not np.linalg.norm(total[1]) < _SIDE:
+                # So far from what the cavity expects that fields outside of the box may be as likely.
+                return *total, math.inf, spent
             if last is not None:
                 change = float(np.linalg.norm(total[1] - last[1]) + abs(total[0] - last[0]))
-                error = change * min(1.0, math.sqrt(change))
+                error = change * min(1.0, math.sqrt(change)) + _BEYOND * (cut or 0.0)
                 if error <= rtol or 2 * side > _MOST or 4 * side**2 > most:
                     return *total, error, spent
             side, last = 2 * side, total
+
+    def _nothing(self, cov: bool, spent: int) -> tuple[float, np.ndarray, np.ndarray | None, float, int]:
+        """Where no node has any weight: an output that the cavity all but excludes, as where iterations diverge."""
+        size = self.residuals
+        return -math.inf, np.full(size, np.nan), np.full((size, size), np.nan) if cov else None, math.inf, spent
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,11 @@ class Lattice:
         """(side^2, 2)."""
         axes = [np.linspace(a, b, self.side) for a, b in zip(self.low, self.high, strict=True)]
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    def on_the_edge(self, log: np.ndarray) -> float:
+        """Part of the weight exp(log) (side^2,) that is on the outermost nodes."""
+        weight = np.exp(log - log.max()).reshape(self.side, self.side)
+        return float(1 - weight[1:-1, 1:-1].sum() / weight.sum())
 
     def around(self, within: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The box, a step wider on each side, of the nodes (side^2,) that are within; inside this one."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import smisym
-from smisym import Architecture, Attention
+from smisym import Architecture, Attention, Result
 
 MODEL = smisym.compile(Architecture(2, (Attention(rank_ratio=0.5), Attention(rank_ratio=1.5))))
 
@@ -76,6 +76,16 @@ def test_scores_of_the_last_layer_that_change_sign_only_relabel_the_output() -> 
     g = MODEL.channel.g_out(MODEL.observe(Z), omega, V, rtol=1e-5)
     turned = MODEL.channel.g_out(MODEL.observe(turn @ Z), turn @ omega, V, rtol=1e-5)
     np.testing.assert_allclose(turned, turn @ g, atol=1e-3)
+
+
+@pytest.mark.parametrize("off", [15.0, 60.0, 1e6])
+def test_outputs_far_beyond_what_the_cavity_expects_are_no_success(off: float) -> None:
+    """As where an iteration diverges: the box of the coordinates cuts the mass, or has none of it, and says so."""
+    Z = np.random.default_rng(4).standard_normal((2, 2, 3))
+    omega = Z + off * np.array([[1.0, -1.0, 0.5], [0.0, 0.0, 0.0]])
+    found = MODEL.channel.moments(MODEL.observe(Z), omega, np.diag([0.5, 1e-3]), rtol=1e-2)
+    assert found.result is Result.INTEGRATION
+    assert (found.error > 1e-2).all()
 
 
 def test_compiled_loops_are_the_numpy_code(monkeypatch: pytest.MonkeyPatch) -> None:
