@@ -15,6 +15,7 @@ import math
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -103,7 +104,7 @@ class Pool:
 
     def _begin(self) -> None:
         try:
-            loky = importlib.import_module("loky")
+            loky = _loky()
             # The trackers of shared resources, as they begin, would make this thread listen again.
             for tracker in ("multiprocessing.resource_tracker", "loky.backend.resource_tracker"):
                 importlib.import_module(tracker).ensure_running()
@@ -170,7 +171,7 @@ def executor(workers: int) -> Iterator[Any]:
 
     They leave interrupts to this process, and end where it is killed.
     """
-    loky = importlib.import_module("loky")
+    loky = _loky()
     for tracker in ("multiprocessing.resource_tracker", "loky.backend.resource_tracker"):
         importlib.import_module(tracker).ensure_running()
     with _undisturbed():
@@ -197,6 +198,14 @@ _ALL: set[Pool] = set()
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _loky() -> Any:
+    """The package.  A process that has come to hold much memory, as of integrals that it remembers, ends after its work
+    and another takes its place: nothing that a user must hear of."""
+    found = importlib.import_module("loky")
+    warnings.filterwarnings("ignore", "A worker was restarted while some jobs", UserWarning, r"loky\.")
+    return found
 
 
 def pool(workers: int) -> Pool:
