@@ -18,8 +18,8 @@ from smisym.base.derivation import Formula, Step
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, Unfolding, faults
 from smisym.charts.programs import Counts, programmed
 from smisym.charts.reading import EntryReading
-from smisym.link.linking import LinkFunction, Observation
 from smisym.kernels.tracing import trace
+from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Activation, Elementwise, Program, RowSoftmax
 from smisym.link.unroll import Unroller
 
@@ -173,9 +173,7 @@ def measurements_reading(link: LinkFunction, b: np.ndarray, read: np.ndarray) ->
     shown = np.flatnonzero(link.attended.ravel())
 
     def measured(*seen: np.ndarray) -> Arrays:
-        return [
-            sum((float(row[k]) * (seen[k] - float(b[k])) for k in shown if row[k]), np.zeros(())) for row in read
-        ]
+        return [sum((float(row[k]) * (seen[k] - float(b[k])) for k in shown if row[k]), np.zeros(())) for row in read]
 
     arguments = [f"y{k + 1}" for k in range(read.shape[1])]
     return EntryReading(trace(measured, arguments), ratios=link.output_is_softmax)
