@@ -51,7 +51,9 @@ def expressions_in_linear_forms(link: LinkFunction) -> LevelSet | Refusal:
     values = _Values(fields)
     shown = _distinct([peel(e) for e in expressions], values)
     if not 1 < len(shown) <= _EQUATIONS:
-        return Refusal(f"{len(shown)} independent outputs are seen, and not 2 to {_EQUATIONS}")
+        return Refusal(
+            f"{len(shown)} outputs are no functions of another one by itself; this rule solves 2 to {_EQUATIONS}"
+        )
     reason = f"no rows of {len(shown)} fields enter through linear forms with coefficients of the others"
     begun = time.monotonic()
     for rows in _choices(link, len(shown)):

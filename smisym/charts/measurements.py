@@ -17,6 +17,8 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from smisym.base.derivation import Formula, Step
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, Unfolding, faults
 from smisym.charts.programs import Counts, programmed
+from smisym.charts.reading import EntryReading
+from smisym.kernels.tracing import trace
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.program import Activation, Elementwise, Program, RowSoftmax
 from smisym.link.unroll import Unroller
@@ -64,6 +66,7 @@ def linear_measurements(link: LinkFunction) -> LevelSet | Refusal:
         complete=True,
         unfolding=Unfolding(rank, np.ones((1, rank))),
         program=program,
+        reading=(measurements_reading(link, b, read),),
     )
 
 
@@ -163,6 +166,17 @@ def read_measurements(
         return Coordinates(np.where(bad[:, None], 0.0, u), np.where(bad, 0.0, relative), outside)
 
     return coordinates
+
+
+def measurements_reading(link: LinkFunction, b: np.ndarray, read: np.ndarray) -> EntryReading:
+    """The same as a program; entries that are masked, of which log-ratios are -inf, have no part in it."""
+    shown = np.flatnonzero(link.attended.ravel())
+
+    def measured(*seen: np.ndarray) -> Arrays:
+        return [sum((float(row[k]) * (seen[k] - float(b[k])) for k in shown if row[k]), np.zeros(())) for row in read]
+
+    arguments = [f"y{k + 1}" for k in range(read.shape[1])]
+    return EntryReading(trace(measured, arguments), ratios=link.output_is_softmax)
 
 
 def _steps(softmax: bool, rank: int, total: int) -> tuple[Step, ...]:

@@ -18,7 +18,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from smisym.base.derivation import Formula, Step
 from smisym.charts.base import LINE, Arrays, LevelSet, Refusal, Sheets, Unfolding
 from smisym.charts.matching import closure, square_factors
-from smisym.charts.measurements import SOURCE, read_measurements
+from smisym.charts.measurements import SOURCE, measurements_reading, read_measurements
 from smisym.charts.programs import Counts, programmed
 from smisym.charts.unmixing import solve_columns
 from smisym.link.core import core_of
@@ -74,6 +74,7 @@ def mixed_measurements(link: LinkFunction) -> LevelSet | Refusal:
         complete=True,
         unfolding=Unfolding(rank, np.ones((1, rank))),
         program=straight,
+        reading=(measurements_reading(link, b, read),),
     )
 
 

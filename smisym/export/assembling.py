@@ -26,6 +26,7 @@ from smisym.link.program import is_smooth, reference
 from smisym.model.compiled import Model
 from smisym.posterior.all_fields import OnAllFields
 from smisym.posterior.central_limit import ThroughStatistic
+from smisym.posterior.half_spaces import OnHalfSpaces
 
 _LATTICE = 3  # dimensions up to which a lattice is used
 # Tolerance by default, by the dimension; evaluations at most, on a lattice and by sampling.
@@ -98,7 +99,7 @@ def _check(model: Model) -> None:
     elif model.noise:
         return
     elif level_set is None:
-        discrete = isinstance(posterior, OnAllFields)
+        discrete = isinstance(posterior, OnAllFields | OnHalfSpaces)
         why = "a discrete output, whose posteriors are cells" if discrete else "fields that are found numerically"
         fix = "declare a little noise, or use the channel itself"
     elif level_set.program is None:

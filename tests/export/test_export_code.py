@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import CASES, FAMILIES
+from cases import CASES, FAMILIES, KINDS, compiled
 
 import smisym
 from smisym import Architecture, Attention, InputError, Model
 from smisym.export.assembling import plan_for
 
 # Nothing but numpy and the standard library can be imported there.
-ALONE = """
-import importlib.util, sys
+HIDDEN = """
+import sys
 sys.modules.update(dict.fromkeys(("smisym", "scipy", "sympy", "numba", "mpmath")))
+"""
+LOADED = """
+import importlib.util, sys
 spec = importlib.util.spec_from_file_location("denoiser", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
@@ -43,13 +46,28 @@ REFUSED = {
     "sequence-two-T4": "numerically",
     "heads-sum-T3": "numerically",
     "no-inverse": "numerically",
+    "extensive-own": "numerically",
+    "extensive-hardmax": "discrete",
 }
 WRITTEN = sorted(set(EVERY) - set(REFUSED))
 QUICK = ("L2-T2", "untied-T2", "noise")
 
 
-def alone(program: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-W", "error", "-c", ALONE + program, *map(str, arguments)]
+def free_dimensions(name: str) -> int:
+    return CASES[name].free_dimensions if name in CASES else FAMILIES[name].free
+
+
+# Of every family the row with the fewest dimensions, the first one in the table where several have them.
+EASIEST = {
+    kind: min((name for name in EVERY if name not in REFUSED and of(EVERY[name])), key=free_dimensions)
+    for kind, of in KINDS.items()
+}
+
+
+def alone(program: str, *arguments: Any, python: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs ``program`` on a module: by this Python, in which all else is hidden, or by another one as it is."""
+    text = LOADED + program if python else HIDDEN + LOADED + program
+    command = [str(python or sys.executable), "-I", "-W", "error", "-c", text, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -68,23 +86,32 @@ def cavity(model: Model, samples: int, overlap: float = 0.5) -> tuple[np.ndarray
     return omega, V, model.channel.sample(Z, rng)
 
 
-def asked(path: Path, model: Model, omega: np.ndarray, V: np.ndarray, observed: Any, rtol: float = 0.0) -> Any:
+# Many parameters: a module, what it is asked, and by whom.
+def asked(
+    path: Path,
+    model: Model,
+    omega: np.ndarray,
+    V: np.ndarray,
+    observed: Any,
+    rtol: float = 0.0,
+    python: Path | None = None,
+) -> Any:
     """What the module gives, in its own process."""
     ratios = observed.log_ratios is not None
     y = observed.log_ratios if ratios else observed.y
     given, found = path.parent / "given.npz", path.parent / "found.npz"
     np.savez(given, y=y, omega=omega, V=V, log_ratios=ratios, rtol=rtol)
-    done = alone(ASKED, path, given, found)
+    done = alone(ASKED, path, given, found, python=python)
     assert done.returncode == 0, done.stderr
     return dict(np.load(found))
 
 
-def held(name: str, folder: Path, samples: int) -> None:
+def held(name: str, path: Path, samples: int, python: Path | None = None) -> None:
     """g_out, log-partition and derivative of a module against the channel, within the errors of both."""
-    model = smisym.compile(EVERY[name])
-    plan, path = plan_for(model), written(model, folder)
+    model = compiled(name)
+    plan = plan_for(model)
     omega, V, observed = cavity(model, samples)
-    found = asked(path, model, omega, V, observed)
+    found = asked(path, model, omega, V, observed, python=python)
     rtol = {0: 1e-12, 1: 1e-10, 2: 1e-10, 3: 1e-4}.get(plan.dim, model.channel.plan.single)
     known = model.channel.moments(observed, omega, V, cov=True, rtol=rtol)
     gap = np.sqrt(np.einsum("spt,pq,sqt->s", found["g"] - known.g, V, found["g"] - known.g))
@@ -105,7 +132,7 @@ def held(name: str, folder: Path, samples: int) -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_module_gives_what_the_channel_gives(name: str, tmp_path: Path) -> None:
-    held(name, tmp_path, samples=6)
+    held(name, written(compiled(name), tmp_path), samples=6)
 
 
 def test_narrow_posteriors_have_all_their_maxima(two_layers: Model, tmp_path: Path) -> None:
@@ -122,7 +149,7 @@ def test_narrow_posteriors_have_all_their_maxima(two_layers: Model, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in WRITTEN if name not in QUICK])
 def test_every_module_gives_what_the_channel_gives(name: str, tmp_path: Path) -> None:
-    held(name, tmp_path, samples=4)
+    held(name, written(compiled(name), tmp_path), samples=4)
 
 
 @pytest.mark.parametrize("name", ["p-hardmax", "sequence-two-T3"])
@@ -241,13 +268,33 @@ def test_the_formulas_alone_are_those_of_the_trail(two_layers: Model) -> None:
     assert r"\documentclass" not in text and "% The fields that give this output" in text
 
 
-@pytest.mark.slow
-def test_a_module_runs_in_a_fresh_environment_with_numpy_alone(two_layers: Model, tmp_path: Path) -> None:
-    path, home = written(two_layers, tmp_path), tmp_path / "fresh"
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a virtual environment in which numpy alone is installed."""
+    home = tmp_path_factory.mktemp("alone") / "fresh"
     subprocess.run([sys.executable, "-m", "venv", home], check=True)
     python = home / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "numpy"], check=True, capture_output=True)
-    listed = subprocess.run([python, "-m", "pip", "list"], check=True, capture_output=True, text=True).stdout
-    assert "numpy" in listed and "smisym" not in listed and "scipy" not in listed
-    done = subprocess.run([python, "-I", path], capture_output=True, text=True, check=False)
+    listed = subprocess.run(
+        [python, "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
+    )
+    assert {line.split("==")[0] for line in listed.stdout.split()} <= {"numpy", "pip", "setuptools"}, listed.stdout
+    return python
+
+
+@pytest.mark.slow
+def test_a_module_tests_itself_where_numpy_alone_is_installed(fresh: Path, two_layers: Model, tmp_path: Path) -> None:
+    done = subprocess.run([fresh, "-I", written(two_layers, tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "all holds" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(EASIEST.values())))
+def test_every_family_where_numpy_alone_is_installed(name: str, fresh: Path, tmp_path: Path) -> None:
+    """From a file to a module by the command, and the module run by a Python that has nothing else."""
+    network, path = tmp_path / "network.toml", tmp_path / "denoiser.py"
+    smisym.save(EVERY[name], network)
+    command = [sys.executable, "-m", "smisym", "derive", network, "--code", "python", "-o", path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    held(name, path, 4, fresh)
