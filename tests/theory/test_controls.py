@@ -15,6 +15,7 @@ from smisym.base.matrices import units
 from smisym.theory.at_points import squares
 from smisym.theory.controls import NUMBERS, beside, controlled, products, rates_of
 from smisym.theory.growth import growth_rates
+from smisym.theory.stage import rates_of_class
 from smisym.theory.surrogate import Surrogate
 
 A = Attention
@@ -100,6 +101,20 @@ def test_sampled_thresholds_are_closer_and_honest(declared: Architecture | SMI, 
         plain.append(rates.std(ddof=1) / np.sqrt(len(rates)) / rates.mean() / (found.error / found.alpha + 1e-9))
     assert np.sqrt(np.mean(np.square(off))) < 2.2  # Student's t of seven degrees, six of them, at one in a thousand
     assert np.median(plain) > 1
+
+
+def test_controls_take_no_more_than_there_is() -> None:
+    """Rates are squares; of the heavy tails of three linear layers controls once left a negative threshold."""
+    generator, found = np.random.default_rng(0), []
+    for _ in range(4):
+        one = np.zeros((1, 1, NUMBERS, NUMBERS + 1))
+        one[0, 0, 0, 0] = 1.0 + 0.1 * generator.random()
+        one[0, 0, 1, 0] = 3.0  # a control that is far off its mean of zero here, and looks like the rate
+        one[0, 0, :2, 1:3] = 1.0
+        found.append(one)
+    assert controlled(found).mean() < 0
+    rates, rate, error = rates_of_class(found, [0])
+    assert (rates > 0).all() and rate == pytest.approx(rates.mean()) and 0 < error < 0.1
 
 
 def test_cells_tell_what_is_known_of_a_square() -> None:
