@@ -49,7 +49,6 @@ RETURNED = {
     "FixedPoint": "state_evolution",
     "Gamp": "gamp",
     "Model": "compile",
-    "Observation": "observe",
     "OverlapMap": "overlap_map",
     "Solution": "state_evolution",
     "Threshold": "weak_recovery",

@@ -43,7 +43,8 @@ def _run(network: Network, Z: np.ndarray, number: int, ratios: bool) -> tuple[li
         layer = network.layers[depth]
         below = start if network.limit == "first_order" and depth != last else B
         if layer.rank_ratio is not None:
-            own = below @ _symmetric(Z[:, depth], network.tokens) @ below.swapaxes(1, 2)
+            laid = _symmetric if layer.tied else _between
+            own = below @ laid(Z[:, depth], network.tokens) @ below.swapaxes(1, 2)
             scores = [_shifted(layer, layer.beta * layer.scale * own)]
         else:
             scores = [
@@ -78,6 +79,13 @@ def _scores(layer: Layer, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 def _shifted(layer: Layer, scores: np.ndarray) -> np.ndarray:
     return np.asarray(scores if layer.position is None else scores + np.asarray(layer.position))
+
+
+def _between(entries: np.ndarray, T: int) -> np.ndarray:
+    """(n, T, T) scores of one token with another, row by row; of a token with itself none are seen."""
+    found = np.zeros((len(entries), T, T), dtype=entries.dtype)
+    found[:, ~np.eye(T, dtype=bool)] = entries
+    return found
 
 
 def _symmetric(fields: np.ndarray, tokens: int) -> np.ndarray:
