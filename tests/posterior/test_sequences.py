@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles.sequences import two_layer_sequence
 
 import smisym
 from smisym import Architecture, Attention
-from tests.oracles.sequences import two_layer_sequence
 
 
 def model_of(skip: float) -> smisym.Model:
