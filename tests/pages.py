@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -20,6 +22,17 @@ NUMBER = re.compile(
 )
 LEVEL = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 SHELL = 'smisym() { "$PYTHON" -m smisym "$@"; }\nset -e -o pipefail\n'
+
+
+def script_of(path: Path) -> ModuleType:
+    """A script as a module, of which tests call single functions."""
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_numbers", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def blocks(text: str) -> list[tuple[str, str, list[str]]]:
