@@ -14,7 +14,7 @@ from smisym.base.backends import NUMBA, backend
 from smisym.base.remembered import Remembered
 from smisym.charts import LevelSet
 from smisym.kernels.expanding import NotWrittenOut, expanded
-from smisym.kernels.numba_code import HEADER, NotCompiled, load, scalar_function
+from smisym.kernels.numba_code import HEADER, NotCompiled, impatient, load, scalar_function
 
 # With the charts that they are of: an id alone may be taken again by another chart.
 _COMPILED: Remembered[tuple[LevelSet, Any]] = Remembered(64)
@@ -35,9 +35,12 @@ def compiled_lattice(level_set: LevelSet, fields: int, tokens: int) -> Callable[
 
     def make() -> tuple[LevelSet, Any]:
         source = lattice_source(level_set, fields, tokens)
-        return level_set, None if source is None else load(source).lattice
+        try:
+            return level_set, None if source is None else load(source).lattice
+        except NotCompiled:
+            return level_set, None
 
-    found: Callable[..., None] | None = _COMPILED.get(id(level_set), make)[1]
+    found: Callable[..., None] | None = _COMPILED.get((id(level_set), impatient()), make)[1]
     return found
 
 

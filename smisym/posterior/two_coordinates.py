@@ -92,14 +92,14 @@ class TwoCoordinates(Gaussians):
         """(log of the integral, mean, second moments less those of the mean, error, nodes) of one sample."""
         patience.check()
         given = _Given(self, k)
-        low, high, spent, cut = np.full(2, -_SIDE), np.full(2, _SIDE), 0, None
-        for _ in range(_CUTS):
+        low, high, spent, cut = np.full(2, -_SIDE), np.full(2, _SIDE), 0, 0.0
+        for turn in range(_CUTS):
             lattice = Lattice(low, high, _LOOK)
             log = given.log_at(lattice)
             spent += _LOOK**2
             if not np.isfinite(log.max()):
                 return self._nothing(cov, spent)
-            cut = lattice.on_the_edge(log) if cut is None else cut
+            cut = cut if turn else lattice.on_the_edge(log)
             within = log > log.max() - _GONE
             before = np.prod(high - low)
             low, high = lattice.around(within)
@@ -114,7 +114,7 @@ class TwoCoordinates(Gaussians):
                 return *total, math.inf, spent
             if last is not None:
                 change = float(np.linalg.norm(total[1] - last[1]) + abs(total[0] - last[0]))
-                error = change * min(1.0, math.sqrt(change)) + _BEYOND * (cut or 0.0)
+                error = change * min(1.0, math.sqrt(change)) + _BEYOND * cut
                 if error <= rtol or 2 * side > _MOST or 4 * side**2 > most:
                     return *total, error, spent
             side, last = 2 * side, total

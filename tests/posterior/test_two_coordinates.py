@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import smisym
 from smisym import Architecture, Attention, Result
+from smisym.kernels.numba_code import as_kept
 
 MODEL = smisym.compile(Architecture(2, (Attention(rank_ratio=0.5), Attention(rank_ratio=1.5))))
 
@@ -103,3 +105,17 @@ def test_compiled_loops_are_the_numpy_code(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("mean", "cov", "log_norm", "error"):
         np.testing.assert_allclose(getattr(compiled, name), getattr(plain, name), rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(compiled.nodes, plain.nodes)
+
+
+def test_who_waits_for_no_compiler_gets_arrays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As derivations do, with an empty folder of generated modules."""
+    pytest.importorskip("numba")
+    monkeypatch.setenv("SMISYM_BACKEND", "numba")
+    monkeypatch.setenv("SMISYM_CACHE", str(tmp_path))
+    layers = (Attention(rank_ratio=0.5, skip=0.7), Attention(rank_ratio=0.5))
+    model = smisym.compile(Architecture(2, layers))
+    Z = np.random.default_rng(5).standard_normal((2, 2, 3))
+    with as_kept() as refused:
+        found = model.channel.moments(model.observe(Z), 0.5 * Z, np.diag([0.5, 0.5]), rtol=1e-2)
+    assert refused
+    assert found.result is Result.SUCCESS
