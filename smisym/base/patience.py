@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _ask: ContextVar[Callable[[], None] | None] = ContextVar("ask", default=None)
 
@@ -35,3 +40,26 @@ def _both(outer: Callable[[], None] | None, inner: Callable[[], None] | None) ->
         inner()
 
     return ask
+
+
+def within(seconds: float, work: Callable[[], T]) -> T | None:
+    """What the work returns, or None where it took more seconds of the processor than these."""
+    if math.isinf(seconds):
+        return work()
+    over, begun = Over(), time.process_time()
+
+    def ask() -> None:
+        if time.process_time() > begun + seconds:
+            raise over
+
+    try:
+        with asking(ask):
+            return work()
+    except Over as raised:
+        if raised is not over:
+            raise
+        return None
+
+
+class Over(BaseException):
+    """The time of :func:`within` is over.  No fault: what handles faults, or searches for them, lets it pass."""

@@ -19,6 +19,10 @@ def check(
         typer.Option(metavar="NAME", help="This property alone; several times, or a comma list; ? lists them."),
     ] = None,
     thorough: Annotated[bool, typer.Option("--thorough", help="Eight times as many cases and samples.")] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Of the processor, for each property: 300, thorough 2400; inf: what it takes.", min=0.0),
+    ] = None,
     as_json: Json = False,
     seed: Seed = 0,
 ) -> None:
@@ -29,7 +33,7 @@ def check(
 
     chosen = suite.chosen_of(suite.names_of(only))
     with progress_bar("check", len(chosen)) as step:
-        document = suite.check_file(file, chosen, thorough, seed, saying_checked(step))
+        document = suite.check_file(file, chosen, thorough, seed, seconds, saying_checked(step))
     finish_check(document, as_json)
 
 

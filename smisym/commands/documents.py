@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from typing import Annotated
 
 import typer
@@ -39,12 +40,13 @@ def derive(
     from smisym.trail.whole import derive as derived
 
     if code is not None:
-        begun = functools.partial(begin, "derive", file, seed, state, False, {"code": code})
-        return info.print_code(lambda: begun().model, code, output, seed)
+        task_of = functools.partial(begin, "derive", file, seed, state, False, {"code": code})
+        return info.print_code(lambda: task_of().model, code, output, seed)
     path = info.document_of(output)
     settings = ({} if checks else {"checks": False}) | ({} if seconds is None else {"seconds": seconds})
+    begun = time.process_time()
     task = begin("derive", file, seed, state, as_json, settings)
-    write_derivation(derived(task.model, checks=checks, seed=seed, seconds=seconds), path)
+    write_derivation(derived(task.model, checks=checks, seed=seed, seconds=seconds, begun=begun), path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from smisym.base import patience
 from smisym.base.edge import real_array
 from smisym.base.errors import InputError
 from smisym.base.solution import Result, worst
@@ -170,6 +171,7 @@ class Channel:
 
     def _block(self, task: Task, where: slice, how: _How) -> Moments:
         """Moments of one block of samples of a task."""
+        patience.check()
         V = task.V if len(task.V) == 1 else task.V[where]
         integrand = task.posterior.at(task.observed.take(where), task.omega[where], V)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):

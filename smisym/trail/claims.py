@@ -98,14 +98,10 @@ class Purse:
         if longest <= 0:
             return self.empty()
 
-        def ask() -> None:
-            if time.process_time() > begun + longest:
-                raise _TooLong
-
         try:
-            with patience.asking(ask):
-                return work()
-        except _TooLong:
+            found = patience.within(longest, lambda: (work(),))
+            if found is not None:
+                return found[0]
             return self.empty() if mercy or longest < _LONGEST else f"it took more than {_LONGEST:.0f} seconds"
         finally:
             if mercy:
@@ -174,10 +170,6 @@ def _outcome(claim: Claim, subject: Subject) -> Tried:
     except (SmisymError, ArithmeticError, np.linalg.LinAlgError) as error:
         # What cannot even be computed does not hold.
         return Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
-
-
-class _TooLong(Exception):
-    """A claim takes longer than its probes said."""
 
 
 def how(outcome: Tried) -> str:

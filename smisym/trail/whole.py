@@ -57,6 +57,7 @@ def derive(
     checks: bool = True,
     seed: int = 0,
     seconds: float | None = None,
+    begun: float | None = None,
     maps: Any = OverlapMap,
     algorithm: Any = gamp,
 ) -> Derivation:
@@ -68,7 +69,8 @@ def derive(
     tried on the model, in seconds; a step says what was not tried, and why.  seed: of all that is drawn for that.
     seconds: of the processor that all of it may take, trials and numbers that solvers find; what they leave no time for
     says so.  None: 7, and none without checks.  Loops that are not compiled yet are not waited for: arrays do their
-    work.  math.inf: as long as it takes, compilers included.
+    work.  math.inf: as long as it takes, compilers included.  begun: what ``time.process_time()`` said where they begin
+    to count, which is here by default: before the model was compiled, where that is to be within them.
     maps, algorithm: what makes overlap maps and what runs GAMP, as of :func:`smisym.verify.check`.
 
     Raises :class:`~smisym.base.errors.DerivationError` where a step does not hold of this model: a derivation that is
@@ -79,7 +81,7 @@ def derive(
     if not isinstance(given, Architecture | SMI | Model):
         fix = "write smisym.derive(smisym.load('network.toml'))"
         raise InputError("what is derived", given, "an Architecture, an SMI or a Model", fix)
-    begun, usual = time.process_time(), SECONDS if checks else 0.0
+    begun, usual = time.process_time() if begun is None else begun, SECONDS if checks else 0.0
     seconds = usual if seconds is None else seconds
     if seconds != math.inf:
         seconds = check_number("seconds", seconds, "a number of seconds >= 0, or math.inf", "leave it out", least=0.0)

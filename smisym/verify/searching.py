@@ -10,6 +10,8 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 
+from smisym.base import patience
+
 # Seconds of shrinking: from then on only cases that are known to fail do.
 _SHRINKING = 10.0
 
@@ -50,6 +52,10 @@ def search(strategy: Any, misfit: Callable[[Any], float | None], examples: int, 
         hypothesis.seed(seed)(told(hypothesis.given(strategy)(body)))()
     except _Broken:
         return Found(search_.number, search_.worst, search_.failing)
+    except patience.Over:
+        if search_.failing is None:
+            raise
+        return Found(search_.number, search_.worst, search_.failing)  # what fails is told, however small it would get
     except hypothesis.errors.Unsatisfiable:
         return Found(0, 0.0)
     return Found(search_.number, search_.worst)
@@ -60,7 +66,8 @@ class _Search:
 
     def __init__(self, misfit: Callable[[Any], float | None]) -> None:
         self.misfit = misfit
-        self.number, self.worst, self.failing = 0, 0.0, None
+        self.number, self.worst = 0, 0.0
+        self.failing: Any = None
         self._known: set[str] = set()
         self._until = float("inf")
 
@@ -76,6 +83,7 @@ class _Search:
             return True
         if time.monotonic() > self._until:
             return False
+        patience.check()
         value = self.misfit(case)
         hypothesis.assume(value is not None)
         misfit = float(value or 0.0)

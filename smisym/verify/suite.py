@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from smisym.base.edge import check_seed
+from smisym.base import patience
+from smisym.base.edge import check_number, check_seed
 from smisym.base.errors import InputError, SmisymError
 from smisym.base.extras import needed
 from smisym.declare.architecture import Architecture
@@ -36,7 +38,7 @@ from smisym.verify import (  # noqa: E402
     weighing,
 )
 from smisym.verify.chance import SUITE  # noqa: E402
-from smisym.verify.properties import Property, Subject, Tried  # noqa: E402
+from smisym.verify.properties import Property, Subject, Tried, left_out  # noqa: E402
 from smisym.verify.reports import Report, Row  # noqa: E402
 
 _MODULES: tuple[Any, ...] = (
@@ -46,15 +48,20 @@ _MODULES: tuple[Any, ...] = (
 PROPERTIES: tuple[Property, ...] = tuple(one for module in _MODULES for one in module.PROPERTIES)
 # Of the whole suite, shared out over what is left to chance.
 LEVEL = SUITE / sum(one.statistical for one in PROPERTIES)
+# Of the processor, for one property: many times what any takes of the networks that are shipped.
+SECONDS = 300.0
+_SLOW = "not done after {:g} seconds of the processor (seconds = more, on the command line --seconds, lets it go on)"
 
 
 def verified(
     target: Architecture | SMI | Model,
     chosen: Sequence[Property],
     subject: dict[str, Any],
+    seconds: float,
     progress: Callable[[Row], object],
 ) -> Report:
-    """The report of some properties; subject: the other fields of :class:`Subject`.  progress: called with each row."""
+    """The report of some properties; subject: the other fields of :class:`Subject`.  seconds: of the processor for each
+    of them.  progress: called with each row."""
     declared = not isinstance(target, Model)
     model = target if isinstance(target, Model) else compile(target)
     of = Subject(model, declared=declared, **subject)
@@ -62,7 +69,8 @@ def verified(
     for one in chosen:
         begun = time.perf_counter()
         try:
-            tried = one.verify(of, LEVEL)
+            found = patience.within(seconds, lambda one=one: one.verify(of, LEVEL))  # type: ignore[misc]
+            tried = left_out(_SLOW.format(seconds)) if found is None else found
         except (SmisymError, ArithmeticError) as error:
             # What cannot even be computed does not hold.
             tried = Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
@@ -97,13 +105,18 @@ def names_of(texts: Sequence[object] | None) -> list[str] | None:
 
 
 def check_file(
-    file: str, chosen: Sequence[Property], thorough: bool, seed: int, progress: Callable[[Row], object]
+    file: str,
+    chosen: Sequence[Property],
+    thorough: bool,
+    seed: int,
+    seconds: float | None,
+    progress: Callable[[Row], object],
 ) -> dict[str, Any]:
     """What ``smisym check`` prints of a network's file: :meth:`Report.record`, with what makes the run again."""
     declared = load(file)
     names = [one.name for one in chosen]
-    report = check(declared, only=names, thorough=thorough, seed=seed, progress=progress)
-    settings = {"only": names, "thorough": thorough}
+    report = check(declared, only=names, thorough=thorough, seed=seed, seconds=seconds, progress=progress)
+    settings = {"only": names, "thorough": thorough} | ({} if seconds is None else {"seconds": seconds})
     return {"command": "check", **header(declared, seed, settings), **report.record()}
 
 
@@ -114,6 +127,7 @@ def check(
     only: Sequence[str] | str | None = None,
     thorough: bool = False,
     seed: int = 0,
+    seconds: float | None = None,
     maps: Any = OverlapMap,
     algorithm: Any = gamp,
     progress: Callable[[Row], object] | None = None,
@@ -122,7 +136,9 @@ def check(
     whether no property fails.
 
     only: names of properties (:data:`PROPERTIES`), or a text with commas between them; None for all.  thorough: eight
-    times as many cases and samples.  seed: of all that is drawn: the same seed, the same report.  maps: what makes
+    times as many cases and samples.  seed: of all that is drawn: the same seed, the same report.  seconds: of the
+    processor for each property, which is left out where it is not done then; None: 300, thorough 2400; math.inf: as
+    long as it takes.  maps: what makes
     overlap maps, a class with the constructor and ``load`` of :class:`~smisym.OverlapMap`.  algorithm: what runs GAMP
     on data, called as :func:`smisym.gamp` is.  progress: called with each :class:`Row`.
 
@@ -134,7 +150,10 @@ def check(
         fix = "write smisym.verify.check(smisym.load('network.toml'))"
         raise InputError("what is checked", given, "an Architecture, an SMI or a Model", fix)
     subject = {"seed": check_seed(seed), "thorough": bool(thorough), "maps": maps, "algorithm": algorithm}
-    return verified(target, chosen_of(only), subject, progress or (lambda row: None))
+    longest = SECONDS * (8 if thorough else 1) if seconds is None else seconds
+    if longest != math.inf:
+        longest = check_number("seconds", longest, "seconds >= 0, or math.inf", "leave it out", least=0.0)
+    return verified(target, chosen_of(only), subject, longest, progress or (lambda row: None))
 
 
 def assert_holds(target: Architecture | SMI | Model, **settings: Any) -> None:

@@ -7,17 +7,20 @@ import io
 import json
 import math
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cases import CASES, FAMILIES
+from hypothesis.strategies import integers
 from oracles import tokens as oracle
 from oracles.declared import described
 
 import smisym
 from smisym import SMI, Architecture, Attention, InputError
+from smisym.base import patience
 from smisym.base.extras import needed
 from smisym.verify import PROPERTIES, assert_holds, check
 from smisym.verify.chance import SUITE, from_means, groups, in_two_stages, means_vanish
@@ -51,6 +54,33 @@ def test_the_same_seed_is_the_same_report() -> None:
     assert first == again
     assert first != other
     assert json.loads(json.dumps(first, allow_nan=False)) == first
+
+
+def test_a_property_that_takes_too_long_is_left_out_and_says_how_to_wait() -> None:
+    report = check(ONE_LAYER, only=["score", "truth"], seconds=0.0)
+    assert [row.verdict for row in report.rows] == ["left out"] * 2 and not report.ok
+    assert all("not done after 0 seconds" in row.tried.said and "--seconds" in row.tried.said for row in report.rows)
+    for wrong in (-1.0, math.nan, "some"):
+        with pytest.raises(InputError, match="seconds"):
+            check(ONE_LAYER, only="truth", seconds=wrong)  # type: ignore[arg-type]
+    assert check(ONE_LAYER, only="truth", seconds=math.inf).ok
+
+
+def test_what_fails_is_told_though_time_ends_while_it_shrinks() -> None:
+    spent: list[float] = []
+
+    def misfit(case: int) -> float:
+        if case > 3 and not spent:
+            spent.append(time.process_time())
+            return 2.0
+        while spent and time.process_time() < spent[0] + 0.3:
+            pass
+        return 2.0 * (case > 3)
+
+    found = patience.within(0.2, lambda: search(integers(), misfit, 100, seed=0))
+    assert found is not None and found.holds is False and found.failing > 3
+    # Nothing that fails: nothing is told.
+    assert patience.within(0.0, lambda: search(integers(), lambda case: 0.0, 100, seed=0)) is None
 
 
 def test_the_chance_of_a_false_alarm_is_stated() -> None:
