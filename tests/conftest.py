@@ -4,6 +4,7 @@ Single cases that take long are listed in slow.txt; whole tests are marked where
 Faults are planted, and seconds are shared, in the process of the test: no other ones are begun unless asked for.
 """
 
+import gc
 import math
 import os
 import signal
@@ -29,6 +30,8 @@ LINES = (Path(__file__).parent / "slow.txt").read_text().splitlines()
 SHARING = {"test_documents.py", "test_cli.py", "test_families.py", "test_checking.py", "test_programs.py"}
 SHARING |= {"test_expanding.py", "test_jax.py", "test_every_row.py", "test_mapping.py"}
 SLOW = {line for line in LINES if line and not line.startswith("#")}
+# Objects of each age that are looked through for cycles: models stay for all tests, and each look takes them all in.
+RARELY = (100_000, 20, 50)
 # What is run while working: declarations, links, priors, documents, and the house itself.
 FAST = {"declare", "link", "prior", "report", "test_imports.py", "test_no_patches.py", "test_size.py"}
 # Of these, what takes more than ten seconds.
@@ -40,6 +43,13 @@ LONGER = {
     "test_another_process_and_the_users_settings_change_nothing",
     "test_what_the_output_never_sees_is_never_learned",
 }
+
+
+def pytest_collection_finish() -> None:
+    """What is there now, tests and modules by the hundred thousand, stays to the end: nobody looks through it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*RARELY)
 
 
 @pytest.fixture(scope="session", autouse=True)
