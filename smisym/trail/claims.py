@@ -31,14 +31,14 @@ LEVEL = DOCUMENT / 20
 _PATIENCE, _ON_DATA, _QUICK = 0.012, 0.002, 0.002
 # Seconds of the processor after which a claim is left out, whatever the probes said: coupled covariances may cost more;
 # and after which all that are left are, so that a document takes ten with what else it takes.
-_LONGEST, SECONDS = 8.0, 7.0
+_LONGEST, SECONDS = 8.0, 6.0
 # The share of them that is kept for the first threshold until it is asked for, and the largest that one claim may take.
 _KEPT, _ONE = 0.3, 0.4
 # What algebra, and all else that needs no posteriors, may take even then: one claim, and all of them.
 _ALWAYS, _GRACE = 1.0, 1.5
 # Posteriors that are timed, how often, for the first time compiles loops, and how many times what is too slow need no
-# second time.  First so few that slow ones are seen for what they are before they cost much.
-_FEW, _PROBED, _TIMED, _HOPELESS = 2, 16, 3, 4
+# second time, of few posteriors and of all.  First so few that slow ones are seen for what they are before they cost much.
+_FEW, _PROBED, _TIMED, _HOPELESS, _SLOW = 2, 16, 3, 4, 2
 # Posteriors that all claims of a document take together where nothing is short, the share of its seconds that they may
 # take, and the least part of them that still tells something.
 _ALL, _THEIRS, _LEAST = 20000, 0.4, 1 / 8
@@ -200,10 +200,15 @@ def are_quick(subject: Subject) -> bool:
 
 
 def seconds_each(subject: Subject) -> float:
-    """Of the processor, for one posterior in the middle of all overlaps."""
+    """Of the processor, for one posterior in the middle of all overlaps; inf where there is no time to tell."""
     middle = 0.4 * np.eye(subject.model.fields)
-    found: float = subject.once("seconds", lambda: seconds_of(subject, middle, subject.rtol))
-    return found
+
+    def timed() -> float:
+        found = purse_of(subject).spent(lambda: seconds_of(subject, middle, subject.rtol))
+        return math.inf if isinstance(found, str) else found
+
+    seconds: float = subject.once("seconds", timed)
+    return seconds
 
 
 def too_much(subject: Subject) -> str:
@@ -224,6 +229,8 @@ def inexact(subject: Subject) -> str:
 def _too_much(subject: Subject) -> str:
     if reason := inexact(subject):
         return reason
+    if math.isinf(seconds_each(subject)):
+        return purse_of(subject).empty()
     if seconds_each(subject) > _PATIENCE:
         return f"one posterior takes more than {1e3 * _PATIENCE:.0f} ms{in_arrays(subject)}, and it takes thousands"
     return ""
@@ -265,6 +272,6 @@ def seconds_of(subject: Subject, Q: np.ndarray, rtol: float) -> float:
         begun = time.process_time()
         model.channel.moments(y[:count], omega[:count], V, cov=True, rtol=rtol)
         seconds.append((time.process_time() - begun) / count)
-        if len(seconds) > 1 and seconds[-1] > _HOPELESS * _PATIENCE:
+        if len(seconds) > 1 and seconds[-1] > (_HOPELESS if count == _FEW else _SLOW) * _PATIENCE:
             break
     return min(seconds[1:])
