@@ -11,6 +11,7 @@ import numpy as np
 from scipy import special
 
 from smisym.base.cards import Card, Drawn, Grid, Picture, Shown, Tabled
+from smisym.base.edge import check_number
 from smisym.base.errors import InputError, NotConverged
 from smisym.base.outcome import Numbers, Outcome
 
@@ -193,8 +194,11 @@ class Solution(Shown, Tabled, Drawn):
     def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
         """Student t interval of ``value`` from the statistical error alone; of a fixed point, that of its overlap Q.
 
-        Raises InputError for a value that is a table of several numbers, as thresholds are: each has its own error.
+        Raises InputError for a confidence that is not between 0 and 1, and for a value that is a table of several
+        numbers, as thresholds are: each has its own error.
         """
+        if not 0 < check_number("confidence", confidence, "a number between 0 and 1", "leave it out for 0.95") < 1:
+            raise InputError("confidence", confidence, "a number between 0 and 1", "leave it out for 0.95")
         value = getattr(self.value, "Q", self.value)
         if isinstance(value, tuple | list | dict):
             fix = "read the errors of its parts"

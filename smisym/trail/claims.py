@@ -37,7 +37,8 @@ _KEPT, _ONE = 0.3, 0.4
 # What algebra, and all else that needs no posteriors, may take even then: one claim, and all of them.
 _ALWAYS, _GRACE = 1.0, 1.5
 # Posteriors that are timed, how often, for the first time compiles loops, and how many times what is too slow need no
-# second time, of few posteriors and of all.  First so few that slow ones are seen for what they are before they cost much.
+# second time, of few posteriors and of all.  First so few that slow ones are seen for what they are before they cost
+# much.
 _FEW, _PROBED, _TIMED, _HOPELESS, _SLOW = 2, 16, 3, 4, 2
 # Posteriors that all claims of a document take together where nothing is short, the share of its seconds that they may
 # take, and the least part of them that still tells something.

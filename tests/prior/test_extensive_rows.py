@@ -44,6 +44,38 @@ def test_the_law_of_fields(coupling: float) -> None:
         PRIOR.law(np.eye(2))
 
 
+def test_what_noise_leaves_of_data_is_what_it_leaves_in_the_limit() -> None:
+    """b = A W + sqrt(A) noise, row by row: the mean's error is the one stated, and 1 - overlap(A) as D grows."""
+    rng, dim, told = np.random.default_rng(4), 150, np.diag([0.7, 6.0])
+    W = PRIOR.draw(dim, rng, normalised=True)
+    assert W.shape == (2, PRIOR.row_dimension(dim))
+    b = told @ W + np.sqrt(told) @ rng.standard_normal(W.shape)
+    mean, left = PRIOR.denoise(told, b, 0.0)
+    limit = PRIOR.overlap(told * (dim + 1) / dim)
+    np.testing.assert_allclose(np.diag(left), 1 - np.diag(limit), rtol=1e-9)
+    for k in range(2):
+        # Traces are known to the prior: the mean of the weights is no guess of what the overlap counts.
+        assert np.mean((mean[k] - W[k]) ** 2) == pytest.approx(left[k, k], rel=0.08)
+    np.testing.assert_allclose(PRIOR.conjugate(PRIOR.overlap(told)), told, rtol=1e-8)
+    assert not left[0, 1] and PRIOR.finite_size and PRIOR.precision is None
+    start = PRIOR.start(dim, 0.1, rng)
+    still = [ExtensiveRank(ratio).start(dim, 0.0, rng)[0] for ratio in RATIOS]
+    for k in range(2):
+        assert 0 < np.std(start[k] - still[k]) < 1
+
+
+def test_fields_of_data_are_those_of_each_matrix() -> None:
+    rng, dim = np.random.default_rng(5), 12
+    W, X, g = PRIOR.draw(dim, rng), rng.standard_normal((7 * 3, dim)), rng.standard_normal((7, 2, 6))
+    z = PRIOR.project(W, X, 3)
+    assert z.shape == (7, 2, 6)
+    for k, ratio in enumerate(RATIOS):
+        np.testing.assert_array_equal(z[:, k], ExtensiveRank(ratio).project(W[k : k + 1], X, 3)[:, 0])
+    assert np.sum(z * g) == pytest.approx(np.sum(W * PRIOR.back_project(g, X)), rel=1e-12)
+    truth = PRIOR.in_units(PRIOR.draw(60, rng, normalised=True))
+    np.testing.assert_allclose(np.mean(truth**2, axis=1), 1, rtol=1e-12)
+
+
 def test_rows_of_one_law_may_be_exchanged() -> None:
     swap = np.eye(2)[::-1]
     assert ExtensiveRows((0.5, 0.5)).respects(swap)

@@ -111,6 +111,16 @@ def test_a_first_threshold_has_its_number_where_time_is_short_or_says_what_gives
     assert abs(value - np.pi**2 / 12) < 5 * error < 0.5
 
 
+def test_what_must_be_told_a_least_amount_is_written_so() -> None:
+    """Matrices of a rank that is small beside their dimension: hardmax is learned from alpha = 1 / (2 E(0)) on."""
+    declared = Architecture(2, (Attention(rank_ratio=0, activation="hardmax"),))
+    step = smisym.derive(declared, seconds=2.0).stage("stability")[0]
+    assert "nothing is learned until it reaches 1," in step.text
+    law, number = (str(f.right) for f in step.formulas if str(f.left) == r"\alpha_c")
+    assert law == r"\frac{1}{2\, E(0)}"
+    assert float(number) == pytest.approx(0.40341, abs=2e-5)
+
+
 def test_a_derivation_waits_for_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In a cache that is empty nothing is compiled, and what compilers would have made can be made afterwards."""
     monkeypatch.setenv("SMISYM_CACHE", str(tmp_path))
