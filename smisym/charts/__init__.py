@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from smisym.base import patience
 from smisym.base.derivation import Derivation, Step
 from smisym.base.errors import InputError, NoChartError
 from smisym.base.symbols import as_declared
@@ -47,6 +48,8 @@ RULES: list[tuple[str, Rule]] = [
     ("linear measurements of mixed fields", mixed_measurements),
 ]
 
+# Of the processor, for one rule: ten times what those take that find a chart.
+_SECONDS = 60.0
 _OURS = frozenset(name for name, _ in RULES)
 
 
@@ -91,7 +94,7 @@ def find_level_set(link: LinkFunction, derivation: Derivation, rules: Rules | No
     """
     refusals: list[tuple[str, str]] = []
     for name, rule in list(RULES) if rules is None else rules:
-        found = rule(link)
+        found = rule(link) if name not in _OURS else _in_time(rule, link)
         if isinstance(found, LevelSet):
             checks = _checked(name, link, found)
             if isinstance(checks, Refusal):
@@ -112,6 +115,12 @@ def find_level_set(link: LinkFunction, derivation: Derivation, rules: Rules | No
             )
         refusals.append((name, as_declared(found.reason, link.program.inputs)))
     raise NoChartError(refusals)
+
+
+def _in_time(rule: Rule, link: LinkFunction) -> LevelSet | Refusal:
+    """What one of our rules finds, some of which ask sympy, that may not come back."""
+    found = patience.stopped_after(_SECONDS, lambda: rule(link))
+    return Refusal(f"not done after {_SECONDS:g} seconds of the processor") if found is None else found
 
 
 def _checked(name: str, link: LinkFunction, found: LevelSet) -> tuple[tuple[str, str], ...] | Refusal:

@@ -12,8 +12,8 @@ from smisym.charts.numpy_code import OddRoot, lambdified
 # At most so many choices of fields to solve for together.  Random fields, the share of them nearest to a fold, how
 # small determinants are there beside the median, and how freely outputs vary along it (singular values, relative).
 _WAYS, _PROBES, _NEAREST, _NEAR_FOLD, _VARIES = 4, 65536, 1 / 256, 0.1, 0.05
-# Operations from which on a quotient is a long one.
-_LONG = 25
+# Operations from which on a quotient is a long one, and a matrix a large one.
+_LONG, _LARGE = 25, 60
 
 Fields = tuple[sp.Symbol, ...]
 
@@ -43,7 +43,22 @@ def solved_by(way: Way) -> frozenset[sp.Symbol]:
 def determinant(equations: list[tuple[sp.Expr, sp.Symbol]], solved: frozenset[sp.Symbol]) -> sp.Expr:
     """Of the Jacobian by some fields, in terms of all."""
     by = sorted(solved, key=str)
-    return sp.Matrix([[sp.diff(e, f) for f in by] for e, _ in equations]).det()
+    rows = [[sp.diff(e, f) for f in by] for e, _ in equations]
+    return sp.Matrix(rows).det() if sum(sp.count_ops(e) for row in rows for e in row) < _LARGE else _expanded(rows)
+
+
+def _expanded(rows: list[list[sp.Expr]]) -> sp.Expr:
+    """A determinant by minors of the last rows, each made once: sympy cancels fractions on the way, for minutes."""
+    minors: dict[frozenset[int], sp.Expr] = {frozenset(): sp.Integer(1)}
+    for row in reversed(rows):
+        found: dict[frozenset[int], list[sp.Expr]] = {}
+        for columns, minor in minors.items():
+            for k, entry in enumerate(row):
+                if k not in columns and entry != 0 and minor != 0:
+                    sign = (-1) ** sum(other < k for other in columns)
+                    found.setdefault(columns | {k}, []).append(sign * entry * minor)
+        minors = {columns: sp.Add(*terms) for columns, terms in found.items()}
+    return minors.get(frozenset(range(len(rows))), sp.Integer(0))
 
 
 def _folds(

@@ -167,7 +167,8 @@ def _assemble(
     def coordinates(observation: Observation) -> Coordinates:
         values = own(observation)
         none = [np.zeros(len(values))] * count
-        outside = implied.faults(lambda: [code(none, list(values.T)) for code in codes], read(observation).T)
+        with np.errstate(all="ignore"):  # sheets that hold no fields there
+            outside = implied.faults(lambda: [code(none, list(values.T)) for code in codes], read(observation).T)
         return Coordinates(values, np.zeros(len(values)), outside)
 
     def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
