@@ -59,7 +59,8 @@ class LeftOut:
     def drop(self, who: np.ndarray, total: np.ndarray, owner: np.ndarray, highest: np.ndarray) -> np.ndarray:
         """Error of each posterior owed to cells that are not refined: now, of these highest nodes (C,), and before."""
         lost = np.bincount(owner, self.share(total[owner], highest), len(total))[who]
-        with np.errstate(divide="ignore", invalid="ignore"):
+        # Where nothing is found any more, all of it was dropped: an infinite share.
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             self._dropped[who] = np.logaddexp(self._dropped[who], np.log(lost) + total[who])
             return DISTANCE * np.nan_to_num(np.exp(self._dropped[who] - total[who]), nan=1.0)
 

@@ -54,6 +54,38 @@ class _Sheets:
         return mean, cov
 
 
+class _Walls:
+    """Residuals x_1 - c and (x_2 / 3.5)^15: hardly any mass lies where nodes may pass something by, beyond 3.5."""
+
+    dim = residuals = 2
+    branches, widening, modeless, broken, bordered = 1, 1.0, False, False, False
+
+    def __init__(self, centres: np.ndarray) -> None:
+        self.centres, self.samples = centres, len(centres)
+
+    def points(self) -> None:
+        return None
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
+        return Values(np.stack([x[0] - self.centres[index], (x[1] / 3.5) ** 15])[None], np.zeros((1, *x.shape[1:])))
+
+
+def test_a_posterior_is_the_same_alone_and_among_others() -> None:
+    """Its error too, though others that are integrated beside it have larger balls: of what nodes may have passed by,
+    all is stated, and not its share of the blocks of the largest ball."""
+    centres = np.linspace(0.0, 4.0, 9)
+    together = on_balls(_Walls(centres), 0.1, False, BUDGET)
+    assert together is not None and together.converged.all() and len(np.unique(together.nodes)) > 3
+    # The means are (c / 2, 0), and those of the residuals -c / 2 and 0.
+    exact = 0.5 * centres[:, None] * np.array([1.0, 0.0, -1.0, 0.0])
+    assert (np.linalg.norm(together.mean - exact, axis=1) <= together.error).all()
+    for s in range(len(centres)):
+        alone = on_balls(_Walls(centres[s : s + 1]), 0.1, False, BUDGET)
+        assert alone is not None
+        np.testing.assert_allclose(alone.mean[0], together.mean[s], rtol=0, atol=1e-14)
+        assert alone.error[0] == pytest.approx(together.error[s], rel=1e-9)
+
+
 @pytest.mark.parametrize(("dim", "rtol"), [(2, 1e-2), (2, 1e-5), (2, 1e-8), (3, 1e-2), (3, 1e-5)])
 def test_errors_are_those_that_are_stated(dim: int, rtol: float) -> None:
     for seed in range(3):

@@ -105,3 +105,18 @@ def test_just_above_an_exact_threshold(alpha: float) -> None:
         assert solution.result.ok
         assert error <= 1e-3
         assert abs(solution.value.Q[0, 0] - exact) < 3 * error
+
+
+def test_parts_of_which_one_alone_tells_of_the_other_go_together() -> None:
+    """z1 is told once z2 and z3 are, up to one sign, and tells nothing of them: where E = Q, slopes tell all of it."""
+    model = smisym.compile(SMI(("z2**2 + z3**2", "z2**2*z3**2", "z1*z2*z3"), 3))
+    alone = [model.symmetry.may_be_shown(np.arange(2) == part) for part in range(2)]
+    assert [one.tolist() for one in alone] == [[True, False], [True, True]]
+    omap = smisym.overlap_map(model, samples=64, scrambles=2)
+
+    def made(scramble: int, Q: np.ndarray) -> Estimate:
+        V = np.eye(3) - Q
+        return replace(omap.at(scramble, Q), slope=np.einsum("pa,bq->paqb", V, V))
+
+    Q = np.diag([0.01, 0.02, 0.02])
+    np.testing.assert_allclose(from_slopes(model.symmetry, Q, 0, made).E, Q, rtol=0, atol=1e-14)
