@@ -172,7 +172,9 @@ def _update(part: _Mixture, draw: _Draw) -> None:
     log_w = np.logaddexp.reduce(draw.log_w, axis=0)  # (n, S)
     w = np.exp(log_w - log_w.max(axis=0))
     w = np.where(np.isfinite(w), w, 0.0)
-    w /= w.sum(axis=0)
+    total = w.sum(axis=0)
+    told = total > 0  # no point may have met the posterior: its mixture stays as it is
+    w /= np.where(told, total, 1.0)
     x = np.moveaxis(draw.x, 0, 2)  # (n, S, d)
     responsibility = np.exp(_component_logs(part, draw.x))  # (K, n, S)
     responsibility /= responsibility.sum(axis=0)
@@ -193,7 +195,7 @@ def _update(part: _Mixture, draw: _Draw) -> None:
     part.factor = _factor(covariance, old)
     weight = np.where(part.weight > 0, share.T + 1e-3, 0.0)
     weight[:, 0] = np.maximum(weight[:, 0], _PRIOR_SHARE)
-    part.weight = weight / weight.sum(axis=1, keepdims=True)
+    part.weight = np.where(told[:, None], weight / weight.sum(axis=1, keepdims=True), part.weight)
 
 
 def _factor(covariance: np.ndarray, fallback: np.ndarray) -> np.ndarray:

@@ -125,3 +125,23 @@ def test_an_output_off_the_image_is_refused() -> None:
     y[1, 0] = y[1, 0, ::-1]
     with pytest.raises(InputError, match="linear equations"):
         model.channel.g_out(y, np.zeros((2, 1, 6)), np.eye(1))
+
+
+def test_a_cell_that_the_first_points_miss_is_found_by_later_ones() -> None:
+    """Of 25 outputs one that is drawn once in a thousand times: what no point has met yet keeps its proposal."""
+    model, V = smisym.compile(Architecture(3, (Attention(rank_ratio=0.5, activation="hardmax"),))), 0.13
+    rng = np.random.default_rng(3)
+    omega = np.array([-0.027, -0.719, -0.434, -0.737, 0.146, -0.681])[None, None]
+    Z = omega + np.sqrt(V) * rng.standard_normal((200_000, 1, 6))
+    y = model.link.observe(Z).y.reshape(len(Z), -1)
+    _, which, counts = np.unique(y, axis=0, return_inverse=True, return_counts=True)
+    rare = int(np.argmin(np.abs(counts - 200)))
+    hit = np.flatnonzero(which.reshape(-1) == rare)
+    observed, many = model.observe(np.repeat(Z[hit[:1]], 8, axis=0)), np.repeat(omega, 8, axis=0)
+    found = model.channel.moments(observed, many, V * np.eye(1), rtol=0.02, max_nodes=40_000)
+    assert np.isfinite(found.mean).all() and np.isfinite(found.log_partition).all()
+    # Each from forty hits or so, which is too few for an error to be stated; together they are enough to be told by.
+    scatter = found.log_partition.std(ddof=1) / np.sqrt(8) + 1 / np.sqrt(len(hit))
+    assert abs(found.log_partition.mean() - np.log(len(hit) / len(Z))) < 5 * scatter
+    error = Z[hit, 0].std(axis=0) * np.sqrt(1 / len(hit) + 1 / 160)
+    assert (np.abs(found.mean.mean(axis=0)[0] - Z[hit, 0].mean(axis=0)) < 5 * error).all()
