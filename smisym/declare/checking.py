@@ -54,8 +54,10 @@ _USUAL = 3.0
 def whole_number(what: str, value: object, least: int, most: int | None = None) -> int:
     # bool is an Integral in Python; as a count it is a slip.
     allowed = f"an integer >= {least}" + ("" if most is None else f", at most {most}")
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InputError(what, value, allowed, f"give {what} as a whole number, unquoted")
+    if value < least:
+        raise InputError(what, value, allowed, f"give {what} of {least} or more")
     if most is not None and int(value) > most:
         raise InputError(what, value, allowed, f"give {what} of {most} or less: larger ones take hours to compile")
     return int(value)
@@ -216,7 +218,10 @@ def checked_shape(rank_ratio: object, aspect: object, fields: int) -> tuple[floa
 def checked_mask(value: object) -> Mask | None:
     if value is None or (isinstance(value, str) and value == "causal"):
         return value
-    rows = checked_table("mask", value, '"causal", or T rows of T booleans')
+    allowed = '"causal", or T rows of T booleans'
+    if isinstance(value, str):
+        raise InputError("mask", value, allowed, 'write "causal", or rows as nested lists')
+    rows = checked_table("mask", value, allowed)
     for row in rows:
         for item in row:
             checked_flag("mask", item)

@@ -339,9 +339,13 @@ def _meant(name: str, variables: Iterable[str]) -> str:
         return "write a finite number"
     # A name of two letters is near to another at one letter in common, but only to one of its own length.
     known = {other for other in {*variables, *RESERVED} if len(other) == len(name)}
+    digits = "0123456789"
+    more = name[-1:].isdigit() and any(other.rstrip(digits) == name.rstrip(digits) for other in variables)
     near = difflib.get_close_matches(name, {*variables, *RESERVED}, n=1)
     near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f'write "{near[0]}" if that was meant' if near else "use one of these names"
+    if not near:
+        return "use one of these names"
+    return f'write "{near[0]}" if that was meant' + (", or declare one field more" if more else "")
 
 
 def _numbers(expr: sp.Expr) -> list[sp.Rational]:

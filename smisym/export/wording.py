@@ -58,8 +58,14 @@ def _declared(model: Model) -> list[str]:
     """The declaration as a line of Python."""
     declared = model.architecture
     if isinstance(declared, Architecture | SMI):
-        return _filled(f"Declared as {' '.join(repr(declared).split())}.")
+        return _filled(f"Declared as {_in_line(declared)}.")
     return _filled("Compiled from a program.")
+
+
+def _in_line(declared: Architecture | SMI) -> str:
+    """As Python in one line."""
+    text = " ".join(repr(declared).split()).replace("( ", "(").replace(", )", ",)")
+    return text.removesuffix(",)") + ")" if text.endswith(",)") else text
 
 
 def _where(model: Model) -> str:

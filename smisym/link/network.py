@@ -76,9 +76,7 @@ def build_program(architecture: Architecture) -> tuple[Program, tuple[Row, ...]]
     """The program of an architecture and its rows: layer by layer, head by head, query before key, then rank."""
     T = architecture.tokens
     if T > MAX_TOKENS:
-        raise InputError(
-            "tokens", T, f"at most {MAX_TOKENS} for a compiled link", "use fewer tokens, or raise MAX_TOKENS"
-        )
+        raise InputError("tokens", T, f"at most {MAX_TOKENS} for a compiled link", "use fewer tokens")
     streams = architecture.layers[0].heads if architecture.head_layout == "split" else 1
     build = _Build(architecture, [sp.Identity(T)] * streams, [], [], [])
     *inner, last = architecture.layers

@@ -103,8 +103,9 @@ def certify(
 
 
 def _read(path: str | os.PathLike[str], where: str) -> Record:
+    content = read_bytes(path, where, MAX_BYTES)
     try:
-        document = json.loads(read_bytes(path, where, MAX_BYTES))
+        document = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise _refused(where, f"no JSON ({error!s:.80})") from None
     if not isinstance(document, dict) or document.get("package") != "smisym" or document.get("schema") != SCHEMA:

@@ -14,6 +14,7 @@ from smisym.theory.stability import counting
 from smisym.trail import notation
 from smisym.trail.claims import Claim, Part
 from smisym.trail.samples import by_chance, map_of, overlap_of
+from smisym.trail.starting import first_threshold
 from smisym.verify.averages import differences
 from smisym.verify.chance import Verdict, means_vanish
 from smisym.verify.properties import Subject, Tried, left_out
@@ -24,22 +25,30 @@ _FIELDS, _PLAIN, _NEAR, _STEP, _NONE = 32, 1024, 0.5, 1e-4, 1e-6
 _SHOWN = 8
 
 
+def _which(subject: Subject) -> str:
+    """What is left for later thresholds of this model."""
+    symmetry = subject.model.symmetry
+    if len(symmetry.basis) == 1:
+        return "Symmetries leave one number of this model's overlap, so that no threshold comes later."
+    trivial = [one for one in first_threshold(subject).every if one.kind == "trivial"]
+    if sum(len(one.names) for one in trivial) == len(symmetry.directions):
+        return "All parts of this model are trivial, so that no threshold comes later."
+    return (
+        f"This model has {len(symmetry.directions)} parts; the command smisym thresholds solves for where those that are "
+        "not learned at first are, in minutes, and gives each threshold with its error."
+    )
+
+
 def _later(subject: Subject) -> Step:
     model = subject.model
-    alpha, parts = notation.samples(model), len(model.symmetry.directions)
+    alpha = notation.samples(model)
     text = (
         "What is learned first is not learned perfectly at once: it has "
         "the overlap of the fixed point at that $\\alpha$. Linearised there, "
         "state evolution of what is still idle has an operator of its own, "
         "the derivative of $E$ at that overlap along idle blocks, and a "
         "later threshold is where its largest eigenvalue passes one. Taking "
-        "what was learned for known perfectly would give another, wrong number. "
-        + (
-            "Symmetries leave one number of this model's overlap, so that no threshold comes later."
-            if len(model.symmetry.basis) == 1
-            else f"This model has {parts} part(s) that are learned one by one; the command smisym thresholds solves "
-            "for where, in minutes, and gives each with its error."
-        )
+        "what was learned for known perfectly would give another, wrong number. " + _which(subject)
     )
     formulas = (
         Formula(

@@ -42,9 +42,11 @@ def exactly(subject: Subject) -> ClosedForm | None:
 
 @dataclass(frozen=True)
 class First:
-    """The first threshold as solvers have it, None where nothing is ever learned; or why it is not known."""
+    """The first threshold as solvers have it, None where nothing is ever learned, and all that are found with it, as
+    trivial ones are; or why it is not known."""
 
     threshold: Threshold | None = None
+    every: tuple[Threshold, ...] = ()
     result: Result = Result.SUCCESS
     scrambles: int = SCRAMBLES
     unknown: str = ""
@@ -63,7 +65,8 @@ def _first_threshold(subject: Subject) -> First:
     def found(omap: Any, how: bool | None) -> First | str:
         def ask() -> First:
             solution = weak_recovery(omap, stages=1, quadrature=how)
-            return First(solution.value[0] if solution.value else None, solution.result, scrambles=omap.scrambles)
+            every = tuple(solution.value)
+            return First(every[0] if every else None, every, solution.result, scrambles=omap.scrambles)
 
         return purse.spent(ask, number=True)
 
@@ -186,9 +189,10 @@ def _numbers(subject: Subject) -> list[Formula]:
     first = known.threshold
     if first is None:
         return []
-    names = ", ".join(first.names)
     if first.kind == "trivial":
-        return [Formula(r"\alpha_c", "0", f"{names}: trivial")]
+        trivial = [one for one in known.every if one.kind == "trivial"]
+        return [Formula(r"\alpha_c", "0", f"{', '.join(one.names)}: trivial") for one in trivial]
+    names = ", ".join(first.names)
     if not math.isfinite(first.alpha):
         order = "" if first.order is None else f", the first order that tells of it is {first.order}"
         return [Formula(r"\alpha_c", r"\infty", f"{names}: hard for first-order methods{order}")]

@@ -88,7 +88,7 @@ def chosen_of(only: Sequence[str] | str | None) -> tuple[Property, ...]:
     known = [one.name for one in PROPERTIES]
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
             fix = f'write "{near[0]}" if that was meant' if near else "choose among these"
             raise InputError("only", name, f"names of properties: {', '.join(known)}", fix)
     if not names:

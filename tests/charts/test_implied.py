@@ -78,6 +78,22 @@ def test_which_outputs_say_no_more_than_others() -> None:
     assert independent([a * sp.sign(a), a * b, a**2], fields) == (1, 2)
 
 
+def test_scores_of_an_untied_head_under_a_sigmoid_are_solved_for() -> None:
+    """Four entries of which three are independent; of determinants of their slopes sympy would cancel fractions."""
+    scores = [f"q[{i}]*k[{j}]" for i in "12" for j in "12"]
+    linear, rng = smisym.compile(SMI(scores, ["q", "k"], tokens=2)), np.random.default_rng(0)
+    Z = rng.standard_normal((20, 2, 2))
+    omega = np.zeros_like(Z)
+    known = linear.channel.moments(linear.channel.sample(Z, rng), omega, np.eye(2), cov=True)
+    for scale in ("", "2*"):
+        model = smisym.compile(SMI([f"1/({scale}(1+exp(-{s})))" for s in scores], ["q", "k"], tokens=2))
+        assert model.level_set is not None and model.level_set.rule == "expressions solved on every orthant"
+        found = model.channel.moments(model.channel.sample(Z, rng), omega, np.eye(2), cov=True)
+        # Outputs tell the four products, as linear scores do: the same posterior.
+        gap = np.abs(found.dg - known.dg).reshape(20, -1).max(axis=1)
+        assert (gap <= 30 * (found.error + known.error) + 1e-6).all()
+
+
 def test_what_sympy_would_take_minutes_for_is_refused_at_once_in_the_names_of_the_declaration() -> None:
     """General quartics of a softmax of 1 + s + s^2/2; functions of functions under a temperature of each query."""
     p = {i + j: f"(1 + z[{i}]*z[{j}] + (z[{i}]*z[{j}])**2/2)" for i in "12" for j in "12"}

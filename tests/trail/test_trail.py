@@ -111,6 +111,16 @@ def test_a_first_threshold_has_its_number_where_time_is_short_or_says_what_gives
     assert abs(value - np.pi**2 / 12) < 5 * error < 0.5
 
 
+def test_all_that_is_trivial_is_named_and_nothing_comes_later() -> None:
+    trail = smisym.derive(SMI("z1*exp(z2)", 2), seconds=3.0)
+    notes = [f.note for f in trail.stage("stability")[0].formulas if str(f.right) == "0"]
+    assert notes == ["z1: trivial", "z2: trivial"]
+    later = next(step for step in trail.stage("recovery") if step.title == "Later thresholds")
+    assert "no threshold comes later" in later.text
+    other = smisym.derive(SMI("z1*abs(z2)", 2), checks=False).stage("recovery")[0]
+    assert "2 parts; the command smisym thresholds" in other.text
+
+
 def test_what_must_be_told_a_least_amount_is_written_so() -> None:
     """Matrices of a rank that is small beside their dimension: hardmax is learned from alpha = 1 / (2 E(0)) on."""
     declared = Architecture(2, (Attention(rank_ratio=0, activation="hardmax"),))
