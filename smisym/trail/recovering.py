@@ -34,8 +34,8 @@ def _which(subject: Subject) -> str:
     if sum(len(one.names) for one in trivial) == len(symmetry.directions):
         return "All parts of this model are trivial, so that no threshold comes later."
     return (
-        f"This model has {len(symmetry.directions)} parts; the command smisym thresholds solves for where those that are "
-        "not learned at first are, in minutes, and gives each threshold with its error."
+        f"This model has {len(symmetry.directions)} parts; the command smisym thresholds solves for where those that "
+        "are not learned at first are, in minutes, and gives each threshold with its error."
     )
 
 
