@@ -105,7 +105,8 @@ class Integrand(Protocol):
     maxima are dear to find, or tell little of where the mass is; whoever samples it begins with broad proposals then.
     ``broken``: whether it has kinks or jumps where there is mass, so that a lattice converges like a power of its step.
     ``bordered``: whether mass may lie farther out than the log-weight near the centre tells; the error is told what the
-    border holds then.
+    border holds then.  ``saturating``: whether residuals or log-weights may be flat or steep at all nodes of a cell and
+    have a ridge beside them: their ranges are told with the corners of the cell then.
     """
 
     samples: int
@@ -116,6 +117,7 @@ class Integrand(Protocol):
     modeless: bool
     broken: bool
     bordered: bool
+    saturating: bool
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values: ...
 

@@ -97,7 +97,8 @@ class CellSums:
         own = logf.max(axis=1)  # (branches, C)
         top = own.max(axis=0)
         cut = (~np.isfinite(logf.min(axis=1)) & (own > least[owner])).any(axis=0)
-        bound, change = self._bounds(centre, h, values)
+        corners = self._at_corners(owner, centre, h) if self.integrand.saturating else None
+        bound, change = self._bounds(centre, h, values, corners)
         heavy = np.flatnonzero(top > least[owner])
         if len(heavy) > 0.8 * len(top):
             # Few are left out: their weights are zero, which is cheaper than to move all others.
@@ -123,9 +124,16 @@ class CellSums:
             bound, change, own.T, cut, owner[runs], peak, first, alias, inner, coarse, second[0] if second else None
         )
 
-    def _bounds(self, centre: np.ndarray, h: np.ndarray, values: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Upper bound of log f in each cell, from the range of each residual over the nodes, and the largest change of
-        one between neighbouring nodes, in standard deviations."""
+    def _at_corners(self, owner: np.ndarray, centre: np.ndarray, h: np.ndarray) -> Values:
+        """The integrand at the corners of cells (2^d), which the nodes are half a step away from."""
+        ends = np.array(list(itertools.product((-1.0, 1.0), repeat=self.integrand.dim))).T
+        return self.integrand.evaluate(owner, centre[:, None, :] + 0.5 * self.n * ends[:, :, None] * h)
+
+    def _bounds(
+        self, centre: np.ndarray, h: np.ndarray, values: Values, corners: Values | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bound of log f in each cell, from the range of each residual over the nodes, and the corners where they
+        are given, and the largest change of one between neighbouring nodes, in standard deviations."""
         r, log_weight = values.squared, values.log_weight
         if not r.shape[1]:
             near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
@@ -135,6 +143,11 @@ class CellSums:
             change = np.where(range_ <= _STEEP, 0.0, np.inf)
             return top + 1.0 + 0.25 * range_ - 0.5 * (near**2).sum(axis=0), change
         low, high = r.min(axis=2), r.max(axis=2)
+        weight = log_weight.max(axis=1)
+        if corners is not None:
+            low = np.minimum(low, corners.squared.min(axis=2))
+            high = np.maximum(high, corners.squared.max(axis=2))
+            weight = self._rising(log_weight, corners.log_weight)
         spread = high - low
         widest = spread.max(axis=(0, 1))
         change = widest / (self.n - 1)
@@ -145,8 +158,16 @@ class CellSums:
         gap = np.maximum(np.maximum(low - margin, -high - margin), 0.0)
         near = np.maximum(np.abs(centre) - 0.5 * self.n * h, 0.0)
         # Branch by branch, as some may have no weight at all.
-        top = (log_weight.max(axis=1) - 0.5 * (gap**2).sum(axis=1)).max(axis=0)
+        top = (weight - 0.5 * (gap**2).sum(axis=1)).max(axis=0)
         return top + 1.0 - 0.5 * (near**2).sum(axis=0), change
+
+    @staticmethod
+    def _rising(nodes: np.ndarray, corners: np.ndarray) -> np.ndarray:
+        """The largest log-weight (branches, C) that a cell may have, from its nodes and corners (branches, n, C): of a
+        parabola through them what may rise between is a quarter of its range."""
+        both = np.concatenate([np.broadcast_to(w, (*w.shape[:2], nodes.shape[2])) for w in (nodes, corners)], axis=1)
+        high, low = both.max(axis=1), np.where(np.isfinite(both), both, np.inf).min(axis=1)
+        return high + 0.25 * np.where(np.isfinite(high), high - np.minimum(low, high), 0.0)
 
     def _sum(
         self, centre: np.ndarray, h: np.ndarray, values: Values, w: np.ndarray

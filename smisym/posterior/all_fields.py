@@ -61,6 +61,8 @@ class OnFields(Block):
         self.residuals = u.shape[1] if noise else 0
         self.branches = 1
         self.broken = broken
+        # Between two outputs that attention saturates at there is a ridge where it changes from one to the other.
+        self.saturating = bool(noise)
 
     def take(self, index: np.ndarray) -> OnFields:
         """The same for some of the samples."""

@@ -24,7 +24,7 @@ from smisym.posterior.placing import Places, find_places
 # Free fields and latent coordinates at which the output is read off v, on which it does not depend: any generic point.
 _GENERIC = 0.37
 # How much further than for a Gaussian the mass is looked for where that costs little: shells bend.
-_REACH = 1.25
+_REACH = 1.6
 # Largest ratio of the noise to the variance of the noiseless output under which it is weak.
 WEAK = 0.4
 
@@ -99,6 +99,9 @@ class Around(Whitened):
     The components are densities of v that overlap and together are everywhere: the integrand is shared out among them
     in proportion, so that the sum of their integrals is the integral, wherever they lie.
     """
+
+    # The likelihood is part of the log-weight, and steep.
+    saturating = True
 
     def __init__(
         self,

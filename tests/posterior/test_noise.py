@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from noisy_channels import MODELS, ONE, A, apart, around, chart_of, drawn, everywhere, noisy
 from numpy.polynomial.hermite_e import hermegauss
+from scipy import special
 
 import smisym
-from smisym import SMI, Architecture
+from smisym import SMI, Architecture, Attention
 from smisym.posterior.all_fields import OnAllFields
 from smisym.posterior.around import AroundLevelSet, unfolding_of
 from smisym.posterior.around_image import AroundImage
@@ -229,3 +230,36 @@ def test_outputs_on_the_edge_of_the_image(noise: float) -> None:
     found = around(ONE, noise).moments(y, np.zeros((4, 1, 2)), np.eye(1), cov=True, rtol=1e-2)
     assert np.isfinite(found.mean).all()
     assert np.isfinite(found.log_partition).all()
+
+
+# omega, V, and an output of attention of beta 3 under noise of variance 0.01: ridges that lie between the cells of a
+# lattice, with mass that is far from the prior's, and beyond what a Gaussian has.
+RIDGES = [
+    ((9.3228, 5.8133), 0.2, ((0.729, 0.394), (-0.103, 0.777)), 1e-4),
+    ((9.3228, 5.8133), 0.2, ((0.729, 0.394), (-0.103, 0.777)), 1e-6),
+    ((-2.4596, 0.0083), 1.0, ((0.896, 0.130), (1.034, 0.050)), 1e-6),
+    ((0.3698, 0.5251), 1.0, ((0.780, 0.440), (0.135, 0.922)), 1e-6),
+]
+
+
+@pytest.mark.parametrize(("omega", "v", "y", "rtol"), RIDGES)
+def test_a_ridge_between_the_cells_of_a_lattice_is_not_missed(
+    omega: tuple[float, float], v: float, y: tuple[tuple[float, float], ...], rtol: float
+) -> None:
+    """Against a sum over both fields on a grid of its own, which two steps tell to 1e-9."""
+    beta, noise, known = 3.0, 0.01, []
+    for nodes in (2401, 3001):
+        a, b = (centre + np.sqrt(v) * np.linspace(-12, 12, nodes) for centre in omega)
+        gap = a[:, None] - b
+        first, second = special.expit(-beta * a[:, None] * gap), special.expit(beta * b * gap)
+        misfit = (1 - first - y[0][0]) ** 2 + (first - y[0][1]) ** 2
+        misfit = misfit + (second - y[1][0]) ** 2 + (1 - second - y[1][1]) ** 2
+        log = -0.5 * misfit / noise - 0.5 * ((a - omega[0])[:, None] ** 2 + (b - omega[1]) ** 2) / v
+        weight = np.exp(log - log.max())
+        known.append(np.array([weight.sum(axis=1) @ a, weight.sum(axis=0) @ b]) / weight.sum())
+    doubt = np.linalg.norm(known[1] - known[0]) / np.sqrt(v)
+    assert doubt < 1e-8
+    model = smisym.compile(Architecture(2, (Attention(beta=beta),), noise=noise))
+    found = model.channel.moments(np.array([y]), np.array([[omega]]), v * np.eye(1), rtol=rtol)
+    off = np.linalg.norm(found.mean[0, 0] - known[1]) / np.sqrt(v)
+    assert found.result.ok and off <= found.error[0] + doubt
