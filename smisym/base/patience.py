@@ -14,6 +14,8 @@ from typing import TypeVar
 T = TypeVar("T")
 # Seconds between looks at the clock of the processor, by who asks and by who watches.
 _SELDOM, _OFTEN = 0.01, 0.25
+# Steps of a loop within which an exception that is on its way arrives: it takes one.
+_STEPS = 100
 
 _ask: ContextVar[Callable[[], None] | None] = ContextVar("ask", default=None)
 
@@ -76,13 +78,15 @@ def stopped_after(seconds: float, work: Callable[[], T]) -> T | None:
     the instruction of Python ends that it is at.
     """
     thread, lock, ended = ctypes.c_ulong(threading.get_ident()), threading.Lock(), threading.Event()
-    begun = time.process_time()
+    begun, sent = time.process_time(), False
 
     def watch() -> None:
+        nonlocal sent
         # Again and again, should somebody have caught it.
         while not ended.wait(_OFTEN):
             with lock:
                 if time.process_time() > begun + seconds and not ended.is_set():
+                    sent = True
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Stopped))
 
     threading.Thread(target=watch, daemon=True).start()
@@ -92,7 +96,9 @@ def stopped_after(seconds: float, work: Callable[[], T]) -> T | None:
         finally:
             with lock:
                 ended.set()
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
+            # What is on its way comes here.  To take it back would leave Python looking for it at every step.
+            for _ in range(_STEPS if sent else 0):
+                pass
     except Stopped:
         ended.set()
         return None
