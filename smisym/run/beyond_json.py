@@ -63,7 +63,8 @@ def _told_of_array(array: np.ndarray, place: str) -> Iterator[tuple[str, str]]:
     yield place, f"{array.dtype.name} {array.shape}"
     if array.dtype.kind == "f":
         for index in np.argwhere(~np.isfinite(array)):
-            yield "/".join([place, *map(str, index)]), _name(float(array[tuple(index)]))
+            # Of an array of no dimensions the entry has another place than the array.
+            yield "/".join([place, *(map(str, index) if array.ndim else [""])]), _name(float(array[tuple(index)]))
 
 
 def with_types(value: Any, types: Mapping[str, str]) -> Any:
@@ -89,7 +90,7 @@ def _rebuilt(value: Any, types: dict[str, str], place: str) -> Any:
     elif isinstance(value, list):
         found = [_rebuilt(item, types, f"{place}/{number}") for number, item in enumerate(value)]
     else:
-        found = value
+        found = _NUMBERS.get(types.pop(f"{place}/", ""), None) if value is None else value
     if told is None:
         return found
     if told == "tuple" and isinstance(found, list):

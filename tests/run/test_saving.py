@@ -12,7 +12,7 @@ import fake_solutions
 import numpy as np
 import pytest
 from fake_solutions import same
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as of_numpy
 from typer.testing import CliRunner
@@ -83,6 +83,8 @@ TREES = st.recursive(
 
 
 @given(tree=TREES)
+@example(tree=np.array(np.inf))
+@example(tree={"": np.array(-np.inf), "a": [np.array(np.nan), None]})
 @settings(deadline=None)
 def test_any_tree_of_what_may_be_in_a_result_comes_back(tree: Any) -> None:
     kept = json.loads(to_json(tree))
