@@ -42,14 +42,17 @@ def exactly(subject: Subject) -> ClosedForm | None:
 
 @dataclass(frozen=True)
 class First:
-    """The first threshold as solvers have it, None where nothing is ever learned, and all that are found with it, as
-    trivial ones are; or why it is not known."""
+    """The first threshold as solvers have it, and all that are found with it, as trivial ones are: none where nothing
+    is ever learned; or why it is not known."""
 
-    threshold: Threshold | None = None
     every: tuple[Threshold, ...] = ()
     result: Result = Result.SUCCESS
     scrambles: int = SCRAMBLES
     unknown: str = ""
+
+    @property
+    def threshold(self) -> Threshold | None:
+        return self.every[0] if self.every else None
 
 
 def first_threshold(subject: Subject) -> First:
@@ -65,8 +68,7 @@ def _first_threshold(subject: Subject) -> First:
     def found(omap: Any, how: bool | None) -> First | str:
         def ask() -> First:
             solution = weak_recovery(omap, stages=1, quadrature=how)
-            every = tuple(solution.value)
-            return First(every[0] if every else None, every, solution.result, scrambles=omap.scrambles)
+            return First(tuple(solution.value), solution.result, scrambles=omap.scrambles)
 
         return purse.spent(ask, number=True)
 
