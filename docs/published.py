@@ -24,9 +24,11 @@ import numpy as np
 import smisym
 from smisym import Architecture, Attention
 from smisym.declare import shipped
+from smisym.declare.io import Store
 from smisym.run.gamp_runs import gamp_run, gamp_tolerance
 
 HERE = Path(__file__).parent
+KEPT = HERE / "_build" / "published"
 NUMBERS, PAGE, FIGURES = HERE / "published.json", HERE / "published.md", HERE / "figures"
 Record = dict[str, Any]
 
@@ -34,10 +36,12 @@ ALPHAS = [round(0.05 * n, 2) for n in range(33)]
 SKIPS = [0.01, 0.1, 0.5, 0.5625, 0.625, 0.75, 0.875, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
 ACCURACY, SINGULAR = 0.002, 0.05
 THREE, THREE_WITHIN = [0.25, 0.5, 0.75, 0.9, 1.0, 1.125, 1.25], 0.02
-DEPTHS, DEPTH_ACCURACY = [1, 2, 3, 4, 5, 6], 1e-3
+DEPTHS, DEPTH_ACCURACY = [1, 2, 3, 4, 5, 6, 8, 12, 16], 1e-3
+LAYERS, LAYERS_ACCURACY = [2, 3, 4], 4e-3
 THREE_SAMPLES = 2048
 DYNAMICS = {"alphas": [0.6, 1.2], "dim": 400, "seeds": 4, "steps": 40, "epochs": 300}
-DIM, SEEDS, GAMP_ALPHAS, STEPS = 1000, 4, [0.3, 0.5, 0.7, 0.85, 0.95, 1.1, 1.2, 1.4], 150
+GAMP_ALPHAS = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.1, 1.2, 1.4]
+DIM, SEEDS, STEPS = 2000, 8, 500
 EPS, REGULARISED, POINTS = 1e-3, [0.8, 0.9, 1.0, 1.2, 1.4, 1.6], 8192
 
 
@@ -111,14 +115,27 @@ def skip(skips: list[float] = SKIPS, stages: int = 2) -> list[Record]:
     return rows
 
 
-def gamp(alphas: list[float] = GAMP_ALPHAS, dim: int = DIM, seeds: int = SEEDS) -> list[Record]:
-    """GAMP on data of dimension D, several data sets at each alpha."""
+def layers(depths: list[int] = LAYERS, accuracy: float = LAYERS_ACCURACY, **settings: Any) -> list[Record]:
+    """Thresholds of every layer, with skips of one."""
+    rows = []
+    for count in depths:
+        deep = Architecture(2, (Attention(),) * count)
+        found = smisym.weak_recovery(smisym.compile(deep), accuracy=accuracy, **settings)
+        thresholds = [{"rows": list(t.names), "alpha": t.alpha, "error": t.error} for t in found.value]
+        rows.append({"layers": count, "thresholds": thresholds, "result": found.result.value})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def gamp(
+    alphas: list[float] = GAMP_ALPHAS, dim: int = DIM, seeds: int = SEEDS, kept: Path | None = KEPT
+) -> list[Record]:
+    """GAMP on data of dimension D, several data sets at each alpha; runs that are kept are not made again."""
     model, rows = smisym.compile(network()), []
+    settings = {"iterations": STEPS, "damping": 0.3, "tol": gamp_tolerance(dim)}
+    store = None if kept is None else Store(kept, {"part": "gamp", "version": smisym.__version__, **settings})
     for alpha in alphas:
-        runs = [
-            gamp_run(model, alpha, dim, seed=seed, iterations=STEPS, damping=0.3, tol=gamp_tolerance(dim))
-            for seed in range(seeds)
-        ]
+        runs = [gamp_run(model, alpha, dim, seed=seed, store=store, **settings) for seed in range(seeds)]
         known = [np.diag(np.abs(np.array(run["iterations"][-1]["overlap"], float))).tolist() for run in runs]
         rows.append({"alpha": alpha, "dim": dim, "overlaps": known, "results": [run["result"] for run in runs]})
         print(f"alpha {alpha:g}: {np.array(known).round(3).tolist()}", flush=True)
@@ -149,16 +166,17 @@ def regularised(alphas: list[float] = REGULARISED, points: int = POINTS, seeds: 
 
 PARTS: dict[str, Callable[[], list[Record]]] = {
     "curve": curve, "skip": skip, "gamp": gamp, "regularised": regularised, "three": three,
-    "dynamics": dynamics, "depth": depth,
+    "dynamics": dynamics, "depth": depth, "layers": layers,
 }  # fmt: skip
 
 
 def compute(names: list[str]) -> None:
-    known = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
     for name in names or list(PARTS):
         began = time.monotonic()
         rows = PARTS[name]()
         how = {"version": smisym.__version__, "seconds": round(time.monotonic() - began)}
+        # Read only now: another part may have been made meanwhile.
+        known = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
         known[name] = {"command": f"python docs/published.py compute {name}", **how, "rows": rows}
         NUMBERS.write_text(json.dumps(known, indent=1) + "\n")
 
@@ -190,7 +208,7 @@ def tables(known: Record) -> dict[str, str]:
         last, first = f"{other['alpha2']:.4f}", f"{other['alpha1']:.4f}"
         cells = [f"{row['skip']:g}", last, own.get("layer 2", "–"), first, own.get("layer 1", "–")]
         lines.append(f"| {' | '.join(cells)} |")
-    curve_lines = ["| alpha | layer | smisym | published | GAMP, D = 1000 |", "|---|---|---|---|---|"]
+    curve_lines = [f"| alpha | layer | smisym | published | GAMP, D = {DIM} |", "|---|---|---|---|---|"]
     amp = {row["alpha"]: np.array(row["overlaps"]) for row in known["gamp"]["rows"]}
     for point in known["curve"]["rows"]:
         if point["alpha"] not in amp:

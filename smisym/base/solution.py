@@ -24,6 +24,7 @@ class Result(enum.Enum):
     DIVERGED = "diverged"
     INTEGRATION = "integration_inaccurate"
     ILL_CONDITIONED = "ill_conditioned"
+    EXCLUDED = "output_excluded"
     NOISY = "statistical_error_large"
     MISSED = "accuracy_missed"
     RESIDUAL = "not_a_fixed_point"
@@ -56,6 +57,10 @@ _MESSAGES = {
     ),
     Result.ILL_CONDITIONED: (
         "y determines the fields to few digits only (nearly equal scores): pass the Observation of model.observe, not y"
+    ),
+    Result.EXCLUDED: (
+        "y lies twenty standard deviations or more from where omega and V have it, and maxima of such a posterior may "
+        "be missed: check y, omega and V, and if V is too small raise it; of GAMP add damping"
     ),
     Result.NOISY: (
         "the statistical error exceeds the one asked for, or the noise biases the value by as much: raise samples"
@@ -100,6 +105,7 @@ _GRAVITY = [
     Result.NOISY,
     Result.INTEGRATION,
     Result.ILL_CONDITIONED,
+    Result.EXCLUDED,
     Result.MAX_STEPS,
     Result.RESIDUAL,
     Result.INCONSISTENT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smisym.base import patience
 from smisym.base.complex_step import Function, jacobian
 from smisym.base.errors import InputError
 from smisym.link.linking import LinkFunction
@@ -99,6 +100,7 @@ class JacobianRanks:
         P, V = self.fields, np.eye(self.fields)
         vectors = V
         for _ in range(_FLAG_STEPS if len(rows) else 0):
+            patience.check()
             whole = np.kron(V, np.eye(self.tokens))
             inner = np.linalg.pinv(rows @ whole @ rows.transpose(0, 2, 1), rcond=1e-15, hermitian=True)
             seen = np.einsum("nki,nkl,nlj->ij", rows, inner, rows, optimize=True) / len(rows)

@@ -24,7 +24,8 @@ class Moments:
     error (S,): estimated error of ``mean`` in the norm of V^{-1}; deterministic (refinement) on a lattice,
     statistical (independent scrambles) where ``statistical`` is True.
     nodes (S,): integrand evaluations spent.
-    result: SUCCESS, INTEGRATION (some error above rtol) or ILL_CONDITIONED (y rounds away the fields).
+    result: SUCCESS, INTEGRATION (some error above rtol), ILL_CONDITIONED (y rounds away the fields) or EXCLUDED (the
+    mean of some sample is twenty standard deviations or more from its omega, and its error may be larger than stated).
     """
 
     log_partition: np.ndarray

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smisym.base import patience
 from smisym.kernels.chains import EDGE, FACTOR, POWER, REACH, TOGETHER_SHARE, Found, Given
 from smisym.posterior.chebyshev import beyond, cropped, in_units, logged, polynomials, unlogged
 from smisym.posterior.level_nodes import indicators, nodes_of, sectors_of
@@ -22,6 +23,7 @@ def levels_in_numpy(mixings: Sequence[Mixing], given: Given, found: Found, *, lo
     """All posteriors of a block at their levels; written as :class:`smisym.kernels.chains.Found` says."""
     with np.errstate(all="ignore"):
         for s in range(len(given.steps)):
+            patience.check()
             found.log_norm[s], found.outside[s], found.nodes[s] = np.nan, 0.0, 0.0
             _One(mixings, given, found, s, cov).run(look)
 

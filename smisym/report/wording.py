@@ -35,6 +35,7 @@ _ADVICE: dict[Result, tuple[tuple[tuple[str, ...], str], ...]] = {
     Result.ILL_CONDITIONED: (
         (("data",), "write y to the .npz in float64, not rounded; nearly equal scores lose their digits all the same"),
     ),
+    Result.EXCLUDED: ((("damping",), "add --damping 0.5, or check that y follows the model"),),
     Result.NOISY: ((("samples",), "raise --samples"), (("most_samples",), "raise --most-samples")),
     Result.MISSED: ((("most_samples",), "raise --most-samples, or ask for less by --accuracy"),),
     Result.RESIDUAL: ((("samples",), "raise --samples"), (("most_samples",), "raise --most-samples")),
@@ -51,6 +52,7 @@ _WHAT_HAPPENED = {
     Result.DIVERGED: "the iteration left the domain or became non-finite",
     Result.INTEGRATION: "an inner integral missed its tolerance",
     Result.ILL_CONDITIONED: "y determines the fields to few digits only (nearly equal scores)",
+    Result.EXCLUDED: "outputs lie twenty standard deviations or more from where their cavities have them",
     Result.NOISY: "the statistical error exceeds the one asked for, or the noise biases the value by as much",
     Result.MISSED: "the error that was reached, and is printed, is larger than the accuracy asked for",
     Result.RESIDUAL: "put back into the equation that it solves, the value does not solve it to within its error",

@@ -22,8 +22,9 @@ from smisym.declare.smi import SMI
 from smisym.model.compiled import Model, compile
 from smisym.posterior.measured import OnMeasurements
 
-# A cell of angles between multiples of pi / _EDGES, and where in it, and at which sizes, the output is looked at.
-_EDGES, _INSIDE, _SIZES = 8, (0.1, 0.5, 0.93), (2.3, 0.4, -1.0)
+# A cell of angles between multiples of pi / _EDGES (of pi/8 and of pi/6, as of z1 = 0, |z1| = |z2|, z1^2 = 3 z2^2), and
+# where in it, and at which sizes, the output is looked at.
+_EDGES, _INSIDE, _SIZES = 24, (0.1, 0.5, 0.93), (2.3, 0.4, -1.0)
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ def closed_form(model: Model | Architecture | SMI) -> ClosedForm | None:
     """The first threshold of a model in closed form, or None where no rule knows one.
 
     Known are: outputs that leave nothing open but signs; one layer of any rank, tied with softmax or linear scores;
-    one layer untied, of rank one, with softmax; even outputs that are constant on cones of two fields; linear
-    measurements of a matrix of small width.  A declaration is compiled.
+    one layer untied, of rank one, with softmax; even outputs that are constant on cones of two fields, with
+    edges at multiples of pi/24; linear measurements of a matrix of small width.  A declaration is compiled.
 
     Raises InputError for what is neither a Model nor a declaration.
     """
@@ -190,7 +191,7 @@ def _untied(model: Model) -> ClosedForm | None:
 
 
 def _cones(model: Model) -> ClosedForm | None:
-    """An even output that is constant on cones of two numbers, whose edges are multiples of pi/8.
+    """An even output that is constant on cones of two numbers, whose edges are multiples of pi/24.
 
     On a cone |z|^2 has mean 2 and z z^T - I = (cos 2t, sin 2t) as a traceless matrix, averaged over the angle t.
     """

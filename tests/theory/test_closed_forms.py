@@ -113,6 +113,7 @@ def test_the_formula_is_the_number_of_the_table(name: str) -> None:
         (Architecture(2, (Attention(heads=2, rank=2, activation="linear"),), head_layout="split"), sp.Rational(1, 6)),
         (Architecture(3, (Attention(heads=2, tied=False),), head_layout="split"), (sp.sqrt(10) - 3) / 4),
         (one(2, activation="hardmax"), sp.pi**2 / 12),
+        (SMI("sign(z1**2 - 3*z2**2)", 2), 8 * sp.pi**2 / 27),
     ],
 )
 def test_the_formula_is_what_the_solver_finds(declared: SMI | Architecture, alpha: sp.Expr) -> None:
@@ -135,7 +136,7 @@ def test_the_formula_is_what_the_solver_finds(declared: SMI | Architecture, alph
         Architecture(3, (Attention(heads=2, readout=(1.0, 0.5)),), combine="sum"),
         SMI("z1**3", 1),  # nothing is hidden: learned at any alpha
         SMI("sign(z1) + sign(z2)", 2),  # constant on cones, but not even
-        SMI("sign(z1 - 0.3*z2) * sign(z2)", 2),  # on cones whose edges are no multiples of pi/8
+        SMI("sign(z1 - 0.3*z2) * sign(z2)", 2),  # on cones whose edges are no multiples of pi/24
     ],
 )
 def test_where_no_rule_holds_there_is_none(declared: SMI | Architecture) -> None:

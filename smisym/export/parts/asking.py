@@ -21,6 +21,9 @@ from smisym.export.parts.on_level_set import check_outputs, log_constant, read
 from smisym.export.parts.posterior import DIM, ENTRIES, FLOATS, Average, Batch
 
 BLOCK = 256
+# Maxima are looked for around omega: not answered for where y is as many deviations from there, or where rows of Z are
+# known from one another, before y, up to such a share of their variance.
+FAR, TOGETHER = 20.0, 1e-4
 
 
 class Moments(NamedTuple):
@@ -28,6 +31,7 @@ class Moments(NamedTuple):
 
     log_partition (S,): log p(y | omega, V), up to a constant that depends on y alone.  mean (S, P, T): E[Z | y].
     g (S, P, T): V^{-1} (mean - omega).  error (S,): of the mean, in the norm of V^{-1}; compare it with ``rtol``.
+    inf where maxima may be missed: y twenty deviations and more from omega, or rows that V hardly tells apart.
     nodes (S,): evaluations.  cov, dg (S, P, T, P, T): covariance and d g / d omega, where asked for, else None.
     """
 
@@ -98,7 +102,10 @@ def of_fields(batch: Batch, found: Average) -> Moments:
             :, :, :, back
         ]
     log_partition = found.log_norm + log_constant(batch)
-    return Moments(log_partition, mean[:, back], g[:, back], found.error, found.nodes, cov, dg)
+    own = (np.diagonal(batch.L, axis1=1, axis2=2) ** 2 / (batch.L**2).sum(axis=2)).min(axis=1)
+    missed = (np.einsum("spt,spt->s", zeta, zeta) > FAR**2) | (own < TOGETHER)
+    error = np.where(missed, np.inf, found.error) if DIM else found.error
+    return Moments(log_partition, mean[:, back], g[:, back], error, found.nodes, cov, dg)
 
 
 def g_out(y: Array, omega: Array, V: Array, **settings: object) -> Array:
