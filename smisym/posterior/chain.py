@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from smisym.base import patience
 from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
 from smisym.integrate.modes import Summed, Values
@@ -366,6 +367,7 @@ class _Block:
         step = max(1, _PAIRS // max(len(U), 1))
         room = np.empty((min(step, n), len(U)))
         for i in range(0, n, step):
+            patience.check()
             part = slice(i, min(i + step, n))
             top[part], w = self._weights(coefficients[part], room[: part.stop - i])
             for g, (a, b) in enumerate(itertools.pairwise(self.starts)):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from smisym.base import patience
 from smisym.kernels.meshes import ACROSS, LEAST, NOTHING, SIXTH, SMALL, Mesh, Seen
 from smisym.kernels.stencil_weights import ORDER, powers
 from smisym.posterior.level_chain import Mixing
@@ -20,6 +21,7 @@ def meshes_in_numpy(mixings: Sequence[Mixing], mesh: Mesh, seen: Seen, *, cov: b
     """All posteriors of a block at their levels; written as :class:`smisym.kernels.meshes.Seen` says."""
     with np.errstate(all="ignore"):
         for s in range(len(mesh.rules)):
+            patience.check()
             seen.log_norm[s], seen.nodes[s] = np.nan, 0.0
             _Posterior(mixings, mesh, seen, s, cov).run()
 
