@@ -208,8 +208,10 @@ def tables(known: Record) -> dict[str, str]:
         last, first = f"{other['alpha2']:.4f}", f"{other['alpha1']:.4f}"
         cells = [f"{row['skip']:g}", last, own.get("layer 2", "–"), first, own.get("layer 1", "–")]
         lines.append(f"| {' | '.join(cells)} |")
-    curve_lines = [f"| alpha | layer | smisym | published | GAMP, D = {DIM} |", "|---|---|---|---|---|"]
+    head = f"| alpha | layer | smisym | published | GAMP, D = {DIM} | at rest |"
+    curve_lines = [head, "|---|---|---|---|---|---|"]
     amp = {row["alpha"]: np.array(row["overlaps"]) for row in known["gamp"]["rows"]}
+    rest = {row["alpha"]: f"{row['results'].count('success')}/{len(row['results'])}" for row in known["gamp"]["rows"]}
     for point in known["curve"]["rows"]:
         if point["alpha"] not in amp:
             continue
@@ -217,7 +219,7 @@ def tables(known: Record) -> dict[str, str]:
         for layer in range(2):
             spread = runs[:, layer].std(ddof=1) / np.sqrt(len(runs))
             cells = [number(point["Q"][layer], point["error"][layer]), f"{at_published(point['alpha'], layer):.4f}"]
-            cells.append(number(float(runs[:, layer].mean()), float(spread)))
+            cells += [number(float(runs[:, layer].mean()), float(spread)), rest[point["alpha"]]]
             curve_lines.append(f"| {point['alpha']:g} | {layer + 1} | {' | '.join(cells)} |")
     with_eps = ["| alpha | smisym | 1e-3 added to V | published |", "|---|---|---|---|"]
     own_curve = {point["alpha"]: point for point in known["curve"]["rows"]}
@@ -226,7 +228,7 @@ def tables(known: Record) -> dict[str, str]:
         stated = number(float(ends.mean()), float(ends.std(ddof=1) / np.sqrt(len(ends))))
         cells = [number(here["Q"][0], here["error"][0]), stated, f"{at_published(row['alpha'], 0):.4f}"]
         with_eps.append(f"| {row['alpha']:g} | {' | '.join(cells)} |")
-    made = {"three": three_table, "dynamics": dynamics_table, "depth": depth_table}
+    made = {"three": three_table, "dynamics": dynamics_table, "depth": depth_table, "layers": layers_table}
     own = {"skip": lines, "curve": curve_lines, "eps": with_eps}
     own |= {name: table(known[name]["rows"]) for name, table in made.items()}
     return {name: "\n".join(rows) for name, rows in own.items()}
@@ -271,6 +273,21 @@ def depth_table(rows: list[Record]) -> list[str]:
     by = {(row["layers"], row["kind"]): number(row["alpha"], row["error"]) for row in rows}
     for layers in sorted({row["layers"] for row in rows}):
         lines.append(f"| {layers} | {by.get((layers, 'skip 1'), '–')} | {by.get((layers, 'L / c = 1/2'), '–')} |")
+    return lines
+
+
+def layers_table(rows: list[Record]) -> list[str]:
+    """Thresholds in the order in which they are met, and how far the next one is, in errors of the difference."""
+    lines = ["| layers | threshold of | alpha | to the next | in errors |", "|---|---|---|---|---|"]
+    for row in rows:
+        met = row["thresholds"]
+        for one, after in zip(met, [*met[1:], None], strict=True):
+            cells = ["–", "–"]
+            if after is not None:
+                gap, error = after["alpha"] - one["alpha"], float(np.hypot(after["error"], one["error"]))
+                cells = [number(gap, error), f"{gap / error:.1f}"]
+            who = ", ".join(one["rows"])
+            lines.append(f"| {row['layers']} | {who} | {number(one['alpha'], one['error'])} | {' | '.join(cells)} |")
     return lines
 
 

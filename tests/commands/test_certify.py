@@ -69,7 +69,7 @@ def test_thresholds_stand_and_a_wrong_one_does_not(tmp_path: Path) -> None:
 def test_few_points_that_learn_a_little_just_below_are_no_alarm(tmp_path: Path) -> None:
     """With 128 points a scramble one in ten has something at 0.98 of the threshold, and one in two nothing at 1.02."""
     path = result_file(tmp_path, "thresholds", ONE, "--samples", 1024, "--stages", 1)
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         found = json.loads(run("certify", path, "--seed", seed, "--json").stdout)
         assert found["stands"], found["rows"][0]["said"]
     # But state evolution that has something, or nothing, on the wrong side is seen.

@@ -41,7 +41,7 @@ def test_every_part_is_a_success_and_says_how_it_was_made(script: ModuleType, kn
         assert part["command"].endswith(f"compute {name}")
         assert part["version"] == smisym.__version__
     assert {row["result"] for row in known["curve"]["rows"]} == {"success"}
-    for name in ("skip", "three", "depth"):
+    for name in ("skip", "three", "depth", "layers"):
         assert {row["result"] for row in known[name]["rows"]} == {"success"}, name
     assert max(max(row["error"]) for row in known["three"]["rows"]) <= script.THREE_WITHIN
     assert max(max(row["error"]) for row in known["curve"]["rows"]) <= script.ACCURACY
@@ -97,6 +97,24 @@ def test_points_of_three_layers_stand(script: ModuleType, known: dict[str, Any])
         assert (np.abs(np.subtract(row["Q"], again["Q"])) <= 5 * np.hypot(row["error"], again["error"]) + 1e-9).all()
         # Layers below the last learn nothing yet.
         assert row["Q"][:2] == [0, 0]
+
+
+def test_thresholds_of_every_layer_stand(script: ModuleType, known: dict[str, Any]) -> None:
+    by = {row["layers"]: row["thresholds"] for row in known["layers"]["rows"]}
+    # Every layer of every depth, the last one first.
+    assert {count: sorted(name for one in met for name in one["rows"]) for count, met in by.items()} == {
+        count: [f"layer {n + 1}" for n in range(count)] for count in script.LAYERS
+    }
+    assert all(met[0]["rows"] == [f"layer {count}"] for count, met in by.items())
+    assert max(one["error"] for met in by.values() for one in met) <= script.LAYERS_ACCURACY
+    (again,) = script.layers([2], accuracy=0.02)
+    for one, other in zip(again["thresholds"], by[2], strict=True):
+        assert one["rows"] == other["rows"]
+        assert abs(one["alpha"] - other["alpha"]) <= 5 * np.hypot(one["error"], other["error"])
+    for row in known["depth"]["rows"]:
+        if row["kind"] == "skip 1" and row["layers"] in by:
+            first = by[row["layers"]][0]
+            assert abs(first["alpha"] - row["alpha"]) <= 5 * np.hypot(first["error"], row["error"]) + 1e-12
 
 
 def test_first_thresholds_against_depth_stand(script: ModuleType, known: dict[str, Any]) -> None:

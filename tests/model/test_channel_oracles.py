@@ -76,7 +76,7 @@ def test_the_five_reference_cases(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", TWO_LAYERS, ids=str)
 def test_two_layers_by_quadrature(case: Case, overlap: str) -> None:
     model = compiled(case.name)
-    Z, omega, V = drawn(case, OVERLAPS[overlap], seed=11, count=4)
+    Z, omega, V = drawn(case, OVERLAPS[overlap], seed=11, count=3)
     # Where V fixes the last field only, the posterior lives on thin curves and digits cost nodes.
     rtol = 1e-6 if overlap == "last known" else 1e-9
     moments = model.channel.moments(model.observe(Z), omega, V, cov=True, rtol=rtol, max_nodes=4_000_000)

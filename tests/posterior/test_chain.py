@@ -78,7 +78,7 @@ def test_a_chain_is_the_level_set_as_a_whole(name: str, V: np.ndarray) -> None:
     model = smisym.compile(DEEP[name])
     posterior, rtol = chain_of(model), 3e-3
     chain, whole = (Channel(model.link, one) for one in (posterior.chain, posterior.otherwise))
-    y, omega = drawn(model, V, 6, 5)
+    y, omega = drawn(model, V, 4, 5)
     ours = chain.moments(y, omega, V, cov=True, rtol=rtol)
     theirs = whole.moments(y, omega, V, cov=True, rtol=2e-4, max_nodes=10**6)
     theirs.error[theirs.statistical] *= 4

@@ -328,13 +328,12 @@ def smisym_process(command: str, folder: Path) -> subprocess.CompletedProcess[st
 def test_outputs_that_cannot_be_written_and_readers_that_leave(tmp_path: Path) -> None:
     io.save(Architecture(2, (Attention(),)), tmp_path / "n.toml")
     gamp = "smisym gamp n.toml --alpha 1 --dim 20"
-    for command in (gamp, f"{gamp} --json"):
-        done = smisym_process(f"{command} > /dev/full", tmp_path)
-        assert done.returncode == 2 and "Traceback" not in done.stderr
-        assert "No space left on device. To fix: free some space" in done.stderr
-        # The reader has left before anything is written.
-        left = smisym_process(f"({command}; echo $? >&2) | true", tmp_path)
-        assert "Traceback" not in left.stderr and "Broken" not in left.stderr and "Exception" not in left.stderr
+    done = smisym_process(f"{gamp} > /dev/full", tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "No space left on device. To fix: free some space" in done.stderr
+    # The reader has left before anything is written.
+    left = smisym_process(f"({gamp} --json; echo $? >&2) | true", tmp_path)
+    assert "Traceback" not in left.stderr and "Broken" not in left.stderr and "Exception" not in left.stderr
     done = smisym_process(f"{gamp} -o /dev/full", tmp_path)
     assert done.returncode == 2 and ".npz" in done.stderr
 

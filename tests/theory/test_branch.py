@@ -144,7 +144,7 @@ def test_one_evaluation_tells_what_all_scrambles_solved_tell() -> None:
 def test_a_curve_looks_for_no_threshold_beyond_its_last_alpha() -> None:
     """Up to 0.4 only the second layer is learned, which the branch of few points tells; guesses are the same."""
     model, looked = smisym.compile(TWO_LAYERS), set[str]()
-    omap = smisym.overlap_map(model, samples=4096)
+    omap = smisym.overlap_map(model, samples=1024)
     omap.on_evaluation = lambda record: looked.add(record["what"])
     few = Guesses.of(omap, 0.4)
     assert not any("next threshold" in what for what in looked)

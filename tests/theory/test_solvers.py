@@ -133,7 +133,7 @@ def test_coupled_overlaps_stay_positive_and_unlearned_rows_stay_zero() -> None:
     model = smisym.compile(smisym.Architecture(2, layers))
     assert not model.symmetry.projectors
     omap = smisym.OverlapMap(model, samples=32, scrambles=2, seed=1)
-    Q = smisym.state_evolution(omap, 0.8, max_steps=40).value.Q
+    Q = smisym.state_evolution(omap, 0.8, max_steps=20).value.Q
     assert (Q[:2] == 0).all()
     assert (np.diag(Q)[2:] > 0.1).all()
     assert np.linalg.eigvalsh(Q)[0] >= -1e-14
@@ -205,8 +205,8 @@ def test_a_hard_direction_of_second_order_is_a_failure_of_the_integrals() -> Non
 
 def test_one_stage_is_the_first_of_all() -> None:
     whole = smisym.compile(smisym.Architecture(2, (smisym.Attention(heads=2, activation="linear"),)))
-    every = smisym.weak_recovery(whole, samples=512, quadrature=False)
-    first = smisym.weak_recovery(whole, samples=512, stages=1, quadrature=False)
+    every = smisym.weak_recovery(whole, samples=256, quadrature=False)
+    first = smisym.weak_recovery(whole, samples=256, stages=1, quadrature=False)
     assert len(first.value) == 1
     assert first.value[0].alpha == every.value[0].alpha
     assert first.result is smisym.Result.SUCCESS
