@@ -229,7 +229,8 @@ def _verdict(name: str, held: _Held) -> tuple[tuple[str, str], ...]:
             )
         found.append(
             (
-                r"$w = |dZ/dx|\,/\sqrt{\det J J^{\top}}$ up to a factor of $y$, $J = \partial f / \partial Z$",
+                r"$w = |dZ/dx|\,/\sqrt{\det J J^{\top}}$ up to a factor of $y$, $J = \partial u / \partial Z$, $u$ the "
+                "coordinates of $y$",
                 f"co-area formula by finite differences at random points, relative differences {_within(spread)}",
             )
         )

@@ -185,12 +185,29 @@ def points(link: LinkFunction, chart: LevelSet, x: np.ndarray, u: np.ndarray) ->
     latent = [np.asarray(LATENT[k](v)) for k, v in zip(chart.latents, x[free:], strict=True)]
     with np.errstate(all="ignore"):
         sheets = chart.solve(list(x[:free]), latent, list(u.T))
+    check_shape(link, chart, sheets)
     n = x.shape[1]
     out = np.empty((chart.branches, link.fields, T, n))
     out[:, list(chart.free_rows)] = x[:free].reshape(len(chart.free_rows), T, n)
     for b, solved in enumerate(sheets.solved):
         out[b, list(chart.solved_rows)] = columns(solved, n).reshape(len(chart.solved_rows), T, n)
     return np.moveaxis(out, 3, 1), sheets
+
+
+def check_shape(link: LinkFunction, chart: LevelSet, sheets: Sheets) -> None:
+    """InputError unless there are as many rows, sheets and arrays of each as the chart says."""
+    rows, fix = sorted((*chart.free_rows, *chart.solved_rows)), "see docs/extend/chart.md, what the parts are"
+    if rows != list(range(link.fields)):
+        allowed = f"each row of Z from 0 to {link.fields - 1} once, in one of both"
+        raise InputError("free_rows, solved_rows of a chart", (chart.free_rows, chart.solved_rows), allowed, fix)
+    each = [len(solved) for solved in sheets.solved]
+    wanted = [len(chart.solved_rows) * link.tokens] * chart.branches
+    if each != wanted:
+        allowed = f"{chart.branches} (branches), each with {wanted[0] if wanted else 0} arrays (solved rows by tokens)"
+        raise InputError("numbers of arrays in solved of a chart, sheet by sheet", each, allowed, fix)
+    if len(sheets.log_weight) not in (1, chart.branches):
+        allowed = f"1 or {chart.branches}, the number of sheets"
+        raise InputError("length of log_weight of a chart", len(sheets.log_weight), allowed, fix)
 
 
 def columns(entries: Arrays, count: int) -> np.ndarray:

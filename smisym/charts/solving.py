@@ -38,9 +38,10 @@ _PIECES, _SHEETS, _COORDINATES = 256, 256, 12
 # Largest field in units of the integrator's variable; the same on a half-line.
 _REACH, _STRETCH = 1.3, 2.0
 _TRIALS = 32
-# How far a solution may miss the output it was solved from (relative), and random points at which it is seen whether
-# any does: inverse functions such as tan have more arguments than the function that they invert has values.
-_MISS, _PROBES = 1e-4, 4096
+# How far a solution may miss an output that it was solved from, in units of that output, and of outputs at random
+# fields: what is small must have its sign.  Random points at which it is seen whether any does: inverse functions such
+# as tan have more arguments than the function that they invert has values.
+_MISS, _FLOOR, _PROBES = 1e-4, 1e-9, 4096
 # The same for outputs that others imply, at fields that are nearer to zero by this factor.
 _MISSED, _NEARER = 1e-3, 0.7
 # Power of the Jacobians by which sheets share: at a fold, a square root, weights then vanish like its cube.
@@ -244,7 +245,7 @@ def _misses(sheet: _Sheet, fields: Fields, sizes: np.ndarray) -> Misses:
 
     def misses(values: Arrays, u: Arrays) -> np.ndarray:
         shown = zip(sheet.shown, back(*values), strict=True)
-        gaps = [np.abs(own - u[k]) > _MISS * (sizes[k] + np.abs(u[k])) for k, own in shown]
+        gaps = [np.abs(own - u[k]) > _FLOOR * sizes[k] + _MISS * np.abs(u[k]) for k, own in shown]
         return functools.reduce(np.bitwise_or, gaps, np.zeros((), dtype=bool))
 
     return misses
@@ -317,6 +318,8 @@ def _singled_out(link: LinkFunction, chart: LevelSet) -> bool:
         sheets = chart.solve([], list(rng.standard_normal((len(chart.latents), _PROBES))), list(u.T))
         for solved, weight in zip(sheets.solved, sheets.log_weight, strict=True):
             there = np.isfinite(np.broadcast_to(weight, (_PROBES,)))
+            if not there.any():
+                continue
             again = np.stack([np.broadcast_to(v, (_PROBES,)) for v in solved], axis=1)[there].reshape(-1, *Z.shape[1:])
             wanted = link.raw(Z[there])
             if not (np.abs(link.raw(again) - wanted) <= _MISSED * (1 + np.abs(wanted))).all():

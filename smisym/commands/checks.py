@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from smisym.commands.application import command
 from smisym.run.options import File, Json, Seed, Workers
-from smisym.run.task import NOT_CONVERGED, fail, finish_check
+from smisym.run.task import INTERRUPTED, NOT_CONVERGED, fail, finish_check
 
 
 @command
@@ -28,12 +28,24 @@ def check(
 ) -> None:
     """Everything that must hold of the network, tried on random cases; what fails is shown as lines of Python."""
     from smisym.run.progress import progress_bar
-    from smisym.run.terminal import saying_checked
+    from smisym.run.terminal import print_check, saying_checked
     from smisym.verify import suite
 
     chosen = suite.chosen_of(suite.names_of(only))
-    with progress_bar("check", len(chosen)) as step:
-        document = suite.check_file(file, chosen, thorough, seed, seconds, saying_checked(step))
+    tried: list[Any] = []
+
+    def told(record: Any) -> None:
+        tried.append(record)
+        step(record)
+
+    try:
+        with progress_bar("check", len(chosen)) as step:
+            document = suite.check_file(file, chosen, thorough, seed, seconds, saying_checked(told))
+    except KeyboardInterrupt:
+        if not tried or as_json:
+            raise
+        print_check({"properties": tried, "false_alarm": 0.0, "seed": seed})
+        fail(f"smisym: interrupted; {len(tried)} of {len(chosen)} properties were tried", INTERRUPTED)
     finish_check(document, as_json)
 
 

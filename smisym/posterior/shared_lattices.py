@@ -114,7 +114,8 @@ class Rows:
         late = len(reduction.late)
         T = x.shape[1] // len(reduction.early)
         fields = np.einsum("pq,nqt->npt", factor, x.reshape(len(x), -1, T)).reshape(len(x), -1)
-        inverse, log_det = _inverses(reduction.mixing(fields))
+        C = reduction.mixing(fields)
+        inverse, log_det = _inverses(C)
         G = np.swapaxes(inverse, 1, 2) @ inverse
         t, v = np.triu_indices(T)
         coefficients = G[:, t, v] * np.where(t == v, -0.5, -1.0)
@@ -125,7 +126,8 @@ class Rows:
         kept = features[seen]
         one = np.concatenate([np.ones((len(kept), 1)), kept[:, first]], axis=1)
         two = kept[:, second[0]] * kept[:, second[1]]
-        stretch = float(np.sqrt(1 / np.linalg.eigvalsh(G[seen])[:, 0].min())) if seen.any() else 1.0
+        # Of C itself: where it is nearly singular rounding leaves nothing of the least eigenvalue of G.
+        stretch = float(np.linalg.norm(C[seen], 2, axis=(1, 2)).max()) if seen.any() else 1.0
         return cls(
             coefficients[seen], constant[seen], one, np.concatenate([one, two], axis=1), (first, second), stretch
         )

@@ -310,7 +310,8 @@ def on_lattice(
     u, log_measure = outputs.coordinates(v), log_measure + outputs.log_measure(v)
     model = outputs.model
     # A look first: most of the lattice carries nothing, and what carries little need not be known well.
-    weight, rates, error = _looked(model, parts, u, log_measure, _LOOSEST)
+    log_mass, each, error = _looked(model, parts, u, log_measure, _LOOSEST)
+    weight, rates = _carried(log_mass, each)
     # Those that were not found carry nobody knows what.
     share = np.where(np.isfinite(error), _share(weight, rates), 1.0)
     decades = np.log10(np.maximum(_LOOSEST / rtol * share * np.count_nonzero(share > _NEGLIGIBLE), 1.0))
@@ -318,7 +319,8 @@ def on_lattice(
     allowed = np.where(decades > 0, np.maximum(rtol, _LOOSEST * 10.0**-decades), _LOOSEST)
     for decade in np.unique(decades[decades > 0]):
         own = np.flatnonzero(decades == decade)
-        weight[own], rates[own], error[own] = _looked(model, parts, u[own], log_measure[own], allowed[own[0]])
+        log_mass[own], each[own], error[own] = _looked(model, parts, u[own], log_measure[own], allowed[own[0]])
+    weight, rates = _carried(log_mass, each)
     whole, far = rates.sum(axis=0), rates[outer].sum(axis=0)
     rough = np.where(error > allowed, np.minimum(error, 1.0), 0.0)
     share = np.where(np.isfinite(error), _share(weight, rates), share)
@@ -329,6 +331,16 @@ def on_lattice(
     )
 
 
+def _carried(log_mass: np.ndarray, each: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mass (n,), in units of the largest, and what it carries of rates (n, c, c).
+
+    Densities of a network that is nearly singular may be beyond floats.
+    """
+    top = float(np.max(log_mass, where=np.isfinite(log_mass), initial=-np.inf))
+    weight = np.exp(log_mass - top) if math.isfinite(top) else np.zeros_like(log_mass)
+    return weight, weight[:, None, None] * each
+
+
 def _share(weight: np.ndarray, rates: np.ndarray) -> np.ndarray:
     """What outputs carry of the mass and of the rates (n,)."""
     return np.asarray(weight / weight.sum() + np.abs(rates).max(axis=(1, 2)) / np.abs(rates).sum(axis=0).max())
@@ -337,14 +349,14 @@ def _share(weight: np.ndarray, rates: np.ndarray) -> np.ndarray:
 def _looked(
     model: Model, parts: Sequence[int], u: np.ndarray, log_measure: np.ndarray, rtol: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mass (n,) and rates (n, c, c) of outputs, and the errors of their posteriors (n,), infinite where not found."""
+    """Log of the mass (n,) and rates (n, c, c) of outputs, and the errors of their posteriors (n,), infinite where not
+    found."""
     V, still = model.prior.nothing_known(), np.zeros((len(u), model.fields, model.tokens))
     moments = model.channel.still.moments_at(u, still, V, cov=True, rtol=rtol)
     rates = _part_rates(model, parts, np.asarray(moments.dg))
     log_mass = moments.log_partition + log_measure
     found = np.isfinite(rates).all(axis=(1, 2)) & np.isfinite(log_mass)
-    weight = np.where(found, np.exp(np.where(found, log_mass, 0.0)), 0.0)
     # No field has some of these outputs.
     none = log_mass == -np.inf
     error = np.where(none, 0.0, np.where(found, np.nan_to_num(moments.error, nan=np.inf), np.inf))
-    return weight, weight[:, None, None] * np.where(found[:, None, None], rates, 0.0), error
+    return np.where(found, log_mass, -np.inf), np.where(found[:, None, None], rates, 0.0), error

@@ -64,8 +64,7 @@ def _relaxed(subject: Subject) -> Step:
         Formula(
             r"\hat C_{i \to \mu}",
             r"\Big(I + \sum_{\nu \ne \mu} A_{\nu \to i}\Big)^{-1}, \qquad "
-            r"\hat w_{i \to \mu} = \hat C_{i \to \mu} \sum_{\nu \ne \mu} "
-            r"\left(b_{\nu \to i} + A_{\nu \to i} \hat w_{i \to \nu}\right)",
+            r"\hat w_{i \to \mu} = \hat C_{i \to \mu} \sum_{\nu \ne \mu} b_{\nu \to i}",
         )
         if notation.gaussian(model)
         else _OF_THE_PRIOR,
@@ -95,7 +94,10 @@ def _gamp(subject: Subject) -> Step:
         "That is what is tried, on data: after a first step from a start "
         "whose noise knows nothing of the data, $\\omega$ is $Q Z$ on "
         "average at any $\\tilde g$ of that step. Without the term it would be "
-        "$Q Z + V \\tilde g$."
+        "$Q Z + V \\tilde g$. "
+        "In $b$ they add up as well: $g$ at the field of all columns differs from that without column $i$ by "
+        "$\\partial g / \\partial \\omega\\, \\hat w_i\\, x_{\\mu i}$, and so $\\sum_\\mu b_{\\mu \\to i}$ "
+        "by $A \\hat w_i$, which is added."
     )
     formulas = (
         Formula(

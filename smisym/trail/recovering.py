@@ -29,10 +29,10 @@ def _which(subject: Subject) -> str:
     """What is left for later thresholds of this model."""
     symmetry = subject.model.symmetry
     if len(symmetry.basis) == 1:
-        return "Symmetries leave one number of this model's overlap, so that no threshold comes later."
+        return "Symmetries leave one number of this model's overlap, so that no weak recovery comes later."
     trivial = [one for one in first_threshold(subject).every if one.kind == "trivial"]
     if sum(len(one.names) for one in trivial) == len(symmetry.directions):
-        return "All parts of this model are trivial, so that no threshold comes later."
+        return "All parts of this model are trivial, so that no weak recovery comes later."
     return (
         f"This model has {len(symmetry.directions)} parts; the command smisym thresholds solves for where those that "
         "are not learned at first are, in minutes, and gives each threshold with its error."

@@ -208,7 +208,7 @@ def _numbers(subject: Subject) -> list[Formula]:
             Formula(r"\alpha_c", f"{first.alpha:.{digits}g}", f"{names}: as solvers find it, integrated over outputs")
         ]
     if first.error < _ROUNDING * first.alpha:
-        return [Formula(r"\alpha_c", f"{first.alpha:.5g}", f"{names}: as solvers find it, the same of all samples")]
+        return [Formula(r"\alpha_c", f"{first.alpha:.5g}", f"{names}: as solvers find it; samples do not differ in it")]
     doubt = "" if known.result.ok else f"; {known.result.name.lower()}: smisym thresholds takes more samples"
     how = f"{known.scrambles} samples of {first.samples} outputs, with one standard error{doubt}"
     return [Formula(r"\alpha_c", _with_error(first), f"{names}: as solvers find it, {how}")]

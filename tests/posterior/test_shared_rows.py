@@ -154,3 +154,14 @@ def test_three_layers_on_three_tokens() -> None:
     assert known.any()
     assert (np.abs(many.log_partition[few] - ours.log_partition)[known] < 0.02).all()
     assert (np.abs(many.cov[few] - ours.cov)[known] < 0.03).all()
+
+
+def test_rows_that_mix_all_but_singularly_have_finite_columns() -> None:
+    """Three tokens without a skip: the largest that C makes a vector is read off C, whose inverse has lost it."""
+    model = smisym.compile(Architecture(3, (A(skip=0.0), A())))
+    Z = fields(model, 2, 3)
+    shared = at_rest(model, Z, 1e-2)
+    alone = at_rest(model, Z, 1e-2, Channel(model.link, model.channel.posterior))
+    allowed = 4 * (shared.error + alone.error)
+    assert (np.linalg.norm((shared.mean - alone.mean).reshape(2, -1), axis=1) < allowed).all()
+    assert (allowed < 2).all()

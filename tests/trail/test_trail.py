@@ -116,7 +116,7 @@ def test_all_that_is_trivial_is_named_and_nothing_comes_later() -> None:
     notes = [f.note for f in trail.stage("stability")[0].formulas if str(f.right) == "0"]
     assert notes == ["z1: trivial", "z2: trivial"]
     later = next(step for step in trail.stage("recovery") if step.title == "Later thresholds")
-    assert "no threshold comes later" in later.text
+    assert "no weak recovery comes later" in later.text
     other = smisym.derive(SMI("z1*abs(z2)", 2), checks=False).stage("recovery")[0]
     assert "2 parts; the command smisym thresholds" in other.text
 
