@@ -181,7 +181,7 @@ def how(outcome: Tried) -> str:
         chance = f"above {above:g}" if above else f"above {LEVEL:g}"
         parts.append(f"t test, false alarm {LEVEL:.0e}: the chance of as much is {chance}")
     elif outcome.unit:
-        parts.append(f"deviation below {next((s for s in _SHARES if outcome.worst <= s), 1.0):g} of what is allowed")
+        parts.append(f"deviation below {next((s for s in _SHARES if outcome.worst <= s), 1.0):g} of the tolerance")
     if outcome.said:
         parts.append(outcome.said)
     return "; ".join(parts)

@@ -63,7 +63,7 @@ def _written(subject: Subject) -> Step:
             q_name = str(q)
             share = rf"\tfrac{{1}}{{{len(D)}}}\, " if len(D) > 1 else ""
             e = rf"{share}\mathrm{{tr}}\left(\Pi_{{{k + 1}}} E\right)"
-            note = f"the part of {len(D)} dimension(s) about ${rows}$"
+            note = f"the part of {len(D)} dimension(s) about ${rows}$, onto which $\\Pi_{{{k + 1}}}$ projects"
             formulas.append(Formula(q_name, rf"\frac{{{alpha} e}}{{1 + {alpha} e}}, \qquad e = {e}", note))
     return Step(
         "evolution",

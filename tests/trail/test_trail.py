@@ -75,7 +75,7 @@ def test_what_was_not_tried_stands_in_the_text_and_what_fails_is_raised() -> Non
     step = tried(part(left_out("it is too dear")), subject)
     assert not step.checks and "Not run, since it is too dear: that it holds." in step.text
     step = tried(part(Tried(3, "cases", 0.02)), subject)
-    assert step.checks == (("it holds", "3 cases; deviation below 0.1 of what is allowed"),)
+    assert step.checks == (("it holds", "3 cases; deviation below 0.1 of the tolerance"),)
     with pytest.raises(smisym.DerivationError, match=r"'A step'.*it holds.*7 times what is allowed over 3 cases"):
         tried(part(Tried(3, "cases", 7.0, None, False)), subject)
 
