@@ -32,6 +32,8 @@ from smisym.verify.strategies import decimals, fields
 
 # What may be wrong: with the output, with fields on a sheet (relative), with the log of the measure.
 _SAME, _NEAR, _EVEN = 1e-6, 1e-5, 1e-3
+# How far fields are moved aside that may lie on a set of no measure.
+_BESIDE = 1e-6
 # Relative size of a jitter of coordinates, and multiple of what it does that is allowed besides.
 _JITTER, _ROUNDED = 1e-12, 1e4
 # Derivatives of fourth order: step, and largest difference from those of second order.
@@ -120,6 +122,16 @@ def _gives_back(link: LinkFunction, chart: LevelSet, usual: float, spot: Spot) -
 
 
 def _on_a_sheet(link: LinkFunction, chart: LevelSet, usual: float, Z: np.ndarray) -> float | None:
+    gap = _gap(link, chart, usual, Z)
+    if gap is None or gap < np.inf:
+        return gap
+    # Fields that are exactly zero, or alike, have no probability: a sheet that is missing is missing beside them too.
+    beside = _gap(link, chart, usual, Z + _BESIDE * np.random.default_rng(5).standard_normal(Z.shape))
+    return gap if beside is not None and beside == np.inf else None
+
+
+def _gap(link: LinkFunction, chart: LevelSet, usual: float, Z: np.ndarray) -> float | None:
+    """How far fields are from the nearest sheet of their output, over what is allowed; None where that is not told."""
     read = _read(link, chart, usual, Z)
     if read is None:
         return None
