@@ -26,8 +26,6 @@ _DOUBLINGS, _END = 64, 1e-8
 # a share of it; and share of the mass below which a point of it is left out.
 _STEP, _CLOSER, _SIDE_TOL = 0.6, 0.75, 5e-6
 _NEGLIGIBLE = 1e-12
-# Log of a mass of one output, of a lattice over all, beyond which there is nothing to add up.
-_BEYOND = 700.0
 # Error of posteriors on the first lattice, and by how much it is lowered until the threshold rests.
 _ROUGHEST, _FINER = 1e-2, 0.1
 # Error of the posteriors that tell where there is anything at all.
@@ -101,13 +99,16 @@ def first_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]:
     For outputs with at most three coordinates u: at Q = 0 the law of u is Zout(u), and the trapezoid rule over u
     (:mod:`smisym.theory.output_lattice`) converges fast.  The error adds up twice the last change as the lattice gets
     finer, twice the last change as the posteriors get finer, what lies far out, and what posteriors miss that are less
-    fine than they should be.  No random numbers enter the value.
+    fine than they should be.  No random numbers enter the value.  Not a number where densities are beyond floats.
     """
     rtol = _tolerance(model)
     outputs = Outputs.of(model)
     if outputs is None or outputs.size == 1:
         return _on_a_line(model, parts, rtol)
-    return _over_lattice(outputs, parts, rtol)
+    try:
+        return _over_lattice(outputs, parts, rtol)
+    except FloatingPointError:
+        return math.nan, math.nan
 
 
 def _on_a_line(model: Model, parts: Sequence[int], rtol: float) -> tuple[float, float]:
@@ -307,15 +308,15 @@ class OnLattice:
 def on_lattice(
     outputs: Outputs, parts: Sequence[int], nodes: tuple[np.ndarray, np.ndarray, np.ndarray], rtol: float
 ) -> OnLattice:
-    """What one lattice gives, with posteriors as fine as that needs for an error ``rtol`` of the whole; no numbers
-    where densities are beyond floats, as of networks that mix all but singularly."""
+    """What one lattice gives, with posteriors as fine as that needs for an error ``rtol`` of the whole.
+
+    Raises FloatingPointError where densities are beyond floats, as of networks that mix all but singularly.
+    """
     v, log_measure, outer = nodes
     u, log_measure = outputs.coordinates(v), log_measure + outputs.log_measure(v)
     model = outputs.model
     # A look first: most of the lattice carries nothing, and what carries little need not be known well.
     log_mass, each, error = _looked(model, parts, u, log_measure, _LOOSEST)
-    if np.max(log_mass, initial=-np.inf) > _BEYOND:
-        return OnLattice(math.nan, math.nan, math.nan)
     weight, rates = _carried(log_mass, each)
     # Those that were not found carry nobody knows what.
     share = np.where(np.isfinite(error), _share(weight, rates), 1.0)
@@ -325,8 +326,6 @@ def on_lattice(
     for decade in np.unique(decades[decades > 0]):
         own = np.flatnonzero(decades == decade)
         log_mass[own], each[own], error[own] = _looked(model, parts, u[own], log_measure[own], allowed[own[0]])
-    if np.max(log_mass, initial=-np.inf) > _BEYOND:
-        return OnLattice(math.nan, math.nan, math.nan)
     weight, rates = _carried(log_mass, each)
     whole, far = rates.sum(axis=0), rates[outer].sum(axis=0)
     rough = np.where(error > allowed, np.minimum(error, 1.0), 0.0)
@@ -340,7 +339,8 @@ def on_lattice(
 
 def _carried(log_mass: np.ndarray, each: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mass (n,) and what it carries of rates (n, c, c)."""
-    weight = np.exp(log_mass)
+    with np.errstate(over="raise"):
+        weight = np.exp(log_mass)
     return weight, weight[:, None, None] * each
 
 

@@ -30,8 +30,7 @@ def _written(subject: Subject) -> Step:
         "least of any predictor: that of the mean output given $\\omega$. "
         "Gibbs predicts by one posterior sample $Z'$, which differs from the "
         "truth as two samples do: twice Bayes. Plug-in puts the mean fields "
-        "into the link, which is cheap and no optimum; errors that are "
-        "published are often of this kind." + noise
+        "into the link, which is cheap and no optimum." + noise
     )
     formulas = (
         Formula(r"\varepsilon_{\mathrm{Bayes}}", r"\mathbb{E} \left\| f(Z) - \mathbb{E}[f(Z) \mid \omega] \right\|^2"),

@@ -86,7 +86,7 @@ def test_outputs_far_beyond_what_the_cavity_expects_are_no_success(off: float) -
     Z = np.random.default_rng(4).standard_normal((2, 2, 3))
     omega = Z + off * np.array([[1.0, -1.0, 0.5], [0.0, 0.0, 0.0]])
     found = MODEL.channel.moments(MODEL.observe(Z), omega, np.diag([0.5, 1e-3]), rtol=1e-2)
-    assert found.result in (Result.INTEGRATION, Result.EXCLUDED)
+    assert found.result is Result.EXCLUDED
     assert (found.error > 1e-2).all()
 
 

@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 import pytest
-from scipy import optimize, special
+from scipy import special
+from two_overlaps import fixed_point
 
 import smisym
 from smisym import SMI
@@ -49,20 +50,9 @@ def rates(q_u: float, q_v: float) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def at(q_v: float) -> tuple[float, float]:
-    """(alpha, q_u) of the fixed point with that q_v > 0: both equations q / (1 - q) = alpha E."""
-
-    def both(q_u: float) -> tuple[float, float]:
-        e_u, e_v = rates(q_u, q_v)
-        return q_u / (1 - q_u) / e_u, q_v / (1 - q_v) / e_v
-
-    q_u = optimize.brentq(lambda q: np.subtract(*both(q)), 0.5, 0.98, xtol=1e-6)
-    return both(q_u)[0], q_u
-
-
 def test_two_signs_specialise_smoothly() -> None:
     """Alpha grows with the overlap from the threshold on: no fold, second order."""
-    alphas = [at(q_v)[0] for q_v in (0.002, 0.1, 0.3, 0.6)]
+    alphas = [fixed_point(rates, q_v, 0.5, 0.98)[0] for q_v in (0.002, 0.1, 0.3, 0.6)]
     assert abs(alphas[0] - 2.051) < 0.01
     assert (np.diff(alphas) > 0.02).all()
 
