@@ -74,8 +74,10 @@ def as_declared(text: str, matrices: Iterable[sp.MatrixSymbol]) -> str:
 
 
 def entry_latex(matrix: sp.MatrixSymbol, row: int, column: int) -> str:
-    """The same entry as documents show it: indices count from 1, and a row or column has one of them."""
+    """The same entry as documents show it: indices count from 1, a row or column has one of them, a number none."""
     rows, columns = matrix.shape
+    if rows == columns == 1:
+        return str(sp.latex(matrix))
     both = [str(row + 1), str(column + 1)]
     return indexed(sp.latex(matrix), both[1:] if rows == 1 else both[:1] if columns == 1 else both)
 

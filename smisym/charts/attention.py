@@ -16,7 +16,6 @@ import mpmath
 import numpy as np
 import sympy as sp
 
-from smisym.base.derivation import Formula, Step
 from smisym.base.errors import InputError
 from smisym.charts.base import Arrays, Coordinates, Fault, LevelSet, Refusal, Sheets, Unfolding, faults
 from smisym.charts.catalogue import Columns, Inverse, TiedHead, UntiedHead
@@ -24,6 +23,7 @@ from smisym.charts.matching import closure, linear_in_one_field, resolve, square
 from smisym.charts.programs import Counts, programmed
 from smisym.charts.reading import HeadReading
 from smisym.charts.scores import forward_program, inverse_activation
+from smisym.charts.telling import told_heads
 from smisym.charts.unmixing import Head, combine, size, unmix
 from smisym.link.core import core_of
 from smisym.link.linking import LinkFunction, Observation
@@ -37,16 +37,8 @@ from smisym.link.program import (
 )
 from smisym.link.unroll import Unroller
 
-SOURCE = "arXiv 2502.00901, appendices A and E; the other entries of the catalogue are derived here"
 # Sheets of all heads together beyond which every posterior takes seconds.
 _SHEETS = 1024
-# (rank, tokens) at which tests hold an entry against the link, by (tied, softmax); linear scores and activations alike.
-TESTED = {
-    (True, True): ((1, 2), (1, 3), (2, 2), (2, 3), (3, 2), (3, 4)),
-    (True, False): ((1, 2), (1, 3), (2, 2)),
-    (False, True): ((1, 2), (1, 3), (1, 4), (2, 2), (2, 3)),
-    (False, False): ((1, 2), (1, 3), (2, 2)),
-}
 
 
 def attention_matrices(link: LinkFunction) -> LevelSet | Refusal:
@@ -58,7 +50,7 @@ def attention_matrices(link: LinkFunction) -> LevelSet | Refusal:
         if isinstance(head, Refusal):
             return head
         heads.append(head)
-    unknown = [field for head in heads for field in _solved_fields(head)]
+    unknown = [field for head in heads for field in head.solved]
     if len(set(unknown)) < len(unknown):
         return Refusal("two outputs share a field")
     for head in heads:
@@ -120,11 +112,6 @@ def _match(program: Program, output: sp.MatrixSymbol) -> Head | Refusal:
     return Head(core, float(coefficient), shift, fields, mixings[0], inverse, undo)
 
 
-def _solved_fields(head: Head) -> tuple[sp.MatrixSymbol, ...]:
-    """The inputs that a head's output is solved for; the keys are free where the catalogue wants them given."""
-    return head.fields[:1] if head.inverse.known_columns else head.fields
-
-
 def _assemble(link: LinkFunction, heads: list[Head], unknown: list[sp.MatrixSymbol]) -> LevelSet:
     program, T = link.program, link.tokens
     indices = {program.inputs.index(field) for field in unknown}
@@ -164,7 +151,7 @@ def _assemble(link: LinkFunction, heads: list[Head], unknown: list[sp.MatrixSymb
         dimension=dimension,
         coordinates=coordinates,
         solve=compiled,
-        steps=_steps(heads),
+        steps=told_heads(heads),
         latents=latents,
         directions=directions,
         density=False,
@@ -313,78 +300,3 @@ def _compile(
         return matrices, known
 
     return evaluate
-
-
-def _steps(heads: list[Head]) -> tuple[Step, ...]:
-    steps = []
-    for number, head in enumerate(heads, start=1):
-        text, formulas = _words(head, number if len(heads) > 1 else 0)
-        what = f"head {number}" if len(heads) > 1 else "the attention matrix"
-        steps.append(Step("chart", f"What {what} leaves unknown", text, formulas, _held(head.inverse), SOURCE))
-    return tuple(steps)
-
-
-def _held(inverse: Inverse) -> tuple[tuple[str, str], ...]:
-    """How this entry of the catalogue was verified: by tests at some sizes, not by a symbolic proof."""
-    known = TESTED[isinstance(inverse, TiedHead), inverse.softmax]
-    own = "" if (inverse.rank, inverse.tokens) in known else ", of which this is none"
-    how = (
-        "derived on paper, not proved symbolically; tests hold it against the co-area formula, and its posterior "
-        f"moments against draws from the truth, at (rank, tokens) = {', '.join(map(str, known))}{own}"
-    )
-    return ((r"every $Z$ with $f(Z) = y$ is met, with the measure of the level set", how),)
-
-
-def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
-    inverse, tokens = head.inverse, int(head.fields[0].shape[1])
-    seen = "its log-ratios" if isinstance(head.core.expression, RowSoftmax) else "it"
-    count = f"{inverse.dimension} independent numbers"
-    if isinstance(inverse, TiedHead):
-        text = (
-            f"The output shows the Gram matrix of $U$ through {seen}: {count}. "
-            + (
-                "Only differences of rows are seen, and the mean row where it overlaps with them. "
-                if inverse.softmax
-                else ""
-            )
-            + f"The rest is {inverse.frame} orthonormal vector(s) in {inverse.rank} dimension(s), uniform "
-            f"({len(inverse.latents)} angle(s), {inverse.branches} branch(es)), and {inverse.directions} free "
-            "direction(s)."
-        )
-        note = "$U_0$: one $U$ that has these numbers; $F$: any of the frames that leave them, known up to a rotation"
-        formula = Formula("U", r"U_0 F, \qquad F F^{\top} = I", note)
-    elif isinstance(inverse, UntiedHead) and inverse.orbit:
-        power = (1 if inverse.softmax else 0) - inverse.rank
-        text = (
-            f"The output shows the product of queries and keys through {seen}: {count}. Queries and keys are known up "
-            f"to a matrix $M$ of GL({inverse.rank}) with measure $|\\det M|^{{{power}}}\\,dM$"
-            + (f", and a shift common to all keys, of {inverse.rank} number(s)." if inverse.softmax else ".")
-            + (
-                " $M$ is a rotation times an upper triangular matrix: in its entry off the diagonal queries and keys "
-                "are affine."
-                if inverse.rank == 2
-                else ""
-            )
-            + f" {inverse.directions} free direction(s) are integrated in closed form."
-        )
-        note = "queries and keys: one pair $A$, $C$ that has this product, and the gauge"
-        formula = Formula("(Uq, Uk)", r"(A M,\ C M^{-\top})", note)
-    else:
-        keys = "difference of the keys is free, with a shift common to both" if inverse.latents else "keys are free"
-        unseen = inverse.rank - (tokens - 1 if inverse.softmax else tokens)
-        text = (
-            f"The output shows the product of queries and keys through {seen}: {count}. The {keys}, and the "
-            f"query of each token obeys linear equations that leave {unseen} direction(s) a token."
-        )
-        note = (
-            "$q_i$: the query of a token; $E_i$: what the output shows of its scores; least norm, the rest integrated"
-        )
-        formula = Formula(r"Uk\, q_i", "E_i", note)
-    formulas = [formula]
-    if not isinstance(head.mixing, sp.Identity):
-        rows = sum(int(field.shape[0]) for field in _solved_fields(head))
-        times = "" if rows == 1 else f"{rows} "
-        short = head.mixing.xreplace({number: sp.Float(number, 6) for number in head.mixing.atoms(sp.Float)})
-        price = rf"-{times}\log\lvert\det({sp.latex(short)})\rvert"
-        formulas.append(Formula(r"\log w", price, "each row of the fields pays once"))
-    return text, tuple(formulas)

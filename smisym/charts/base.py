@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Step
 from smisym.base.errors import InputError
 from smisym.charts.reading import Reading
@@ -118,7 +119,7 @@ class Unfolding:
     log_weight: Callable[[Arrays], np.ndarray] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LevelSet:
     """A chart: everything about "which fields give this y".
 
@@ -200,6 +201,14 @@ class LevelSet:
     registered: bool = False
     program: StraightLine | None = None
     reading: Reading | None = None
+
+    def __repr__(self) -> str:
+        over = [counted(len(self.free_rows), "free row")] if self.free_rows else []
+        over += [counted(len(self.latents), "latent coordinate")] if self.latents else []
+        over += [counted(self.directions, "direction")] if self.directions else []
+        seen = counted(self.dimension, "number")
+        where = f", over {' and '.join(over)}" if over else ""
+        return f"<LevelSet: {self.rule}; {counted(self.branches, 'sheet')}{where}; {seen} of the output>"
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ def _verdict(name: str, held: _Held) -> tuple[tuple[str, str], ...]:
                 "fields that give the output back",
                 "check coordinates and solve against link.raw",
             )
-        found.append(("$f(Z(x, u)) = y$ on every branch", f"relative misfit at random points {_within(change)}"))
+        found.append(("$f(Z(x, u)) = y$ on every sheet", f"relative misfit at random points {_within(change)}"))
     if held.spreads.size:
         spread = float(held.spreads.max())
         if spread > _EVEN:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from smisym.base.counting import counted
 from smisym.charts.base import Arrays, Fault, faults
 from smisym.charts.numpy_code import lambdified
 
@@ -74,7 +75,8 @@ class Implied:
         self._code: Any = lambdified(fields, [expressions[k] for k in self.numbers])
 
     def __str__(self) -> str:
-        return f"{len(self.numbers)} output(s) say no more than the others"
+        says = "says" if len(self.numbers) == 1 else "say"
+        return f"{counted(len(self.numbers), 'output')} {says} no more than the others"
 
     def _wrong(self, fields: Arrays, told: np.ndarray) -> np.ndarray:
         """(S,) where solutions, some arrays (S,), do not give the outputs that were left out, told (all of them, S)."""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula
 from smisym.base.derivation import Step as Recorded
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, faults
@@ -376,9 +377,9 @@ def _steps(link: LinkFunction, found: _Found, way: Way, shown: list[Shown]) -> t
     text = (
         f"The outputs see {rows} through {len(found.forms)} linear forms alone, whose coefficients are functions of "
         "the other fields: $A = M(h)\\, g$. "
-        + (f"{same} output(s) say no more than the others. " if same else "")
+        + (f"{counted(same, 'output')} {'says' if same == 1 else 'say'} no more than the others. " if same else "")
         + "Outer functions that take every value once are taken off, so that $u_k$ are the values inside them; the "
-        f"equations are solved for $A$, with {len(way)} solution(s), and $g = M^{{-1}} A$."
+        f"equations are solved for $A$, with {counted(len(way), 'solution')}, and $g = M^{{-1}} A$."
     )
     names = _outputs(len(found.equations))
     formulas = [Formula(u, e) for u, e in zip(names, found.equations, strict=True)]

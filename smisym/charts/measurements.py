@@ -14,6 +14,7 @@ import numpy as np
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Sheets, Unfolding, faults
 from smisym.charts.programs import Counts, programmed
@@ -183,14 +184,14 @@ def _steps(softmax: bool, rank: int, total: int) -> tuple[Step, ...]:
     what = "The output shows differences of scores" if softmax else "The output shows scores"
     text = (
         f"{what}, which are linear in the fields: {rank} linear measurements of {total} fields, without noise. Along "
-        f"the other {total - rank} direction(s) the fields are free, and integrated in closed form."
+        f"the other {counted(total - rank, 'direction')} the fields are free, and integrated in closed form."
     )
     formulas = (
         Formula("u", r"R z, \qquad R R^{\top} = I", "the measurements, in an orthonormal basis"),
         Formula(
             "z", r"R^{\top} u + N^{\top} s, \qquad R N^{\top} = 0,\ N N^{\top} = I", "s is free, with a flat measure"
         ),
-        Formula(r"\log w", "0", "the change of coordinates is a rotation"),
+        Formula("w", "1", "weight: the change of coordinates is a rotation"),
     )
     checks = (
         ("the rank of what is seen", f"singular values of its {rank} x {total} part; zero are those below 1e-10"),

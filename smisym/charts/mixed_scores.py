@@ -15,6 +15,7 @@ import numpy as np
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.charts.base import LINE, Arrays, LevelSet, Refusal, Sheets, Unfolding
 from smisym.charts.matching import closure, square_factors
@@ -266,13 +267,17 @@ def _spread(shown: np.ndarray, link: LinkFunction, free: tuple[int, ...]) -> np.
 def _steps(rank: int, total: int, T: int) -> tuple[Step, ...]:
     text = (
         "Given the fields of the layers before, the mixing $B$ is known, and the output makes linear measurements of "
-        f"$S = B h B^{{\\top}}$: {rank} of {total} numbers, without noise. Along the other {total - rank} direction(s) "
-        "the fields are free, and integrated in closed form."
+        f"$S = B h B^{{\\top}}$: {rank} of {total} numbers, without noise. Along the other "
+        f"{counted(total - rank, 'direction')} the fields are free, and integrated in closed form."
     )
     formulas = (
         Formula("S", r"R^{\top} u + N^{\top} s", "u: what is measured, in an orthonormal basis; s is free"),
         Formula("h", r"B^{-1} S B^{-\top}"),
-        Formula(r"\log w", rf"-{T + 1} \log |\det B|", "the map of symmetric matrices has this determinant"),
+        Formula(
+            "w",
+            rf"|\det B|^{{-{T + 1}}}",
+            "weight: one over the determinant of $h \\to S$, on symmetric matrices",
+        ),
     )
     checks = (
         ("the rank of what is seen", f"singular values of its {rank} x {total} part; zero are those below 1e-10"),

@@ -167,7 +167,7 @@ def _verify(found: _Match, tokens: int) -> list[tuple[str, str]]:
     )
     scores, flipped = found.coefficient * u * u.T, found.coefficient * (-u) * (-u).T
     _prove(flipped.doit() == scores.doit(), "y(u) = y(-u)")
-    checks.append(("$y(u) = y(-u)$: two branches", "substituted"))
+    checks.append(("$y(u) = y(-u)$: two sheets", "substituted"))
     x = sp.symbols(f"u1:{tokens + 1}", real=True)
     if found.softmax:
         checks += _verify_log_ratios(x)
@@ -244,7 +244,7 @@ def _steps(found: _Match, tokens: int, checks: list[tuple[str, str]]) -> tuple[S
         )
     inverse = sp.MatMul(sp.Inverse(found.mixing), u) if not isinstance(found.mixing, sp.Identity) else u
     formulas += [
-        Formula(sp.Transpose(h), rf"\pm {sp.latex(inverse)}", "two branches; every other field is free"),
+        Formula(sp.Transpose(h), rf"\pm {sp.latex(inverse)}", "two sheets; every other field is free"),
         Formula(
             rf"\left|\det \frac{{\partial {name}}}{{\partial u}}\right|",
             "1"

@@ -15,21 +15,19 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from smisym.base import symbols
-from smisym.base.derivation import Formula, Step
-from smisym.charts.atoms import Constants, only_there, preferred
+from smisym.charts.atoms import only_there, preferred
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
 from smisym.charts.eliminating import determinant, pole, solved_by, ways
 from smisym.charts.explicit import Fields, Read, explicit_entries, sign_arguments, split_signs
 from smisym.charts.implied import Implied, independent
 from smisym.charts.numpy_code import lambdified
 from smisym.charts.programs import Counts, programmed
+from smisym.charts.solved_sheets import SolvedSheet, told
 from smisym.link.linking import LinkFunction, Observation
 from smisym.link.scale import units
 
@@ -44,33 +42,6 @@ _TRIALS = 32
 _MISS, _FLOOR, _PROBES = 1e-4, 1e-9, 4096
 # The same for outputs that others imply, at fields that are nearer to zero by this factor.
 _MISSED, _NEARER = 1e-3, 0.7
-# Power of the Jacobians by which sheets share: at a fold, a square root, weights then vanish like its cube.
-_POWER = 4
-SOURCE = "solved by sympy; checked at random fields when compiled"
-
-
-@dataclass(frozen=True)
-class _Sheet:
-    """One solution on one orthant.
-
-    signs: of the fields whose sign is fixed.  free: fields that are coordinates.  solved: the others in terms of
-    these and of the outputs.  constants: outputs that are constant here, with their values (``atoms``: as numbers).
-    weight: log of the Jacobian.  poles: free fields on a logarithmic scale.  shared: whether other sheets hold the same
-    fields.
-    """
-
-    signs: dict[sp.Symbol, int]
-    free: Fields
-    solved: dict[sp.Symbol, sp.Expr]
-    constants: dict[int, sp.Expr]
-    weight: sp.Expr
-    poles: frozenset[sp.Symbol]
-    shown: dict[int, sp.Expr]
-    shared: bool
-
-    @property
-    def atoms(self) -> Constants:
-        return {k: float(value) for k, value in self.constants.items()}
 
 
 def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
@@ -105,11 +76,11 @@ def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
 
 def _solve_everywhere(
     smooth: list[sp.Expr], fields: Fields, outputs: Fields, signed: set[sp.Symbol]
-) -> list[_Sheet] | Refusal:
+) -> list[SolvedSheet] | Refusal:
     order = [f for f in fields if f in signed]
     if 2 ** len(order) > _PIECES:
         return Refusal(f"the signs of {len(order)} fields cut them into more than {_PIECES} orthants")
-    sheets: list[_Sheet] = []
+    sheets: list[SolvedSheet] = []
     for choice in itertools.product((1, -1), repeat=len(order)):
         signs = dict(zip(order, choice, strict=True))
         known = {sp.sign(f): sp.Integer(s) for f, s in signs.items()}
@@ -138,24 +109,22 @@ def _solve_piece(here: list[sp.Expr], fields: Fields, outputs: Fields, signs: di
     found = ways(equations, fields, signs)
     if not found:
         return Refusal(f"sympy solved none of {', '.join(str(e) for e, _ in equations)} for a field")
+    by = [solved_by(way) for way in found] if len(found) > 1 else []
+    several = {solved: determinant(equations, solved) for solved in by}
     sheets = []
     for solved, jacobian in itertools.chain(*found):
         free = tuple(f for f in fields if f not in solved)
         if len(free) > _COORDINATES:
             return Refusal(f"{len(free)} fields would be left as coordinates")
-        weight = -sp.log(sp.Abs(jacobian))
-        if len(found) > 1:
-            every = [determinant(equations, solved_by(way)).subs(solved) for way in found]
-            weight = (1 - _POWER) * weight - sp.log(sp.Add(*(d**_POWER for d in every)))
         poles = frozenset(f for f in free if any(pole(e, f) for e in [*solved.values(), 1 / jacobian]))
         shown = {k: e for k, e in enumerate(here) if k not in constants}
-        sheets.append(_Sheet(signs, free, solved, constants, weight, poles, shown, len(found) > 1))
+        sheets.append(SolvedSheet(signs, free, solved, constants, jacobian, several, poles, shown))
     return sheets
 
 
 # Many parameters: a link as it was read, and what was found of it.
 def _assemble(
-    link: LinkFunction, read: Read, implied: Implied, fields: Fields, outputs: Fields, sheets: list[_Sheet]
+    link: LinkFunction, read: Read, implied: Implied, fields: Fields, outputs: Fields, sheets: list[SolvedSheet]
 ) -> LevelSet:
     Z = np.random.default_rng(0).standard_normal((_PROBES, link.fields, link.tokens))
     own = read.only(implied.kept)
@@ -189,10 +158,10 @@ def _assemble(
         dimension=continuous,
         coordinates=coordinates,
         solve=compiled,
-        steps=_steps(link, sheets, read, implied),
+        steps=(told(link, sheets, read, implied, _TRIALS),),
         latents=(FLAT,) * count,
         density=not discrete,
-        shared=any(sheet.shared for sheet in sheets),
+        shared=any(sheet.ways for sheet in sheets),
         pieces=len({len(sheet.solved) for sheet in sheets}) > 1,
         program=straight,
         reading=(own.reading(),),
@@ -200,12 +169,12 @@ def _assemble(
 
 
 def _compile(
-    sheet: _Sheet, fields: Fields, outputs: Fields, sizes: np.ndarray
+    sheet: SolvedSheet, fields: Fields, outputs: Fields, sizes: np.ndarray
 ) -> Callable[[Arrays, Arrays], tuple[Arrays, np.ndarray]]:
     """Numpy code of one sheet: every field, and the log-weight."""
     arguments = [*sheet.free, *outputs]
     values = [sheet.solved.get(f, f) for f in fields]
-    numeric = lambdified(arguments, [*values, sheet.weight])
+    numeric = lambdified(arguments, [*values, sheet.log_weight])
     fixed = [(i, sheet.signs[f]) for i, f in enumerate(fields) if f in sheet.signs and f in sheet.solved]
     misses = _misses(sheet, fields, sizes)
     guarded = _has_strangers(sheet, fields, outputs, numeric, misses)
@@ -239,7 +208,7 @@ def _compile(
 Misses = Callable[[Arrays, Arrays], np.ndarray]
 
 
-def _misses(sheet: _Sheet, fields: Fields, sizes: np.ndarray) -> Misses:
+def _misses(sheet: SolvedSheet, fields: Fields, sizes: np.ndarray) -> Misses:
     """Where fields do not give the outputs that they were solved from."""
     back = lambdified(fields, list(sheet.shown.values()))
 
@@ -251,7 +220,7 @@ def _misses(sheet: _Sheet, fields: Fields, sizes: np.ndarray) -> Misses:
     return misses
 
 
-def _has_strangers(sheet: _Sheet, fields: Fields, outputs: Fields, numeric: Any, misses: Misses) -> bool:
+def _has_strangers(sheet: SolvedSheet, fields: Fields, outputs: Fields, numeric: Any, misses: Misses) -> bool:
     """Whether some solutions are none: at outputs of random fields and random coordinates."""
     rng = np.random.default_rng(1)
     forward = lambdified(fields, list(sheet.shown.values()))
@@ -281,7 +250,7 @@ def _coordinate(x: np.ndarray, sign: int | None, pole: bool) -> tuple[np.ndarray
     return sign * value, stretched - value + np.log(_STRETCH + tail)
 
 
-def _uncovered(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, sheets: list[_Sheet]) -> str:
+def _uncovered(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, sheets: list[SolvedSheet]) -> str:
     """Why the sheets are not the whole level set, or nothing: random fields must be found again on one of them."""
     Z = np.random.default_rng(0).standard_normal((_TRIALS, link.fields, link.tokens))
     y = read(link.observe(Z))
@@ -303,12 +272,6 @@ def _uncovered(link: LinkFunction, read: Read, fields: Fields, outputs: Fields, 
     return ""
 
 
-_SHARED = (
-    " Where the level set turns parallel to a field, the solution for it has a fold; others are solved for as well, "
-    f"and each point counts on every sheet that holds it, in proportion to the {_POWER}th power of the Jacobian there."
-)
-
-
 def _singled_out(link: LinkFunction, chart: LevelSet) -> bool:
     """Whether some solutions, at random outputs and coordinates, contradict the outputs that were left out."""
     rng = np.random.default_rng(4)
@@ -325,28 +288,3 @@ def _singled_out(link: LinkFunction, chart: LevelSet) -> bool:
             if not (np.abs(link.raw(again) - wanted) <= _MISSED * (1 + np.abs(wanted))).all():
                 return True
     return False
-
-
-def _steps(link: LinkFunction, sheets: list[_Sheet], read: Read, implied: Implied) -> tuple[Step, ...]:
-    names = {
-        symbols.entry(matrix, i, j): sp.Symbol(symbols.entry_latex(matrix, i, j), real=True)
-        for matrix in link.program.inputs
-        for i, j in itertools.product(*map(range, matrix.shape))
-    }
-    shown = list(read.meanings())
-    for sheet in sheets[:4]:
-        for field, value in sheet.solved.items():
-            where = ", ".join(f"${names[f]} {'>' if s > 0 else '<'} 0$" for f, s in sheet.signs.items())
-            shown.append(Formula(names[field], value.xreplace(names), where))
-    signed = any(sheet.signs for sheet in sheets)
-    solved = sorted({f"${names[f]}$" for sheet in sheets for f in sheet.solved})
-    text = (
-        ("Signs of fields cut them into orthants; the link was solved on each" if signed else "The link was solved")
-        + f", {len(sheets)} sheet(s) in all"
-        + (f", for {', '.join(solved)}" if solved else "; it is constant on each")
-        + f". {max(len(s.free) for s in sheets)} field(s) are left as coordinates."
-        + (f" {implied}, which are left out." if implied.numbers else "")
-        + (_SHARED if any(sheet.shared for sheet in sheets) else "")
-    )
-    check = ("every one of random fields lies on one of the sheets", f"{_TRIALS} random fields, found again to 1e-6")
-    return (Step("chart", "Solving for the fields", text, tuple(shown), (check,), source=SOURCE),)

@@ -31,6 +31,11 @@ class Head:
     inverse: Inverse
     undo: Callable[[np.ndarray], np.ndarray] | None
 
+    @property
+    def solved(self) -> tuple[sp.MatrixSymbol, ...]:
+        """The inputs that the output is solved for; the keys are free where the catalogue wants them given."""
+        return self.fields[:1] if self.inverse.known_columns else self.fields
+
 
 @dataclass(frozen=True)
 class _Option:

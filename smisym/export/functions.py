@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from smisym.base.axes import signed
+from smisym.base.counting import counted
 from smisym.charts import LevelSet, reading
 from smisym.charts.reading import EntryReading, HeadReading
 from smisym.export.naming import field_names, named_values, names_in
@@ -152,10 +153,10 @@ def _known_names(
 def _said(link: LinkFunction, level_set: LevelSet) -> str:
     """One line on what a level set is, in words."""
     over = [link.labels[row] for row in level_set.free_rows]
-    over += [f"{len(level_set.latents)} latent coordinate(s) x"] if level_set.latents else []
+    over += [f"{counted(len(level_set.latents), 'latent coordinate')} x"] if level_set.latents else []
     where = f" over {', '.join(over)}" if over else ""
-    along = f", {level_set.directions} direction(s) integrated in closed form" if level_set.directions else ""
-    return f"Every Z with an output of coordinates u: {level_set.branches} sheet(s){where}{along}."
+    along = f", {counted(level_set.directions, 'direction')} integrated in closed form" if level_set.directions else ""
+    return f"Every Z with an output of coordinates u: {counted(level_set.branches, 'sheet')}{where}{along}."
 
 
 def _returned(found: Body, level_set: LevelSet, T: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from smisym.base.counting import counted
 from smisym.declare.architecture import Architecture
 from smisym.declare.io import package_version
 from smisym.declare.smi import SMI
@@ -75,7 +76,7 @@ def _where(model: Model) -> str:
     assert model.level_set is not None
     return (
         f"The output is noiseless: the posterior lives on the level set f(Z) = y, in the chart "
-        f"{model.level_set.rule!r} with its weight |det|, {model.level_set.branches} sheet(s)."
+        f"{model.level_set.rule!r} with its weight |det|, {counted(model.level_set.branches, 'sheet')}."
     )
 
 
@@ -94,7 +95,8 @@ def _trust(dim: int, sampled: bool, rtol: float) -> str:
             f"impossible; where `error` is above rtol the evaluations ran out.  {common}"
         )
     return (
-        f"{dim} dimension(s) are integrated by the trapezoid rule on a lattice that grows from the maxima.  Steps "
+        f"{counted(dim, 'dimension')} {'is' if dim == 1 else 'are'} integrated by the trapezoid rule on a lattice "
+        "that grows from the maxima.  Steps "
         f"shrink until moments stand still to rtol (default {rtol:g}); what the last refinement changed is the error "
         f"that is returned, and where it is above rtol the evaluations ran out.  {common}"
     )

@@ -18,6 +18,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from smisym.base import symbols
 from smisym.base.complex_step import jacobian
+from smisym.base.counting import counted
 from smisym.base.derivation import Derivation, Formula, Step
 from smisym.base.errors import InputError
 from smisym.link.program import Activation, Assign, Elementwise, Program, RowHardmax, RowSoftmax
@@ -383,7 +384,7 @@ def _formulas(interface: Interface) -> list[Formula]:
         total = one.row_sum if one.nonnegative else None
         bound = "" if total is None else f"; no entry is negative, and rows sum to {float(total):g}"
         text = (
-            f"behind ${seen}$: {interface.dimension} number(s) of {interface.numbers}"
+            f"behind ${seen}$: {counted(interface.dimension, 'number')} of {interface.numbers}"
             + (", all together" if len(interface.carried) > 1 else "")
             + bound
         )

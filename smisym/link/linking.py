@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Derivation, Formula, Step
 from smisym.base.edge import real_array
 from smisym.base.errors import InputError
@@ -58,7 +59,7 @@ class Observation:
         return Observation(self.y[index], ratios, self.exact)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinkFunction:
     """The exact link ``y = f(Z)`` as a program.
 
@@ -77,6 +78,10 @@ class LinkFunction:
     slices: int
     cores: tuple[Core, ...] | None
     _numeric: Callable[..., list[np.ndarray]]
+
+    def __repr__(self) -> str:
+        shown = " by ".join(str(size) for size in self.program.output.shape)
+        return f"<LinkFunction: {counted(self.fields, 'field')} on {counted(self.tokens, 'token')} to {shown}>"
 
     @property
     def fields(self) -> int:
@@ -353,8 +358,9 @@ def _record_smi(model: SMI, program: Program, derivation: Derivation) -> None:
         Step(
             "link",
             "What was declared",
-            f"A sequence multi-index model with {len(program.inputs)} field(s) on $T = {tokens}$ token(s) and {K} "
-            "output(s), given by expressions. Tokens are rows: $X$ is $(T, D)$ with independent standard normal "
+            f"A sequence multi-index model with {counted(len(program.inputs), 'field')} on "
+            f"$T = {tokens}$ {'token' if tokens == 1 else 'tokens'} and {counted(K, 'output')}, given by "
+            "expressions. Tokens are rows: $X$ is $(T, D)$ with independent standard normal "
             f"entries, and the weights $W$ {weights}.",
             (
                 Formula("Z", r"W X^{\top} / \sqrt{D}", "the fields: one row an index, one column a token"),

@@ -17,6 +17,7 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from smisym.base import symbols
+from smisym.base.counting import counted
 from smisym.base.derivation import Derivation, Formula, Step
 from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture, Attention
@@ -262,8 +263,9 @@ def record_architecture(architecture: Architecture, program: Program, derivation
         Step(
             "architecture",
             "What was declared",
-            f"An attention network on sequences of $T = {tokens}$ tokens, with {len(architecture.layers)} "
-            f"layer(s); what is observed is the {architecture.output} output. Tokens are rows: $X$ is $(T, D)$ with "
+            f"An attention network on sequences of $T = {tokens}$ tokens, with "
+            f"{counted(len(architecture.layers), 'layer')}; what is observed is the "
+            f"{architecture.output} output. Tokens are rows: $X$ is $(T, D)$ with "
             "independent standard normal entries, and the weights $W$ have independent standard normal rows."
             + (
                 f" The {slices} heads split the embedding: a row of $W$ has ${D}$ entries, and sees the ${D}$ "

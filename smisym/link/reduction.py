@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import sympy as sp
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Derivation, Formula, Step
 from smisym.kernels.expanding import NotWrittenOut, expanded
 from smisym.kernels.straight_line import StraightLine
@@ -237,8 +238,9 @@ def record_layers(link: LinkFunction, layers: tuple[Layer, ...], reduction: Redu
         Step(
             "link",
             "What passes from layer to layer",
-            f"The first fields are {len(layers)} layer(s), of rows {rows}; each multiplies the product so far. On two "
-            "tokens, with rows that sum to a constant s and no entry below zero, the product is two numbers in a "
+            f"The first fields are {counted(len(layers), 'layer')}, of rows {rows}; each multiplies the product "
+            "so far. On two tokens, with rows that sum to a constant s and no entry below zero, "
+            "the product is two numbers in a "
             "compact set, so that the posterior is a chain: each layer is integrated given what passes below it.",
             (
                 Formula("C_k", r"A_k(h_k C_{k-1}^{\top})\, C_{k-1}, \qquad C_0 = I"),
@@ -282,8 +284,9 @@ def record_reduction(reduction: Reduction, derivation: Derivation) -> None:
         Step(
             "link",
             "The network behind its first fields is a shallower one",
-            f"${C}$, made of {interface.dimension} number(s), enters the output only in products with the later fields "
-            f"${later}$: in mixed fields $U = h\\,{C}^{{\\top}}$ the rest is a network that begins there.",
+            f"${C}$, made of {counted(interface.dimension, 'number')}, enters the output only in products with "
+            f"the later fields ${later}$: in mixed fields $U = h\\,{C}^{{\\top}}$ "
+            "the rest is a network that begins there.",
             (
                 Formula(rf"f_{{\mathrm{{behind}}}}({C}, h)", rf"f_{{\mathrm{{behind}}}}(I, h\,{C}^{{\top}})"),
                 *(Formula(a.target, a.value) for a in reduction.link.program.assigns),

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import sympy as sp
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Derivation, Formula, Step
 from smisym.link.commuting import commutant
 from smisym.link.groups import FEW, Found, closure, generating, group, is_flip, sign_group
@@ -325,19 +326,23 @@ def _record(link: LinkFunction, found: list[Found], symmetry: Symmetry, derivati
     turned = len(symmetry.rotations)
     gauged = [f"the gauge of {' and '.join(link.labels[rows[0]] for rows in pair)}" for pair in symmetry.gauges]
     mixed = (np.abs(symmetry.elements - np.round(symmetry.elements)) > 1e-9).any()
-    kinds = "signed exchange(s) and reflection(s) of combinations of rows" if mixed else "signed exchange(s)"
-    blocks = "block(s) of rows, each learned as a whole" if symmetry.projectors else "overlap(s), which are coupled"
+    kinds = "signed exchanges and reflections of combinations of rows" if mixed else "signed exchanges"
+    size = len(symmetry.elements) - 1
+    group = f"the identity and {size} {kinds if size > 1 else 'signed exchange'}" if size else "the identity alone"
+    blocks = "block" if symmetry.projectors else "overlap"
+    whole = ", learned as a whole" if len(symmetry.basis) == 1 else " of rows, each learned as a whole"
+    each = whole if symmetry.projectors else ", which are coupled"
     derivation.add(
         Step(
             "symmetry",
             "What the output cannot see",
             f"Flips of the fields and exchanges of heads and layers were tried on {trials} random fields; "
             "flips that passed were pushed through the recursion, assignment by assignment. The output "
-            f"is unchanged under a group of {len(symmetry.elements)} {kinds}"
-            + (f" and the rotations of {turned} head(s)" if turned else "")
-            + (f", under the gauges of {len(symmetry.gauges)} untied head(s)" if symmetry.gauges else "")
+            f"is unchanged under a group: {group}"
+            + (f" and the rotations of {counted(turned, 'head')}" if turned else "")
+            + (f", under the gauges of {counted(len(symmetry.gauges), 'untied head')}" if symmetry.gauges else "")
             + (f", and only relabelled under {len(relabelled)} more" if relabelled else "")
-            + f". This leaves {len(symmetry.basis)} {blocks}; all other overlaps vanish.",
+            + f". This leaves {counted(len(symmetry.basis), blocks)}{each}; all other overlaps vanish.",
             tuple(Formula(None, rf"{_set(f.name)}\quad\text{{leaves }} y \text{{ unchanged}}") for f in kept)
             + ((_GAUGE,) if symmetry.gauges else ()),
             tuple((f"$y$ is unchanged under {f.name}", _how(link, f, trials)) for f in kept)

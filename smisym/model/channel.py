@@ -67,6 +67,10 @@ class Channel:
         largest = max((part.channel for part in parts), key=lambda one: one.free_dimensions, default=None)
         self.plan: Row = plan_of(posterior) if largest is None else largest.plan
 
+    def __repr__(self) -> str:
+        where, how = self.posterior.describe()
+        return f"<Channel: {where}, integrated by {how}>"
+
     @cached_property
     def still(self) -> Channel:
         """The channel for outputs of which nothing is known beside, omega = 0: by shared rows alone where these

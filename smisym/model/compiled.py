@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.base.cards import Card, Cell, Shown, listed
+from smisym.base.counting import counted
 from smisym.base.derivation import Derivation, Step
 from smisym.base.edge import check_generator, check_rows
 from smisym.base.errors import InputError
@@ -24,11 +25,11 @@ from smisym.link.symmetry_check import held_symmetry
 from smisym.model.calibrating import check_calibration
 from smisym.model.channel import Channel
 from smisym.model.cutting import choose_shared
+from smisym.model.denoising import record_channel
 from smisym.model.integration import (
     chart_of,
     choose_parts,
     choose_posterior,
-    record_channel,
     record_statistic,
 )
 from smisym.posterior.central_limit import ThroughStatistic
@@ -65,8 +66,8 @@ class Model(Shown):
         """What is learned and how its posteriors are integrated, in one line; the derivation has the rest."""
         rule = "no chart" if self.level_set is None else f"chart: {self.level_set.rule}"
         noise = f", noise {self.noise:g}" if self.noise else ""
-        size = f"{self.fields} field(s) on {self.tokens} token(s){noise}"
-        return f"<Model: {size}; {rule}; {self.channel.posterior.dim} free dimension(s)>"
+        size = f"{counted(self.fields, 'field')} on {counted(self.tokens, 'token')}{noise}"
+        return f"<Model: {size}; {rule}; {counted(self.channel.posterior.dim, 'free dimension')}>"
 
     def card(self) -> Card:
         """What a notebook shows, as plain data."""
@@ -203,7 +204,7 @@ def compile(
     own = level_set is not None and level_set.registered
     parts = () if own or through else choose_parts(link, noise, symmetry, derivation, rules)
     channel = Channel(link, posterior, noise, shared, parts)
-    record_channel(channel, derivation)
+    record_channel(channel, level_set, derivation)
     if level_set is not None and level_set.registered:
         checks = check_calibration(level_set.rule, channel)
         derivation.add(Step("channel", "Posteriors on the chart", CALIBRATED, checks=checks))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import sympy as sp
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Derivation, Formula, Step
 from smisym.base.errors import InputError, NoChartError
 from smisym.charts import LevelSet, Rules, find_level_set, record_refusals
@@ -197,31 +198,6 @@ def _record_noise(choice: str, derivation: Derivation, formulas: tuple[Formula, 
     )
 
 
-def record_channel(channel: Channel, derivation: Derivation) -> None:
-    """How the channel's posteriors are integrated, in the posterior's own words."""
-    where, how = channel.posterior.describe()
-    derivation.add(
-        Step(
-            "channel",
-            "Posterior moments and the denoiser",
-            f"Given one output and the cavity Gaussian of its fields, {where}, integrated by {how}. All that the "
-            "solvers need follows from its first two moments; no derivative is taken numerically.",
-            (
-                Formula(r"Z", r"\omega + L\zeta, \qquad V = L L^{\top}", "whitened, free rows first"),
-                Formula(r"g_{\mathrm{out}}", r"V^{-1}(\mathbb{E}[Z \mid y] - \omega) = L^{-\top}\,\mathbb{E}[\zeta]"),
-                Formula(
-                    r"\frac{\partial g_{\mathrm{out}}}{\partial \omega}",
-                    r"V^{-1}\,\mathrm{Cov}[Z]\,V^{-1} - V^{-1} = L^{-\top}(\mathrm{Cov}[\zeta] - I)L^{-1}",
-                ),
-                Formula(
-                    r"\log Z_{\mathrm{out}}", r"\log p(y \mid \omega, V)", "a density in the chart's coordinates of y"
-                ),
-            ),
-            source="arXiv 2502.00901, eq. 12; identities of the Gaussian integral",
-        )
-    )
-
-
 def record_statistic(link: LinkFunction, derivation: Derivation) -> None:
     """What the posterior is integrated through, and which approximation that is; InputError where there is no sum."""
     statistic = link.statistic
@@ -265,7 +241,7 @@ _MEASURED = (
 def _statistic_formulas(statistic: Statistic) -> tuple[Formula, ...]:
     S = sp.latex(statistic.target)
     terms = [
-        Formula(f"s_{{{k}}}", kind.expression, f"{len(kind.rows)} term(s) of this form, up to a factor")
+        Formula(f"s_{{{k}}}", kind.expression, f"{counted(len(kind.rows), 'term')} of this form, up to a factor")
         for k, kind in enumerate(statistic.kinds, start=1)
     ]
     moments = rf"\mathbb{{E}}[{S} \mid \omega], \quad \mathrm{{Cov}}[{S} \mid \omega]"

@@ -30,7 +30,7 @@ from smisym.link.linking import Observation
 # How integrals of so many dimensions are done, in words; more are sampled.
 SAMPLED = "importance sampling"
 METHODS = {
-    0: "a finite sum over the branches",
+    0: "a finite sum over the sheets",
     1: "an adaptive lattice",
     2: "an adaptive lattice",
     3: "an adaptive lattice or importance sampling",

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from smisym.base import patience
+from smisym.base.counting import counted
 from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
 from smisym.integrate.modes import Summed, Values
@@ -69,8 +70,8 @@ class OnChain(Kind):
         return Chained(self, observed.values, Cavity.of(omega, V, self.order))
 
     def describe(self) -> tuple[str, str]:
-        late = f"{self.summed} dimension(s) of the level set of the network behind them, in mixed fields"
-        where = f"the posterior lives on {self.dim - self.summed} dimension(s) of the first fields and {late}"
+        late = f"{counted(self.summed, 'dimension')} of the level set of the network behind them, in mixed fields"
+        where = f"the posterior lives on {counted(self.dim - self.summed, 'dimension')} of the first fields and {late}"
         return where, "an adaptive lattice over the first, each node of which meets all columns in one matrix product"
 
 

@@ -13,6 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.base.remembered import Remembered
 from smisym.charts import LevelSet
 from smisym.charts.base import FLAT, LINE, Arrays, Coordinates, Sheets
@@ -47,8 +48,8 @@ class OnLevelSet(Kind):
 
 def lives_on_level_set(dim: int, level_set: LevelSet) -> tuple[str, str]:
     """Where such a posterior lives, and how it is integrated, in words."""
-    where = f"the posterior lives on the level set: {dim} free dimension(s) and {level_set.branches} branches"
-    return where, METHODS.get(dim, SAMPLED)
+    size = f"{counted(dim, 'free dimension')} and {counted(level_set.branches, 'sheet')}"
+    return f"the posterior lives on the level set: {size}", METHODS.get(dim, SAMPLED)
 
 
 def rows_of(level_set: LevelSet) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.base.remembered import Remembered
 from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
@@ -88,7 +89,7 @@ class OnSharedRows(Kind):
         return Shared(self, observed.values, Cavity.of(omega, V, self.order))
 
     def describe(self) -> tuple[str, str]:
-        where = f"the posterior lives on the {self.dim} dimension(s) of the first fields"
+        where = f"the posterior lives on the {counted(self.dim, 'dimension')} of the first fields"
         what = "quasi-random points" if are_sampled(self.dim) else "lattices"
         return where, f"{what} of them that all outputs share, refined in turn"
 

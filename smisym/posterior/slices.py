@@ -13,6 +13,7 @@ import numpy as np
 
 from smisym.base import patience
 from smisym.base.complex_step import jacobian
+from smisym.base.counting import counted
 from smisym.base.sobol import Normals
 from smisym.charts.base import Coordinates
 from smisym.integrate.modes import Doubt, Values
@@ -47,8 +48,8 @@ class OnSlices(Kind):
     def describe(self) -> tuple[str, str]:
         where = (
             f"no rule found a closed chart; {self.dim} of the fields are integrated and the others solved for "
-            f"numerically, in {len(self.choices)} choice(s) that share the level set in proportion to the squares of "
-            "their Jacobians"
+            f"numerically, in {counted(len(self.choices), 'choice')} that share the level set in proportion to the "
+            "squares of their Jacobians"
         )
         return where, "importance sampling"
 

@@ -32,6 +32,7 @@ from __future__ import annotations
 import numpy as np
 
 from smisym.base import patience
+from smisym.base.counting import counted
 from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
 from smisym.integrate.averages import Average
@@ -126,7 +127,8 @@ class OnTables(Kind):
         return np.asarray((V[:, apart] != 0.0).any(axis=1))
 
     def describe(self) -> tuple[str, str]:
-        where = f"the posterior lives on {self.dim} dimension(s), those of the first {len(self.layers)} layer(s)"
+        layers = counted(len(self.layers), "layer")
+        where = f"the posterior lives on {counted(self.dim, 'dimension')}, those of the first {layers}"
         polynomials = "polynomials through the nodes of a Chebyshev grid"
         if self.single:
             return where, (

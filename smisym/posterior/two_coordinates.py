@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smisym.base import patience
+from smisym.base.counting import counted
 from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
 from smisym.integrate.averages import Average
@@ -52,8 +53,8 @@ class OnTwoCoordinates(Kind):
 
     def describe(self) -> tuple[str, str]:
         return (
-            f"the posterior lives on the level set: two coordinates of the fields before, and {self.along} "
-            "direction(s) in closed form",
+            f"the posterior lives on the level set: two coordinates of the fields before, and "
+            f"{counted(self.along, 'direction')} in closed form",
             "the trapezoid rule on a box that is cut down to it",
         )
 

@@ -166,6 +166,8 @@ class _Printer(LatexPrinter):
     def _print_MatrixElement(self, expr: MatrixElement) -> str:
         parent: Any = expr.parent
         rows, columns = parent.shape
+        if rows == columns == 1 and isinstance(parent, sp.MatrixSymbol):
+            return str(self._print(parent))
         indices = [self._print(index + 1) for index in expr.indices]
         if rows == 1 or columns == 1:
             indices = indices[1:] if rows == 1 else indices[:1]

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from smisym.base.backends import NUMBA, backend
+from smisym.base.counting import counted
 from smisym.base.errors import InputError, Words
 from smisym.base.files import check_path, write_text
 from smisym.declare.io import package_version, to_json
@@ -46,7 +47,7 @@ def print_info(as_json: bool) -> None:
     if as_json:
         typer.echo(to_json(found))
         return
-    typer.echo(f"smisym {found['package_version']}, Python {found['python']}, {found['cores']} core(s)")
+    typer.echo(f"smisym {found['package_version']}, Python {found['python']}, {counted(found['cores'], 'core')}")
     typer.echo(f"backend: {found['backend']}: {found['why']}")
     if found["compiled_loops"] is not None:
         typer.echo(f"compiled loops are kept in {found['compiled_loops']} (SMISYM_CACHE chooses another folder)")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.base.matrices import units
 from smisym.base.solution import Result
 from smisym.prior import remaining
@@ -61,8 +62,8 @@ class Branch:
 
     def __repr__(self) -> str:
         low, high = min(self.alphas, default=math.nan), max(self.alphas, default=math.nan)
-        turns = len(self.turns)
-        return f"<Branch: {self.begins}, {len(self.points)} points, alpha {low:.4g} to {high:.4g}, {turns} fold(s)>"
+        turns = counted(len(self.turns), "fold")
+        return f"<Branch: {self.begins}, {len(self.points)} points, alpha {low:.4g} to {high:.4g}, {turns}>"
 
     @property
     def alphas(self) -> np.ndarray:

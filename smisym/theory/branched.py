@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from smisym.base.cards import Branched, Card, Cell, Grid, Listing, Number, Shown, Traced, Variable, row_names
+from smisym.base.counting import counted
 from smisym.base.outcome import ABOUT, UNITS, Outcome, Solved, attributes, ending, notice, provenance
 from smisym.base.threshold import Threshold, Thresholds
 from smisym.theory.all_branches import Branch, resting_points
@@ -44,7 +45,7 @@ class BranchLine:
 
     def __repr__(self) -> str:
         where = f", alpha {self.alphas.min():.4g} to {self.alphas.max():.4g}" if len(self.alphas) else ""
-        return f"<BranchLine: {self.begins}, {len(self.alphas)} points{where}, {len(self.turns)} fold(s)>"
+        return f"<BranchLine: {self.begins}, {len(self.alphas)} points{where}, {counted(len(self.turns), 'fold')}>"
 
     @property
     def stable(self) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.prior import remaining
 from smisym.theory.entropy import free_entropy
@@ -106,7 +107,7 @@ def _conjugate(subject: Subject, level: float) -> Tried:
     left = [x for x in proofs.stationary_in_conjugate(symmetry) if x != 0]
     rest = proofs.eliminated(symmetry)
     holds = not left and rest == 0
-    said = f"symbolically, {len(symmetry.basis)} derivative(s) in the coordinates of $\\hat Q$: 0"
+    said = f"symbolically, {counted(len(symmetry.basis), 'derivative')} in the coordinates of $\\hat Q$: 0"
     return Tried(0, "", holds=holds, said=said if holds else f"{[*left, rest]} where zero should be left")
 
 

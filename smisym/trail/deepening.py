@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.declare.architecture import Architecture
 from smisym.trail.claims import Claim, Part
@@ -32,7 +33,7 @@ def _written(subject: Subject) -> Step:
     o = sum(sum(layer.readouts) for layer in declared.layers[:-1])
     if _limit(subject) == "first_order":
         text = (
-            f"The {L - 1} layer(s) before the last act as a sum: each sees "
+            f"The {counted(L - 1, 'layer')} before the last {'acts' if L == 2 else 'act'} as a sum: each sees "
             "the tokens as they came. This is the network to first order in "
             "the readouts $o_l = 1/c$, an expansion and no limit: what is dropped is of "
             "second order, a double sum over layers, small where the sum of all readouts "
@@ -53,10 +54,10 @@ def _written(subject: Subject) -> Step:
         )
     else:
         text = (
-            f"Infinitely many layers share what the {L - 1} layer(s) before the last do, the "
-            f"sum of their readouts $o = {o:g}$. Their weights are independent, so that what "
-            "they do adds up as a law of large numbers and the mixing $B$ is not "
-            "random: it solves a differential equation. A finite network of $L$ layers "
+            f"Infinitely many layers share what the {counted(L - 1, 'layer')} before the last "
+            f"{'does' if L == 2 else 'do'}, the sum of their readouts $o = {o:g}$. "
+            "Their weights are independent, so that what they do adds up as a law of large numbers and the mixing $B$ "
+            "is not random: it solves a differential equation. A finite network of $L$ layers "
             "fluctuates about it by $O(L^{-1/2})$ and is off on average by $O(1/L)$. "
             "With the fluctuations vanishes the signal of each single layer: "
             "only the last layer can be learned here."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.base.matrices import square_root
 from smisym.prior import remaining
@@ -27,7 +28,7 @@ def _written(subject: Subject) -> Step:
         "of $b$ concentrate on one matrix, $\\hat Q$, because they are "
         "averages over samples; and the mean of $b$ is $\\hat Q$ times the truth (Nishimori). So the overlap of the "
         "estimate with the truth, which is also its overlap with itself, obeys a closed recursion. The sum runs over "
-        f"{T} {'token(s)' if notation.gaussian(model) else 'fields'}. The map "
+        f"{counted(T, 'token') if notation.gaussian(model) else f'{T} fields'}. The map "
         "commutes with the symmetries of the output, and an overlap in their blocks stays there."
     )
     plain = notation.gaussian(model)
@@ -63,7 +64,7 @@ def _written(subject: Subject) -> Step:
             q_name = str(q)
             share = rf"\tfrac{{1}}{{{len(D)}}}\, " if len(D) > 1 else ""
             e = rf"{share}\mathrm{{tr}}\left(\Pi_{{{k + 1}}} E\right)"
-            note = f"the part of {len(D)} dimension(s) about ${rows}$, onto which $\\Pi_{{{k + 1}}}$ projects"
+            note = f"the part of {counted(len(D), 'dimension')} about ${rows}$, onto which $\\Pi_{{{k + 1}}}$ projects"
             formulas.append(Formula(q_name, rf"\frac{{{alpha} e}}{{1 + {alpha} e}}, \qquad e = {e}", note))
     return Step(
         "evolution",

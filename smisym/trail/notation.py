@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import sympy as sp
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula
 from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
@@ -69,7 +70,7 @@ def overlap(model: Model) -> tuple[Formula, ...]:
     count = len(symmetry.basis)
     sizes = ", ".join(str(len(D)) for D in symmetry.directions)
     parts = len(symmetry.directions)
-    note = f"{count} number(s), in {parts} part(s) of dimension {sizes}, are all that symmetries leave"
+    note = f"{counted(count, 'number')}, in {counted(parts, 'part')} of dimension {sizes}: all that symmetries leave"
     if model.fields > READABLE:
         size = rf"\mathbb{{R}}^{{{model.fields} \times {model.fields}}}"
         right = rf"\sum_{{k=1}}^{{{count}}} q_k\, \Pi_k, \qquad \Pi_k \in {size}"

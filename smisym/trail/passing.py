@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.finite.samples import flatten, generate
 from smisym.prior import remaining
@@ -39,7 +40,7 @@ def _relaxed(subject: Subject) -> Step:
     text = (
         "The factor graph has the columns $w_i$ of $W$ as variables "
         "and the samples $\\mu$ as factors; a sample is seen "
-        f"through its {T} token(s), $x_{{\\mu i}}$ in $\\mathbb{{R}}^{{{T}}}$ "
+        f"through its {counted(T, 'token')}, $x_{{\\mu i}}$ in $\\mathbb{{R}}^{{{T}}}$ "
         "for each column. Each field is a sum of many small independent terms, "
         "so that, given the messages of all columns but one, it "
         "is Gaussian (central limit theorem), and a message back "

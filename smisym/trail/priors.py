@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.trail import notation
 from smisym.trail.claims import Claim, Part
@@ -27,8 +28,8 @@ def _written(subject: Subject) -> Step:
         else ""
     )
     text = (
-        f"The weights have {prior.describe()}, in {model.fields} "
-        "row(s). Overlaps are counted in units of this law, from 0 "
+        f"The weights have {prior.describe()}, in {counted(model.fields, 'row')}. "
+        "Overlaps are counted in units of this law, from 0 "
         "where nothing is known to $I$ where everything is. Nothing is known of the weights but "
         + ("" if prior.centred() else "their mean, and ")
         + (

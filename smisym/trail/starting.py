@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.base.matrices import square_root, units
 from smisym.base.solution import Result
@@ -132,7 +133,7 @@ def _written(subject: Subject) -> Step:
         Formula(
             r"\alpha_c^{-1}",
             rf"{share}\lambda_{{\max}}\left({one}\right)_{{j,k=1}}^{{{k}}}",
-            rf"$B_k$: the {k} block(s) of $Q$, with norm one",
+            rf"$B_k$: the {counted(k, 'block')} of $Q$, with norm one",
         ),
     ]
     text += _unknown(subject)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.charts.checking import QUICK, check_chart
 from smisym.declare.architecture import Architecture
@@ -27,8 +28,8 @@ _CAVITIES, _FINE, _TELLING = 5, 1e-5, 0.05
 def _declared(subject: Subject) -> Step:
     model = subject.model
     text = (
-        f"What follows rests on the link $f$ of {model.fields} "
-        f"field(s) on $T = {model.tokens}$ token(s), on its symmetries "
+        f"What follows rests on the link $f$ of "
+        f"{counted(model.fields, 'field')} on {counted(model.tokens, 'token')}, on its symmetries "
         "and, where there is one, on its chart. Before it is used, "
         "the model as it is now is held against what was declared: "
         "the network is run on tokens with its full weight matrices, by code that knows no link."
@@ -56,7 +57,8 @@ def _network_is_link(subject: Subject, level: float) -> Tried:
 def _symmetry_holds(subject: Subject, level: float) -> Tried:
     change = symmetry_misfit(subject.model)
     elements = len(subject.model.symmetry.elements)
-    said = f"{elements} signed exchange(s) and reflection(s), {len(subject.model.symmetry.rotations)} rotation(s)"
+    turns = counted(len(subject.model.symmetry.rotations), "rotation")
+    said = f"{counted(elements, 'element')} of the group with the identity, {turns}"
     return Tried(64, "random fields", change / _CHANGE, None, change <= _CHANGE, said)
 
 
@@ -66,7 +68,7 @@ def _chart_holds(subject: Subject, level: float) -> Tried:
     checks = check_chart(chart.rule, subject.model.charted, chart, QUICK)
     if not checks:
         return left_out("rounding leaves too few points of the level set")
-    return Tried(0, "", said=f"{len(checks)} statement(s), on {chart.branches} branch(es)")
+    return Tried(0, "", said=f"{counted(len(checks), 'statement')}, on {counted(chart.branches, 'sheet')}")
 
 
 DECLARED = Part(

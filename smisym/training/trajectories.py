@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from smisym.base.cards import Card, Cell, Course, Courses, Grid, Listing, Number, Shown, Variable
+from smisym.base.counting import counted
 from smisym.base.errors import InputError
 from smisym.base.outcome import Outcome, Solved, attributes, ending, notice
 from smisym.base.solution import Result, mean_and_error
@@ -76,7 +77,7 @@ class Dynamics(Shown, Outcome):
             known = ", ".join(f"{value:.3g}" for value in self.mean(one.method)[-1])
             ends.append(f"{one.method} {known} after {len(one.steps) - 1} {one.unit}s")
         seeds = len(self.trajectories[0].cosines) if self.trajectories else 0
-        return f"<Dynamics, {seeds} seed(s): {'; '.join(ends)}>"
+        return f"<Dynamics, {counted(seeds, 'seed')}: {'; '.join(ends)}>"
 
     def __getitem__(self, method: str) -> Trajectory:
         for one in self.trajectories:

@@ -17,7 +17,7 @@ from oracles.tokens import draw, on_tokens
 
 import smisym
 from smisym import Architecture
-from smisym.charts.attention import TESTED
+from smisym.charts.telling import TESTED
 from smisym.declare.shipped import architectures
 
 EVERY = list(FAMILIES.values())

@@ -376,8 +376,18 @@ def test_counting_on_pieces() -> None:
 def test_a_model_is_printed_in_one_line() -> None:
     """What is learned and how its posteriors are integrated; sign(z1 z2) leaves both fields free."""
     assert repr(smisym.compile(SMI(("sign(z1*z2)",), ("z1", "z2")))) == (
-        "<Model: 2 field(s) on 1 token(s); chart: expressions solved on every orthant; 2 free dimension(s)>"
+        "<Model: 2 fields on 1 token; chart: expressions solved on every orthant; 2 free dimensions>"
     )
     assert repr(smisym.compile(Architecture(2, (A(rank=2),), noise=0.5))) == (
-        "<Model: 2 field(s) on 2 token(s), noise 0.5; no chart; 4 free dimension(s)>"
+        "<Model: 2 fields on 2 tokens, noise 0.5; no chart; 4 free dimensions>"
     )
+
+
+def test_parts_of_a_model_are_printed_in_one_line() -> None:
+    """No arrays, programs or functions: what a person asks of them."""
+    model = smisym.compile(SMI(("z1**2 - 3*z2",), ("z1", "z2")))
+    assert repr(model.link) == "<LinkFunction: 2 fields on 1 token to 1 by 1>"
+    sheets = "expressions solved on every orthant; 1 sheet, over 1 latent coordinate; 1 number of the output"
+    assert repr(model.level_set) == f"<LevelSet: {sheets}>"
+    where = "the posterior lives on the level set: 1 free dimension and 1 sheet"
+    assert repr(model.channel) == f"<Channel: {where}, integrated by an adaptive lattice>"

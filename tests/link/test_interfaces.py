@@ -141,8 +141,8 @@ def test_the_derivation_says_so() -> None:
     steps = {step.title: step for step in smisym.compile(Architecture(2, (A(), A(), A()))).derivation}
     step = steps["What later fields see of earlier ones"]
     assert [f.note for f in step.formulas] == [
-        "behind $h_{1}$: 2 number(s) of 2; no entry is negative, and rows sum to 2",
-        "behind $h_{1}, h_{2}$: 2 number(s) of 4; no entry is negative, and rows sum to 4",
+        "behind $h_{1}$: 2 numbers of 2; no entry is negative, and rows sum to 2",
+        "behind $h_{1}, h_{2}$: 2 numbers of 4; no entry is negative, and rows sum to 4",
     ]
     assert len(step.checks) == 2
     assert "What later fields see of earlier ones" not in {s.title for s in smisym.compile(SMI("z1*z2", 2)).derivation}

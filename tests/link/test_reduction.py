@@ -105,4 +105,4 @@ def test_the_derivation_says_what_was_found() -> None:
     (reduction,) = find_reductions(link_of(Architecture(2, (A(), A()))))
     record_reduction(reduction, derivation)
     (step,) = derivation
-    assert "2 number(s)" in step.text and len(step.formulas) == 1 + len(reduction.link.program.assigns)
+    assert "2 numbers" in step.text and len(step.formulas) == 1 + len(reduction.link.program.assigns)

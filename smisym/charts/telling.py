@@ -1,0 +1,115 @@
+"""What a head leaves unknown, in words and formulas, for documents."""
+
+from __future__ import annotations
+
+import sympy as sp
+
+from smisym.base.counting import counted
+from smisym.base.derivation import Formula, Step
+from smisym.charts.catalogue import Inverse, TiedHead, UntiedHead
+from smisym.charts.unmixing import Head
+from smisym.link.program import RowSoftmax
+
+SOURCE = "arXiv 2502.00901, appendices A and E; the other entries of the catalogue are derived here"
+# (rank, tokens) at which tests hold an entry against the link, by (tied, softmax); linear scores and activations alike.
+TESTED = {
+    (True, True): ((1, 2), (1, 3), (2, 2), (2, 3), (3, 2), (3, 4)),
+    (True, False): ((1, 2), (1, 3), (2, 2)),
+    (False, True): ((1, 2), (1, 3), (1, 4), (2, 2), (2, 3)),
+    (False, False): ((1, 2), (1, 3), (2, 2)),
+}
+
+
+def told_heads(heads: list[Head]) -> tuple[Step, ...]:
+    """One step for each output."""
+    steps = []
+    for number, head in enumerate(heads, start=1):
+        text, formulas = _words(head, number if len(heads) > 1 else 0)
+        what = f"head {number}" if len(heads) > 1 else "the attention matrix"
+        steps.append(Step("chart", f"What {what} leaves unknown", text, formulas, _held(head.inverse), SOURCE))
+    return tuple(steps)
+
+
+def _held(inverse: Inverse) -> tuple[tuple[str, str], ...]:
+    """How this entry of the catalogue was verified: by tests at some sizes, not by a symbolic proof."""
+    known = TESTED[isinstance(inverse, TiedHead), inverse.softmax]
+    own = "" if (inverse.rank, inverse.tokens) in known else ", of which this is none"
+    how = (
+        "derived on paper, not proved symbolically; tests hold it against the co-area formula, and its posterior "
+        f"moments against draws from the truth, at (rank, tokens) = {', '.join(map(str, known))}{own}"
+    )
+    return ((r"every $Z$ with $f(Z) = y$ is met, with the measure of the level set", how),)
+
+
+def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
+    inverse, tokens = head.inverse, int(head.fields[0].shape[1])
+    seen = "its log-ratios" if isinstance(head.core.expression, RowSoftmax) else "it"
+    count = f"{inverse.dimension} independent numbers"
+    if isinstance(inverse, TiedHead):
+        text = (
+            f"The output shows the Gram matrix of $U$ through {seen}: {count}. "
+            + (
+                "Only differences of rows are seen, and the mean row where it overlaps with them. "
+                if inverse.softmax
+                else ""
+            )
+            + f"The rest is {counted(inverse.frame, 'orthonormal vector')} in {counted(inverse.rank, 'dimension')}, "
+            f"uniform ({counted(len(inverse.latents), 'angle')}, {counted(inverse.branches, 'sheet')}), and "
+            f"{counted(inverse.directions, 'free direction')}."
+        )
+        note = "$U_0$: one $U$ that has these numbers; $F$: any of the frames that leave them, known up to a rotation"
+        formula = Formula("U", r"U_0 F, \qquad F F^{\top} = I", note)
+    elif isinstance(inverse, UntiedHead) and inverse.orbit:
+        power = (1 if inverse.softmax else 0) - inverse.rank
+        text = (
+            f"The output shows the product of queries and keys through {seen}: {count}. Queries and keys are known up "
+            f"to a matrix $M$ of GL({inverse.rank}) with measure $|\\det M|^{{{power}}}\\,dM$"
+            + (f", and a shift common to all keys, of {inverse.rank} number(s)." if inverse.softmax else ".")
+            + (
+                " $M$ is a rotation times an upper triangular matrix: in its entry off the diagonal queries and keys "
+                "are affine."
+                if inverse.rank == 2
+                else ""
+            )
+            + f" {counted(inverse.directions, 'free direction')} {'is' if inverse.directions == 1 else 'are'} "
+            "integrated in closed form."
+        )
+        note = "queries and keys: one pair $A$, $C$ that has this product, and the gauge"
+        formula = Formula("(Uq, Uk)", r"(A M,\ C M^{-\top})", note)
+    else:
+        keys = "difference of the keys is free, with a shift common to both" if inverse.latents else "keys are free"
+        unseen = inverse.rank - (tokens - 1 if inverse.softmax else tokens)
+        text = (
+            f"The output shows the product of queries and keys through {seen}: {count}. The {keys}, and the "
+            f"query of each token obeys linear equations that leave {counted(unseen, 'direction')} a token."
+        )
+        note = (
+            "$q_i$: the query of a token; $E_i$: what the output shows of its scores; least norm, the rest integrated"
+        )
+        formula = Formula(r"Uk\, q_i", "E_i", note)
+    return text, (formula, _weight(head, number))
+
+
+def _weight(head: Head, number: int) -> Formula:
+    """The measure of the head's sheets; number: of the head, 0 where it is the only one."""
+    inverse, tokens = head.inverse, int(head.fields[0].shape[1])
+    if isinstance(inverse, TiedHead):
+        own, note = "", "frames $F$ are uniform" + (", directions flat" if inverse.directions else "")
+    elif isinstance(inverse, UntiedHead) and inverse.orbit:
+        power = (1 if inverse.softmax else 0) - inverse.rank
+        own, note = rf"\lvert\det M\rvert^{{{power}}}" if power else "", "the measure is $w\\, dM$"
+    else:
+        shown = "differences of keys" if inverse.softmax else "keys"
+        own = rf"\det(K K^{{\top}})^{{-{'1' if tokens == 2 else f'{tokens}/2'}}}"
+        note = f"$K$: the {shown} as rows; the query of each token pays $\\det(K K^{{\\top}})^{{-1/2}}$"
+    if not isinstance(head.mixing, sp.Identity):
+        rows = sum(int(field.shape[0]) for field in head.solved)
+        short = head.mixing.xreplace({number: sp.Float(number, 6) for number in head.mixing.atoms(sp.Float)})
+        own += (r"\, " if own else "") + rf"\lvert\det({sp.latex(short)})\rvert^{{-{rows}}}"
+        note += "; each row of the fields pays once for the mixing"
+    whose = (
+        "weight of each sheet"
+        if not number
+        else "weight of each of its sheets; that of the network is the product over heads"
+    )
+    return Formula(f"w_{{{number}}}" if number else "w", own or "1", f"{whose}; {note}")

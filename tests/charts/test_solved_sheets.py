@@ -1,0 +1,93 @@
+"""What documents say of sheets that were found by solving, put in numbers: their formulas are those of the channel."""
+
+import numpy as np
+import pytest
+import sympy as sp
+
+import smisym
+from smisym import SMI
+from smisym.base.counting import counted
+from smisym.base.derivation import Formula
+
+RNG = np.random.default_rng(0)
+
+
+def formulas_of(expression: str) -> tuple[smisym.Model, tuple[Formula, ...]]:
+    model = smisym.compile(SMI((expression,), ("z1", "z2")))
+    (step,) = (step for step in model.derivation if step.title == "Solving for the fields")
+    return model, step.formulas
+
+
+def gaussian(Z: np.ndarray, omega: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """At Z (2, n)."""
+    gap = Z - omega[:, None]
+    return np.exp(-0.5 * (gap * np.linalg.solve(V, gap)).sum(0)) / (2 * np.pi * np.sqrt(np.linalg.det(V)))
+
+
+def summed(shown: list[tuple[sp.Symbol, sp.Expr, sp.Expr]], y: float, omega: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """The sum over sheets of the integral over the field that is left, as the documents write it: 1, Z, by trapezoids;
+    a sheet: the field solved for, its formula, its weight."""
+    names = sp.symbols("z_{1} z_{2}", real=True)
+    x = np.linspace(-9, 9, 200001)
+    total = np.zeros(3)
+    for field, solved, weight in shown:
+        (free,) = set(names) - {field}
+        numeric = sp.lambdify([free, sp.Symbol("y1", real=True)], [solved, weight])
+        with np.errstate(all="ignore"):
+            value, w = (np.broadcast_to(v, x.shape) for v in numeric(x, y))
+        Z = np.stack([value, x] if field == names[0] else [x, value])
+        there = np.isfinite(value) & np.isfinite(w)
+        density = np.where(there, w * gaussian(np.where(there, Z, 0.0), omega, V), 0.0)
+        total += (x[1] - x[0]) * np.array([density.sum(), *(density * np.where(there, Z, 0.0)).sum(axis=1)])
+    return total
+
+
+@pytest.mark.parametrize("y", [-0.4, 1.3])
+def test_the_sum_over_sheets_is_the_partition_function(y: float) -> None:
+    """Solved for one field, on a sheet without folds: w is 1/3."""
+    model, (solved, weight) = formulas_of("z1**2 - 3*z2")
+    assert weight.left == "w" and weight.right == sp.Rational(1, 3)
+    compare(model, [(solved.left, solved.right, weight.right)], y)
+
+
+@pytest.mark.parametrize("y", [0.3, 2.1])
+def test_sheets_that_share_points_share_their_weight(y: float) -> None:
+    """Where the curve turns, sheets of either field hold its points, in the shares that the last formula states."""
+    model, found = formulas_of("z1**2 + z1*z2 + z2**2")
+    (z1, z2), last = sp.symbols("z_{1} z_{2}", real=True), found[-1]
+    assert last.right == r"\frac{1}{|J|} \cdot \frac{J^4}{\sum_k J_k^4}"
+    slopes = [2 * z1 + z2, z1 + 2 * z2]
+    shown = []
+    for solved, jacobian in zip(found[:-1:2], found[1:-1:2], strict=True):
+        assert jacobian.left == f"J_{{({solved.left})}}"
+        J = jacobian.right
+        every = sp.Add(*(slope.subs(solved.left, solved.right) ** 4 for slope in slopes))
+        shown.append((solved.left, solved.right, J**4 / (sp.Abs(J) * every)))
+    assert len(shown) == 4
+    compare(model, shown, y)
+
+
+def compare(model: smisym.Model, shown: list[tuple[sp.Symbol, sp.Expr, sp.Expr]], y: float) -> None:
+    omega, root = RNG.standard_normal(2), RNG.standard_normal((2, 3))
+    V = root @ root.T / 3 + 0.1 * np.eye(2)
+    total, *means = summed(shown, y, omega, V)
+    found = model.channel.moments(np.array([[y]]), omega[None, :, None], V, rtol=1e-8)
+    assert np.exp(found.log_partition[0]) == pytest.approx(total, rel=1e-6)
+    assert found.mean[0, :, 0] == pytest.approx(np.array(means) / total, rel=1e-6, abs=1e-6)
+
+
+def test_the_step_on_the_denoiser_writes_that_sum() -> None:
+    """Four sheets, one coordinate; one sheet needs no sum; no coordinate, no integral."""
+    shown = {}
+    for expression in ("abs(z1)*z2", "z1**2 - 3*z2"):
+        step = formulas_of(expression)[0].derivation.stage("channel")[0]
+        shown[expression] = step.formulas[0].right
+    assert shown["abs(z1)*z2"] == r"\sum_{s=1}^{4} \int dx\, w_s(x, u)\, \mathcal{N}(Z_s(x, u); \omega, V)"
+    assert shown["z1**2 - 3*z2"] == r"\int dx\, w(x, u)\, \mathcal{N}(Z(x, u); \omega, V)"
+    one = smisym.compile(SMI(("abs(z1)",), ("z1",))).derivation.stage("channel")[0].formulas[0].right
+    assert one == r"\sum_{s=1}^{2} w_s(u)\, \mathcal{N}(Z_s(u); \omega, V)"
+
+
+def test_numbers_of_things() -> None:
+    said = [counted(0, "sheet"), counted(1, "sheet"), counted(2, "branch", "branches")]
+    assert said == ["0 sheets", "1 sheet", "2 branches"]
