@@ -31,9 +31,8 @@ def main(arguments: list[str]) -> int:
     if builder == "html":
         forget()
     # -E: a page also depends on the package, which Sphinx does not see.
-    code = sphinx(
-        ["-b", builder, "-W", "--keep-going", "-n", "-E", "-d", str(BUILT / "trees"), str(HERE), str(BUILT / builder)]
-    )
+    options = ["-W", "--keep-going", "-n", "-E", "-j", "auto", "-d", str(BUILT / "trees")]
+    code = sphinx(["-b", builder, *options, str(HERE), str(BUILT / builder)])
     if code or builder == "linkcheck":
         return code
     sys.path.insert(0, str(HERE / "_ext"))

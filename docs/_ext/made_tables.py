@@ -187,6 +187,16 @@ def interactive(app: Sphinx, docname: str, source: list[str]) -> None:
         assert count == 1, "docs/architectures.md has no table that begins with | architecture |"
 
 
+def dealt(app: Sphinx, env: object, names: list[str]) -> None:
+    """Pages with cells, which are what takes time, spread evenly over all pages: each process reads a run of these."""
+    pages = {name: Path(app.srcdir, f"{name}.md") for name in names}
+    costly = [name for name, path in pages.items() if path.is_file() and "{code-cell}" in path.read_text()]
+    others = [name for name in names if name not in costly]
+    placed = {round(i * len(names) / len(costly)): name for i, name in enumerate(costly)}
+    rest = iter(others)
+    names[:] = [placed[i] if i in placed else next(rest) for i in range(len(names))]
+
+
 def derive(name: str, folder: str) -> str:
     """Write the derivation of one row of docs/architectures.md."""
     one = declared()[name]
@@ -225,5 +235,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     for name, directive in made.items():
         app.add_directive(name, directive)
     app.connect("source-read", interactive)
+    app.connect("source-read", lambda *_: cores.use_own())
+    app.connect("env-before-read-docs", dealt)
     app.connect("build-finished", derivations)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -13,7 +13,7 @@ import smisym
 from smisym import SMI
 
 diagram = smisym.phase_diagram(
-    SMI("abs(z1)", 1), {"noise": [1e-5, 3e-5, 1e-4, 3e-4, 1e-2]}, stages=1, samples=4096, refine=0
+    SMI("abs(z1)", 1), {"noise": [1e-5, 3e-5, 1e-4, 3e-4, 1e-2]}, stages=1, samples=2048, refine=0
 )
 print(diagram)
 for change in diagram.changes:
