@@ -42,6 +42,7 @@ RUNS = (
 )  # fmt: skip
 DIMS, SEEDS, STEPS, TOL = (50, 100), 8, 120, 2e-3
 DEEP_ALPHAS, DEEP_SAMPLES = (0.05, 0.15, 0.25, 0.3, 0.36), 256
+DEEP_RUNS, DEEP_DAMPING, DEEP_STEPS, DEEP_RTOL = 0.15, 0.75, 100, 0.1
 REGRESSION = ((0.2, 0.2, 0.660), (0.5, 0.2, 0.777), (0.5, 0.5, 0.3515), (1.0, 0.495, 0.461), (2.0, 0.495, 0.4925))
 
 
@@ -165,6 +166,12 @@ def two_layers(alphas: tuple[float, ...] = DEEP_ALPHAS, samples: int = DEEP_SAMP
     return rows
 
 
+def deep_amp(dims: tuple[int, ...] = DIMS, seeds: int = SEEDS) -> list[Record]:
+    """GAMP on two layers, whose posteriors need no more digits than data of finite size leave."""
+    model = smisym.compile(network(layers=2, rank_ratio=0.5))
+    return [runs_of(model, DEEP_RUNS, dim, seeds, DEEP_STEPS, DEEP_DAMPING, rtol=DEEP_RTOL) for dim in dims]
+
+
 def regression(points: tuple[tuple[float, float, float], ...] = REGRESSION) -> list[Record]:
     """Bilinear sequence regression, aspect one: (rank ratio, alpha, published error)."""
     return [
@@ -175,7 +182,7 @@ def regression(points: tuple[tuple[float, float, float], ...] = REGRESSION) -> l
 
 PARTS: dict[str, Callable[[], list[Record]]] = {
     "softmax": softmax, "amp": amp, "hardmax": hardmax, "small_hardmax": small_hardmax, "small_width": small_width,
-    "two_layers": two_layers, "regression": regression,
+    "two_layers": two_layers, "deep_amp": deep_amp, "regression": regression,
 }  # fmt: skip
 
 
@@ -301,6 +308,18 @@ def deep_table(rows: list[Record]) -> str:
     return table(["alpha", "first layer", "second layer", "growth between them"], out)
 
 
+def deep_amp_table(rows: list[Record], limits: list[Record]) -> str:
+    """Means over runs of each layer beside their limit, and C of limit + C / d."""
+    (limit,) = [row for row in limits if row["alpha"] == DEEP_RUNS]
+    out = []
+    for layer, name in enumerate(("first layer", "second layer")):
+        C, error, gap = fitted(rows, limit["mmse"][layer], layer)
+        means = [format_with_error(*mean_of(row, layer)) for row in rows]
+        whole = format_with_error(limit["mmse"][layer], limit["error"][layer])
+        out.append([name, whole, *means, format_with_error(C, error), f"{gap:.1f}"])
+    return table(["", "state evolution", *(f"d = {row['dim']}" for row in rows), "C", "gap"], out)
+
+
 def regression_table(rows: list[Record]) -> str:
     out = []
     for row in rows:
@@ -315,6 +334,7 @@ def tables(known: Record) -> dict[str, str]:
         "softmax": softmax_table(rows["softmax"]), "others": others_table(rows["softmax"]),
         "amp": amp_table(rows["amp"]), "hardmax": hardmax_table(rows["hardmax"]),
         "small_hardmax": small_table(rows["small_hardmax"]), "two_layers": deep_table(rows["two_layers"]),
+        "deep_amp": deep_amp_table(rows["deep_amp"], rows["two_layers"]),
         "regression": regression_table(rows["regression"]),
     }  # fmt: skip
 

@@ -89,7 +89,9 @@ def _match(program: Program) -> _Match | Refusal:
     scores = resolve(value.arg if softmax else value, definitions, gram_factor)
     gram = gram_factor(scores)
     if gram is None:
-        return Refusal("the output is not a function of a Gram matrix k u u^T")
+        return Refusal(
+            "the output is no row softmax of $k\\, u u^{\\top}$, with $u$ the mixed fields, and no multiple of it"
+        )
     coefficient, vector = gram
     if int(vector.shape[1]) != 1:
         return Refusal(f"the scores have rank {vector.shape[1]}, not one")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import sympy as sp
 
 from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.charts.catalogue import Inverse, TiedHead, UntiedHead
 from smisym.charts.unmixing import Head
-from smisym.link.program import RowSoftmax
+from smisym.link.program import Elementwise, RowSoftmax
 
 SOURCE = "arXiv 2502.00901, appendices A and E; the other entries of the catalogue are derived here"
 # (rank, tokens) at which tests hold an entry against the link, by (tied, softmax); linear scores and activations alike.
@@ -53,9 +54,13 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
                 if inverse.softmax
                 else ""
             )
-            + f"The rest is {counted(inverse.frame, 'orthonormal vector')} in {counted(inverse.rank, 'dimension')}, "
-            f"uniform ({counted(len(inverse.latents), 'angle')}, {counted(inverse.branches, 'sheet')}), and "
-            f"{counted(inverse.directions, 'free direction')}."
+            + (
+                "$U$ is known up to one sign."
+                if inverse.rank == 1
+                else f"The rest is {counted(inverse.frame, 'orthonormal vector')} in {inverse.rank} dimensions, "
+                f"uniform ({counted(len(inverse.latents), 'angle')}, {counted(inverse.branches, 'sheet')}), and "
+                f"{counted(inverse.directions, 'free direction')}."
+            )
         )
         note = "$U_0$: one $U$ that has these numbers; $F$: any of the frames that leave them, known up to a rotation"
         formula = Formula("U", r"U_0 F, \qquad F F^{\top} = I", note)
@@ -87,7 +92,35 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
             "$q_i$: the query of a token; $E_i$: what the output shows of its scores; least norm, the rest integrated"
         )
         formula = Formula(r"Uk\, q_i", "E_i", note)
-    return text, (formula, _weight(head, number))
+    return text, (_scores(head), formula, _fields(head), _weight(head, number))
+
+
+def _scores(head: Head) -> Formula:
+    """What the output says of the scores."""
+    core, k = head.core, "" if head.coefficient == 1 else rf"{head.coefficient:g}\, "
+    product = k + (r"U U^{\top}" if isinstance(head.inverse, TiedHead) else r"Uq\, Uk^{\top}")
+    plain = core.coefficient == 1 and not np.any(core.constant)
+    said = [] if plain else ["$A$: the attention matrix, of which the output is an affine map"]
+    if np.any(head.constant):
+        product, said = product + " + P", [*said, "$P$: scores that are constant"]
+    shown = "y" if plain else "A"
+    if isinstance(core.expression, RowSoftmax):
+        ratio = rf"\log \frac{{{shown}_{{ij}}}}{{{shown}_{{ii}}}}"
+        return Formula(rf"({product})_{{ij}} - ({product})_{{ii}}", ratio, "; ".join(said))
+    if isinstance(core.expression, Elementwise):
+        said = ["entry by entry; $\\sigma$ is strictly monotone, which is tested, and is solved for the score", *said]
+        return Formula(rf"\sigma({product})", shown, "; ".join(said))
+    return Formula(product, shown, "; ".join(said))
+
+
+def _fields(head: Head) -> Formula:
+    """The fields from what is mixed."""
+    short = head.mixing.xreplace({number: sp.Float(number, 6) for number in head.mixing.atoms(sp.Float)})
+    back = "" if isinstance(head.mixing, sp.Identity) else rf"({sp.latex(short)})^{{-1}} "
+    names = ["U"] if isinstance(head.inverse, TiedHead) else ["Uq", "Uk"]
+    solved = list(zip(head.solved, names, strict=False))
+    left = ",\\ ".join(rf"{sp.latex(field)}^{{\top}}" for field, _ in solved)
+    return Formula(left, ",\\ ".join(back + name for _, name in solved), "every other field is free")
 
 
 def _weight(head: Head, number: int) -> Formula:
