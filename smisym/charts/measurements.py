@@ -180,16 +180,26 @@ def measurements_reading(link: LinkFunction, b: np.ndarray, read: np.ndarray) ->
     return EntryReading(trace(measured, arguments), ratios=link.output_is_softmax)
 
 
+def along(free: int) -> str:
+    """A sentence on so many directions that no measurement sees; none where there are none."""
+    if not free:
+        return ""
+    of = "direction" if free == 1 else f"{free} directions"
+    return f" Along the other {of} the fields are free, and integrated in closed form."
+
+
 def _steps(softmax: bool, rank: int, total: int) -> tuple[Step, ...]:
     what = "The output shows differences of scores" if softmax else "The output shows scores"
     text = (
-        f"{what}, which are linear in the fields: {rank} linear measurements of {total} fields, without noise. Along "
-        f"the other {counted(total - rank, 'direction')} the fields are free, and integrated in closed form."
+        f"{what}, which are linear in the fields: {counted(rank, 'linear measurement')} of "
+        f"{counted(total, 'field')}, without noise." + along(total - rank)
     )
     formulas = (
         Formula("u", r"R z, \qquad R R^{\top} = I", "the measurements, in an orthonormal basis"),
         Formula(
-            "z", r"R^{\top} u + N^{\top} s, \qquad R N^{\top} = 0,\ N N^{\top} = I", "s is free, with a flat measure"
+            "z",
+            r"R^{\top} u + N^{\top} c, \qquad R N^{\top} = 0,\ N N^{\top} = I" if rank < total else r"R^{\top} u",
+            "$c$ is free, with a flat measure" if rank < total else "",
         ),
         Formula("w", "1", "weight: the change of coordinates is a rotation"),
     )

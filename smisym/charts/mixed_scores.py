@@ -19,7 +19,7 @@ from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.charts.base import LINE, Arrays, LevelSet, Refusal, Sheets, Unfolding
 from smisym.charts.matching import closure, square_factors
-from smisym.charts.measurements import SOURCE, measurements_reading, read_measurements
+from smisym.charts.measurements import SOURCE, along, measurements_reading, read_measurements
 from smisym.charts.programs import Counts, programmed
 from smisym.charts.unmixing import solve_columns
 from smisym.link.core import core_of
@@ -69,7 +69,7 @@ def mixed_measurements(link: LinkFunction) -> LevelSet | Refusal:
         dimension=rank,
         coordinates=read_measurements(link, A, b, read),
         solve=compiled,
-        steps=_steps(rank, len(places), T),
+        steps=_steps(rank, len(places), T, len(idle)),
         directions=len(idle) + len(N),
         density=True,
         complete=True,
@@ -264,14 +264,24 @@ def _spread(shown: np.ndarray, link: LinkFunction, free: tuple[int, ...]) -> np.
     return out.reshape(len(shown), -1)
 
 
-def _steps(rank: int, total: int, T: int) -> tuple[Step, ...]:
+def _steps(rank: int, total: int, T: int, idle: int) -> tuple[Step, ...]:
     text = (
         "Given the fields of the layers before, the mixing $B$ is known, and the output makes linear measurements of "
-        f"$S = B h B^{{\\top}}$: {rank} of {total} numbers, without noise. Along the other "
-        f"{counted(total - rank, 'direction')} the fields are free, and integrated in closed form."
+        f"$S = B h B^{{\\top}}$: {rank} of {total} numbers, without noise."
+        + along(total - rank)
+        + (
+            f" Of the fields before, {counted(idle, 'direction')} {'does' if idle == 1 else 'do'} not change $B$; "
+            "there too they are integrated in closed form."
+            if idle
+            else ""
+        )
     )
     formulas = (
-        Formula("S", r"R^{\top} u + N^{\top} s", "u: what is measured, in an orthonormal basis; s is free"),
+        Formula(
+            "S",
+            r"R^{\top} u + N^{\top} c" if rank < total else r"R^{\top} u",
+            "$u$: what is measured, in an orthonormal basis" + ("; $c$ is free" if rank < total else ""),
+        ),
         Formula("h", r"B^{-1} S B^{-\top}"),
         Formula(
             "w",

@@ -17,8 +17,9 @@ class OddRoot(sp.Function):
 
     is_real = True
 
-    def _latex(self, printer: Any) -> str:
-        return rf"\sqrt[{self.args[1]}]{{{printer._print(self.args[0])}}}"
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        root = rf"\sqrt[{self.args[1]}]{{{printer._print(self.args[0])}}}"
+        return root if exp is None else rf"\left({root}\right)^{{{exp}}}"
 
 
 _MODULES: list[Any] = [

@@ -252,7 +252,7 @@ def _steps(found: _Match, tokens: int, checks: list[tuple[str, str]]) -> tuple[S
             "1"
             if isinstance(found.mixing, sp.Identity)
             else rf"\frac{{1}}{{\left|\det {sp.latex(found.mixing)}\right|}}",
-            "the weight of the chart; factors of y alone are left out",
+            "the weight $w$ of each sheet, for densities in $u$",
         ),
     ]
     return (Step("chart", "The fields that give this output", text, tuple(formulas), tuple(checks), SOURCE),)

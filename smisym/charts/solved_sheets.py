@@ -64,7 +64,8 @@ def told(link: LinkFunction, sheets: list[SolvedSheet], read: Read, implied: Imp
     shown = list(read.meanings())
     for number, sheet in enumerate(sheets[:_SHOWN], start=1):
         outputs = [f"{read.letter}_{{{implied.kept[k] + 1}}}" for k in sheet.shown]
-        shown += _formulas(sheet, names, outputs, number if len(sheets) > 1 else 0)
+        fixed = {f"{read.letter}_{{{implied.kept[k] + 1}}}": value for k, value in sheet.constants.items()}
+        shown += _formulas(sheet, names, outputs, fixed, number if len(sheets) > 1 else 0)
     if any(sheet.ways for sheet in sheets):
         shown.append(_SHARE)
     signed = any(sheet.signs for sheet in sheets)
@@ -75,12 +76,19 @@ def told(link: LinkFunction, sheets: list[SolvedSheet], read: Read, implied: Imp
         if free > 1
         else f"{'1' if free else 'No'} field is left as a coordinate"
     )
+    told_by = ", ".join(f"{read.letter}_{{{k + 1}}}" for k in implied.kept)
     text = (
         ("Signs of fields cut them into orthants; the link was solved on each" if signed else "The link was solved")
         + f", {counted(len(sheets), 'sheet')} in all"
         + (f" (the first {_SHOWN} are written out)" if len(sheets) > _SHOWN else "")
         + (f", for {', '.join(solved)}" if solved else "; it is constant on each")
         + f". {left}."
+        + f" The output is told by $u = {told_by if len(implied.kept) == 1 else f'({told_by})'}$."
+        + (
+            f" A sheet counts only where its fields are real{', have its signs' if signed else ''} and give all of $y$."
+            if len(sheets) > 1
+            else ""
+        )
         + (f" {implied}, left out here." if implied.numbers else "")
         + (_SHARED if any(sheet.ways for sheet in sheets) else "")
     )
@@ -88,25 +96,31 @@ def told(link: LinkFunction, sheets: list[SolvedSheet], read: Read, implied: Imp
     return Step("chart", "Solving for the fields", text, tuple(shown), (check,), source=SOURCE)
 
 
-def _formulas(sheet: SolvedSheet, names: dict[sp.Symbol, sp.Symbol], outputs: list[str], number: int) -> list[Formula]:
-    """The fields on a sheet, counted from 1 where there are several, and what it weighs."""
+def _formulas(
+    sheet: SolvedSheet,
+    names: dict[sp.Symbol, sp.Symbol],
+    outputs: list[str],
+    fixed: dict[str, sp.Expr],
+    number: int,
+) -> list[Formula]:
+    """The fields on a sheet, counted from 1 where there are several, and what it weighs; fixed: constant outputs."""
     where = ", ".join(f"${names[f]} {'>' if s > 0 else '<'} 0$" for f, s in sheet.signs.items())
     which = f"sheet {number}" if number else "the sheet"
     note = ", ".join(said for said in (which if number else "", where) if said)
-    found = [Formula(names[field], value.xreplace(names), note) for field, value in sheet.solved.items()]
+    found = [Formula(output, value, f"{note}; no other value is on it") for output, value in fixed.items()]
+    found += [Formula(names[field], value.xreplace(names), note) for field, value in sheet.solved.items()]
     if not sheet.solved:
-        return found
+        return [*found, Formula("w", "1", f"weight of {which}: all fields are free")]
     by = ", ".join(str(names[f]) for f in sheet.solved)
     if sheet.jacobian.count_ops() > _READABLE:
         jacobian: sp.Basic | str = rf"\det \frac{{\partial ({', '.join(outputs)})}}{{\partial ({by})}}"
     else:
         jacobian = sheet.jacobian.xreplace(names)
-    means = ": the outputs by the fields solved for" if number < 2 else ""
+    seen = f" of ${', '.join(outputs)}$ by the fields solved for" if number < 2 else ""
     if sheet.ways:
-        return [*found, Formula(rf"J_{{({by})}}", jacobian, f"Jacobian of {which}{means}")]
+        return [*found, Formula(rf"J_{{({by})}}", jacobian, f"Jacobian of {which}{':' if seen else ''}{seen}")]
     weight = 1 / sp.Abs(jacobian) if isinstance(jacobian, sp.Expr) else rf"1 / \left|{jacobian}\right|"
-    means = ": one over the Jacobian of the outputs by the fields solved for" if number < 2 else ""
-    return [*found, Formula("w", weight, f"weight of {which}{means}")]
+    return [*found, Formula("w", weight, f"weight of {which}" + (f": one over the Jacobian{seen}" if seen else ""))]
 
 
 _SHARED = (

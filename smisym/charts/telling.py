@@ -44,11 +44,11 @@ def _held(inverse: Inverse) -> tuple[tuple[str, str], ...]:
 
 def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
     inverse, tokens = head.inverse, int(head.fields[0].shape[1])
-    seen = "its log-ratios" if isinstance(head.core.expression, RowSoftmax) else "it"
+    seen = " through its log-ratios" if isinstance(head.core.expression, RowSoftmax) else ""
     count = f"{inverse.dimension} independent numbers"
     if isinstance(inverse, TiedHead):
         text = (
-            f"The output shows the Gram matrix of $U$ through {seen}: {count}. "
+            f"The output shows the Gram matrix of $U${seen}: {count}. "
             + (
                 "Only differences of rows are seen, and the mean row where it overlaps with them. "
                 if inverse.softmax
@@ -58,40 +58,54 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
                 "$U$ is known up to one sign."
                 if inverse.rank == 1
                 else f"The rest is {counted(inverse.frame, 'orthonormal vector')} in {inverse.rank} dimensions, "
-                f"uniform ({counted(len(inverse.latents), 'angle')}, {counted(inverse.branches, 'sheet')}), and "
-                f"{counted(inverse.directions, 'free direction')}."
+                f"uniform ({counted(len(inverse.latents), 'angle')}, {counted(inverse.branches, 'sheet')})"
+                + (f", and {counted(inverse.directions, 'free direction')}." if inverse.directions else ".")
             )
         )
-        note = "$U_0$: one $U$ that has these numbers; $F$: any of the frames that leave them, known up to a rotation"
-        formula = Formula("U", r"U_0 F, \qquad F F^{\top} = I", note)
+        note = "$U_0$: has these numbers, in as many columns as $F$ has rows; $F$: the orthonormal vectors as rows"
+        along, rest = "", r"F F^{\top} = I"
+        if inverse.directions:
+            along, rest = r" + 1 c^{\top} N", rest + r",\ N F^{\top} = 0,\ N N^{\top} = I"
+            note += "; $1$: a one for each token; $c$ is not seen"
+        formula = Formula("U", rf"U_0 F{along}, \qquad {rest}", note)
+        if inverse.rank == 1:
+            formula = Formula("U", r"\pm U_0", "$U_0$: a vector that has these numbers")
     elif isinstance(inverse, UntiedHead) and inverse.orbit:
         power = (1 if inverse.softmax else 0) - inverse.rank
+        measure = rf"|\det M|^{{{power}}}\," if power else ""
         text = (
-            f"The output shows the product of queries and keys through {seen}: {count}. Queries and keys are known up "
-            f"to a matrix $M$ of GL({inverse.rank}) with measure $|\\det M|^{{{power}}}\\,dM$"
-            + (f", and a shift common to all keys, of {inverse.rank} number(s)." if inverse.softmax else ".")
+            f"The output shows the product of queries and keys{seen}: {count}. Queries and keys are known up "
+            f"to a matrix $M$ of GL({inverse.rank}) with measure ${measure}dM$"
+            + (f", and a shift common to all keys, of {counted(inverse.rank, 'number')}." if inverse.softmax else ".")
             + (
                 " $M$ is a rotation times an upper triangular matrix: in its entry off the diagonal queries and keys "
                 "are affine."
                 if inverse.rank == 2
                 else ""
             )
-            + f" {counted(inverse.directions, 'free direction')} {'is' if inverse.directions == 1 else 'are'} "
-            "integrated in closed form."
+            + (
+                f" {counted(inverse.directions, 'free direction')} {'is' if inverse.directions == 1 else 'are'} "
+                "integrated in closed form."
+                if inverse.directions
+                else ""
+            )
         )
         note = "queries and keys: one pair $A$, $C$ that has this product, and the gauge"
-        formula = Formula("(Uq, Uk)", r"(A M,\ C M^{-\top})", note)
+        note += "; $1$: a one for each token, $c$: the shift, flat" if inverse.softmax else ""
+        shift = r" + 1 c^{\top}" if inverse.softmax else ""
+        formula = Formula("(Uq, Uk)", rf"(A M,\ C M^{{-\top}}{shift})", note)
     else:
         keys = "difference of the keys is free, with a shift common to both" if inverse.latents else "keys are free"
         unseen = inverse.rank - (tokens - 1 if inverse.softmax else tokens)
         text = (
-            f"The output shows the product of queries and keys through {seen}: {count}. The {keys}, and the "
+            f"The output shows the product of queries and keys{seen}: {count}. The {keys}, and the "
             f"query of each token obeys linear equations that leave {counted(unseen, 'direction')} a token."
         )
         note = (
-            "$q_i$: the query of a token; $E_i$: what the output shows of its scores; least norm, the rest integrated"
+            f"$q_i$: the query of a token, a row of $Uq$; $K$: the {_shown(inverse)} as rows, of $Uk$; $E_i$: what the "
+            "output shows of its scores; of least norm, and the rest integrated"
         )
-        formula = Formula(r"Uk\, q_i", "E_i", note)
+        formula = Formula(r"K q_i", "E_i", note)
     return text, (_scores(head), formula, _fields(head), _weight(head, number))
 
 
@@ -123,23 +137,28 @@ def _fields(head: Head) -> Formula:
     return Formula(left, ",\\ ".join(back + name for _, name in solved), "every other field is free")
 
 
+def _shown(inverse: Inverse) -> str:
+    return "differences of keys" if inverse.softmax else "keys"
+
+
 def _weight(head: Head, number: int) -> Formula:
     """The measure of the head's sheets; number: of the head, 0 where it is the only one."""
     inverse, tokens = head.inverse, int(head.fields[0].shape[1])
     if isinstance(inverse, TiedHead):
         own, note = "", "frames $F$ are uniform" + (", directions flat" if inverse.directions else "")
+        note = "both signs alike" if inverse.rank == 1 else note
     elif isinstance(inverse, UntiedHead) and inverse.orbit:
         power = (1 if inverse.softmax else 0) - inverse.rank
-        own, note = rf"\lvert\det M\rvert^{{{power}}}" if power else "", "the measure is $w\\, dM$"
+        letter = f"w_{{{number}}}" if number else "w"
+        own, note = rf"\lvert\det M\rvert^{{{power}}}" if power else "", f"the measure of $M$ is ${letter}\\, dM$"
     else:
-        shown = "differences of keys" if inverse.softmax else "keys"
         own = rf"\det(K K^{{\top}})^{{-{'1' if tokens == 2 else f'{tokens}/2'}}}"
-        note = f"$K$: the {shown} as rows; the query of each token pays $\\det(K K^{{\\top}})^{{-1/2}}$"
+        note = "the query of each token pays $\\det(K K^{\\top})^{-1/2}$"
     if not isinstance(head.mixing, sp.Identity):
         rows = sum(int(field.shape[0]) for field in head.solved)
         short = head.mixing.xreplace({number: sp.Float(number, 6) for number in head.mixing.atoms(sp.Float)})
         own += (r"\, " if own else "") + rf"\lvert\det({sp.latex(short)})\rvert^{{-{rows}}}"
-        note += "; each row of the fields pays once for the mixing"
+        note += "; each row of the fields solved for pays once for the mixing"
     whose = (
         "weight of each sheet"
         if not number

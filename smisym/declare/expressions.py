@@ -345,7 +345,10 @@ def _meant(name: str, variables: Iterable[str]) -> str:
     near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not near:
         return "use one of these names"
-    return f'write "{near[0]}" if that was meant' + (", or declare one field more" if more else "")
+    other = (
+        "" if name in {one.rstrip("0123456789") for one in variables} else ", or the function that is meant in these"
+    )
+    return f'write "{near[0]}" if that was meant' + (", or declare one field more" if more else other)
 
 
 def _numbers(expr: sp.Expr) -> list[sp.Rational]:

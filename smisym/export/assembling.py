@@ -165,7 +165,14 @@ def _imports(texts: list[str], plan: Plan) -> str:
     }
     lines += [f"import {name}" for name, used in needed.items() if used]
     lines.append(f"from typing import {'Any, ' if 'Any' in every else ''}NamedTuple")
-    return "\n".join([*lines, "", "import numpy as np", "", "Array = np.ndarray"])
+    lines += [
+        "",
+        "import numpy as np",
+        "",
+        '__all__ = ["dg_out", "g_out", "moments", "self_test"]',
+        "Array = np.ndarray",
+    ]
+    return "\n".join(lines)
 
 
 def _numpy_only(text: str) -> str:

@@ -28,7 +28,7 @@ from smisym.link.scale import sizes
 _TRIALS, _EQUAL = 24, 1e-9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Symmetry:
     """Symmetry facts as plain arrays.
 
@@ -58,6 +58,13 @@ class Symmetry:
     elements: np.ndarray
     rotations: tuple[tuple[tuple[int, ...], ...], ...] = ()
     gauges: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+
+    def __repr__(self) -> str:
+        more = [counted(len(self.rotations), "rotation")] if self.rotations else []
+        more += [counted(len(self.gauges), "gauge")] if self.gauges else []
+        group = ", ".join([counted(len(self.elements), "element"), *more])
+        left = counted(len(self.basis), "block" if self.projectors else "coupled overlap")
+        return f"<Symmetry: {group}; {left} of {counted(self.basis.shape[-1], 'row')}>"
 
     def kept(self, respects: Callable[[np.ndarray], bool]) -> Symmetry:
         """Without what a law of the weights does not respect: it tells such rows apart though the output does not."""
@@ -326,9 +333,12 @@ def _record(link: LinkFunction, found: list[Found], symmetry: Symmetry, derivati
     turned = len(symmetry.rotations)
     gauged = [f"the gauge of {' and '.join(link.labels[rows[0]] for rows in pair)}" for pair in symmetry.gauges]
     mixed = (np.abs(symmetry.elements - np.round(symmetry.elements)) > 1e-9).any()
-    kinds = "signed exchanges and reflections of combinations of rows" if mixed else "signed exchanges"
+    flips = all((element == np.diag(np.diag(element))).all() for element in symmetry.elements)
+    one = "flip of signs" if flips else "signed exchange"
+    several = "flips of signs" if flips else "signed exchanges"
     size = len(symmetry.elements) - 1
-    group = f"the identity and {size} {kinds if size > 1 else 'signed exchange'}" if size else "the identity alone"
+    named = counted(size, one, f"{several} and reflections of combinations of rows" if mixed else several)
+    group = f"the identity and {named}" if size else "the identity alone"
     blocks = "block" if symmetry.projectors else "overlap"
     whole = ", learned as a whole" if len(symmetry.basis) == 1 else " of rows, each learned as a whole"
     each = whole if symmetry.projectors else ", which are coupled"

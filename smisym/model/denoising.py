@@ -8,9 +8,12 @@ from smisym.charts import LevelSet
 from smisym.model.channel import Channel
 from smisym.posterior.central_limit import ThroughStatistic
 from smisym.posterior.composite import WhereNoiseIsWeak
+from smisym.posterior.points import OnPoints
 from smisym.posterior.slices import OnSlices
 
 _NORMAL = r"\mathcal{N}"
+_SURFACE = "$J = \\partial f / \\partial Z$; a factor of $y$ alone is left out"
+_VARIANCE = "$\\Delta$: the variance of the noise"
 _MOMENTS = "$\\mathbb{E}[\\varphi(Z) \\mid y]$ is the same with $\\varphi(Z)$ inside, over $Z_{\\mathrm{out}}$"
 
 
@@ -58,13 +61,18 @@ def _partition(channel: Channel, level_set: LevelSet | None) -> Formula:
         return Formula(
             left,
             r"\int dZ\, \mathcal{N}(y; f(Z), \Delta I)\, \mathcal{N}(Z; \omega, V)",
-            f"in the coordinates of the steps before; {_MOMENTS}",
+            f"{_VARIANCE}; in the coordinates of the steps before; {_MOMENTS}",
         )
     if channel.noise:
-        return Formula(left, rf"\int dZ\, {_NORMAL}(y; f(Z), \Delta I)\, {_NORMAL}(Z; \omega, V)", _MOMENTS + told)
+        return Formula(
+            left, rf"\int dZ\, {_NORMAL}(y; f(Z), \Delta I)\, {_NORMAL}(Z; \omega, V)", f"{_VARIANCE}; {_MOMENTS}{told}"
+        )
     if isinstance(channel.posterior, OnSlices):
         right = rf"\int_{{f(Z) = y}} \frac{{dS}}{{\sqrt{{\det J J^{{\top}}}}}}\, {_NORMAL}(Z; \omega, V)"
-        return Formula(left, right, f"over the surface, $J = \\partial f / \\partial Z$; {_MOMENTS}")
+        return Formula(left, right, f"over the surface, {_SURFACE}; {_MOMENTS}")
+    if isinstance(channel.posterior, OnPoints):
+        right = rf"\sum_{{Z:\, f(Z) = y}} \frac{{1}}{{\sqrt{{\det J^{{\top}} J}}}}\, {_NORMAL}(Z; \omega, V)"
+        return Formula(left, right, f"over the fields that give $y$, {_SURFACE}; {_MOMENTS}")
     return Formula(left, rf"\int_{{f(Z) = y}} dZ\, {_NORMAL}(Z; \omega, V)", f"a probability; {_MOMENTS}{told}")
 
 
@@ -78,7 +86,10 @@ def _on_sheets(left: str, level_set: LevelSet, tokens: int, told: str) -> Formul
     integral = r"\int " + r"\, ".join(f"d{x}" for x in over) + r"\, " if over else ""
     right = rf"{total}{integral}w{index}{at.replace('c, ', '')}\, {_NORMAL}(Z{index}{at}; \omega, V)"
     said = [f"$s$: {counted(level_set.branches, 'sheet')} of the level set"] if several else []
-    said += [f"$x$: its {counted(free, 'free coordinate')}"] if free else []
+    if free and level_set.pieces:
+        said.append(f"$x$: its free coordinates, up to {free}; a sheet that has none is not integrated over")
+    elif free:
+        said.append(f"$x$: its {counted(free, 'free coordinate')}")
     if level_set.directions:
         said.append(f"$c$: along {counted(level_set.directions, 'straight direction')}, in closed form")
     known = "in which this is a density" if level_set.density else "a factor of $y$ alone is left out"

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from smisym.base.counting import counted
 from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates
 from smisym.integrate.averages import Average
@@ -41,7 +42,8 @@ class OnMeasurements(Kind):
 
     def describe(self) -> tuple[str, str]:
         K, n = len(self.rows), self.rows[0].size
-        return f"the posterior is a Gaussian: {K} linear measurements of {n} fields", "linear algebra, in closed form"
+        seen = f"{counted(K, 'linear measurement')} of {counted(n, 'field')}"
+        return f"the posterior is a Gaussian: {seen}", "linear algebra, in closed form"
 
 
 class Gaussians(Block):

@@ -47,9 +47,9 @@ class OnSlices(Kind):
 
     def describe(self) -> tuple[str, str]:
         where = (
-            f"no rule found a closed chart; {self.dim} of the fields are integrated and the others solved for "
-            f"numerically, in {counted(len(self.choices), 'choice')} that share the level set in proportion to the "
-            "squares of their Jacobians"
+            f"no rule found a closed chart; {self.dim} of the fields {'is' if self.dim == 1 else 'are'} integrated and "
+            f"the others solved for numerically, in {counted(len(self.choices), 'choice')} that share the level set "
+            "in proportion to the squares of their Jacobians"
         )
         return where, "importance sampling"
 

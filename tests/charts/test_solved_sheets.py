@@ -91,3 +91,53 @@ def test_the_step_on_the_denoiser_writes_that_sum() -> None:
 def test_numbers_of_things() -> None:
     said = [counted(0, "sheet"), counted(1, "sheet"), counted(2, "branch", "branches")]
     assert said == ["0 sheets", "1 sheet", "2 branches"]
+
+
+@pytest.mark.parametrize("y", [(1.0, 0.7), (-1.0, 1.6)])
+def test_sheets_on_which_an_output_is_constant_say_its_value(y: tuple[float, float]) -> None:
+    """Of all sheets as they are written, those of this value give the partition function; all of them do not."""
+    model = smisym.compile(SMI(("sign(z1)", "abs(z2)"), 2))
+    (step,) = (step for step in model.derivation if step.title == "Solving for the fields")
+    omega, V = np.array([0.4, -0.2]), np.array([[0.8, 0.3], [0.3, 0.6]])
+    x, z2 = np.linspace(1e-5, 9, 100001), sp.Symbol("z_{2}", real=True)
+    total, every = np.zeros(2), [step.formulas[k : k + 3] for k in range(0, 12, 3)]
+    for number, (constant, solved, weight) in enumerate(every, start=1):
+        assert (constant.left, solved.left, weight.left) == ("y_{1}", z2, "w")
+        assert constant.note.startswith(f"sheet {number}, ")
+        side = 1 if "$z_{1} > 0$" in constant.note else -1
+        value = float(solved.right.subs(sp.Symbol("y2", real=True), y[1]))
+        part = (x[1] - x[0]) * float(weight.right) * gaussian(np.stack([side * x, 0 * x + value]), omega, V).sum()
+        total += np.array([part, part if float(constant.right) == y[0] else 0.0])
+    found = np.exp(model.channel.moments(np.array([y]), omega[None, :, None], V, rtol=1e-8).log_partition[0])
+    assert total[1] == pytest.approx(found, rel=1e-4)
+    assert total[0] > 1.01 * found
+
+
+def test_odd_roots_are_written_with_their_powers() -> None:
+    model = smisym.compile(SMI(("relu(z1) + z2**3",), 2))
+    (step,) = (step for step in model.derivation if step.title == "Solving for the fields")
+    assert r"\left(\sqrt[3]{y_{1}}\right)^{2}" in sp.latex(step.formulas[-1].right)
+
+
+def test_finitely_many_fields_are_summed_over_with_their_weights() -> None:
+    """Fields that are found numerically: their density is no probability."""
+    model = smisym.compile(SMI(("abs(abs(z1) - 1)",), 1))
+    right = model.derivation.stage("channel")[0].formulas[0].right
+    assert right.startswith(r"\sum_{Z:\, f(Z) = y} \frac{1}{\sqrt{\det J^{\top} J}}")
+    fields, V = np.array([1.4, 0.6, -0.6, -1.4]), 0.7
+    y, ratios = np.full((2, 1), 0.4), []
+    omega = np.array([0.3, -0.8])
+    found = model.channel.moments(y, omega[:, None, None], np.array([[V]]))
+    for k in range(2):
+        density = np.exp(-0.5 * (fields - omega[k]) ** 2 / V)
+        ratios.append(np.exp(found.log_partition[k]) / density.sum())
+        assert found.mean[k, 0, 0] == pytest.approx(density @ fields / density.sum(), rel=1e-6)
+    assert ratios[0] == pytest.approx(ratios[1], rel=1e-6)  # a factor of y alone is left out
+
+
+@pytest.mark.parametrize(("tied", "rank"), [(True, 2), (False, 1)])
+def test_heads_name_what_moves_all_tokens_alike(tied: bool, rank: int) -> None:
+    """Shifts of all rows are part of the formula, not of the text alone."""
+    model = smisym.compile(smisym.Architecture(2, (smisym.Attention(rank=rank, tied=tied),)))
+    (step,) = (step for step in model.derivation if step.title == "What the attention matrix leaves unknown")
+    assert r"1 c^{\top}" in step.formulas[0].right and "$c$" in step.formulas[0].note

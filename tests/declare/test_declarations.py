@@ -387,6 +387,7 @@ def test_parts_of_a_model_are_printed_in_one_line() -> None:
     """No arrays, programs or functions: what a person asks of them."""
     model = smisym.compile(SMI(("z1**2 - 3*z2",), ("z1", "z2")))
     assert repr(model.link) == "<LinkFunction: 2 fields on 1 token to 1 by 1>"
+    assert repr(model.symmetry) == "<Symmetry: 2 elements; 2 blocks of 2 rows>"
     sheets = "expressions solved on every orthant; 1 sheet, over 1 latent coordinate; 1 number of the output"
     assert repr(model.level_set) == f"<LevelSet: {sheets}>"
     where = "the posterior lives on the level set: 1 free dimension and 1 sheet"
