@@ -47,29 +47,7 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
     seen = " through its log-ratios" if isinstance(head.core.expression, RowSoftmax) else ""
     count = f"{inverse.dimension} independent numbers"
     if isinstance(inverse, TiedHead):
-        text = (
-            f"The output shows the Gram matrix of $U${seen}: {count}. "
-            + (
-                "Only differences of rows are seen, and the mean row where it overlaps with them. "
-                if inverse.softmax
-                else ""
-            )
-            + (
-                "$U$ is known up to one sign."
-                if inverse.rank == 1
-                else f"The rest is {counted(inverse.frame, 'orthonormal vector')} in {inverse.rank} dimensions, "
-                f"uniform ({counted(len(inverse.latents), 'angle')}, {counted(inverse.branches, 'sheet')})"
-                + (f", and {counted(inverse.directions, 'free direction')}." if inverse.directions else ".")
-            )
-        )
-        note = "$U_0$: has these numbers, in as many columns as $F$ has rows; $F$: the orthonormal vectors as rows"
-        along, rest = "", r"F F^{\top} = I"
-        if inverse.directions:
-            along, rest = r" + 1 c^{\top} N", rest + r",\ N F^{\top} = 0,\ N N^{\top} = I"
-            note += "; $1$: a one for each token; $c$ is not seen"
-        formula = Formula("U", rf"U_0 F{along}, \qquad {rest}", note)
-        if inverse.rank == 1:
-            formula = Formula("U", r"\pm U_0", "$U_0$: a vector that has these numbers")
+        text, formula = _tied(inverse, f"{seen}: {count}")
     elif isinstance(inverse, UntiedHead) and inverse.orbit:
         power = (1 if inverse.softmax else 0) - inverse.rank
         measure = rf"|\det M|^{{{power}}}\," if power else ""
@@ -107,6 +85,34 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
         )
         formula = Formula(r"K q_i", "E_i", note)
     return text, (_scores(head), formula, _fields(head), _weight(head, number))
+
+
+def _tied(inverse: TiedHead, shown: str) -> tuple[str, Formula]:
+    """What is left of queries that are keys; shown: through what, and how much."""
+    text = (
+        f"The output shows the Gram matrix of $U${shown}. "
+        + (
+            "Only differences of rows are seen, and the mean row where it overlaps with them. "
+            if inverse.softmax
+            else ""
+        )
+        + (
+            "$U$ is known up to one sign."
+            if inverse.rank == 1
+            else f"The rest is {counted(inverse.frame, 'orthonormal vector')} in {inverse.rank} dimensions, "
+            f"uniform ({counted(len(inverse.latents), 'angle')}, {counted(inverse.branches, 'sheet')})"
+            + (f", and {counted(inverse.directions, 'free direction')}." if inverse.directions else ".")
+        )
+    )
+    note = "$U_0$: has these numbers, in as many columns as $F$ has rows; $F$: the orthonormal vectors as rows"
+    along, rest = "", r"F F^{\top} = I"
+    if inverse.directions:
+        along, rest = r" + 1 c^{\top} N", rest + r",\ N F^{\top} = 0,\ N N^{\top} = I"
+        note += "; $1$: a one for each token; $c$ is not seen"
+    formula = Formula("U", rf"U_0 F{along}, \qquad {rest}", note)
+    if inverse.rank == 1:
+        formula = Formula("U", r"\pm U_0", "$U_0$: a vector that has these numbers")
+    return text, formula
 
 
 def _scores(head: Head) -> Formula:

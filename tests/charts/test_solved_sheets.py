@@ -140,4 +140,23 @@ def test_heads_name_what_moves_all_tokens_alike(tied: bool, rank: int) -> None:
     """Shifts of all rows are part of the formula, not of the text alone."""
     model = smisym.compile(smisym.Architecture(2, (smisym.Attention(rank=rank, tied=tied),)))
     (step,) = (step for step in model.derivation if step.title == "What the attention matrix leaves unknown")
-    assert r"1 c^{\top}" in step.formulas[0].right and "$c$" in step.formulas[0].note
+    (solved,) = (f for f in step.formulas if f.left in ("U", "(Uq, Uk)"))
+    assert r"1 c^{\top}" in solved.right and "$c$" in solved.note
+
+
+def test_heads_lead_from_the_output_to_the_fields() -> None:
+    """Scores of what is seen, and fields of what was mixed: with numbers, at random fields."""
+    model = smisym.compile(
+        smisym.Architecture(2, (smisym.Attention(), smisym.Attention(activation="s/sqrt(1 + s**2)", beta=0.5)))
+    )
+    (step,) = (step for step in model.derivation if step.title == "What the attention matrix leaves unknown")
+    scores, solved, fields, weight = step.formulas
+    assert (scores.left, scores.right) == (r"\sigma(0.5\, U U^{\top})", "y")
+    assert (solved.left, solved.right) == ("U", r"\pm U_0")
+    assert (fields.left, fields.right) == (r"h_{2}^{\top}", r"(B_{1})^{-1} U")
+    assert weight.right == r"\lvert\det(B_{1})\rvert^{-1}"
+    h1, h2 = np.random.default_rng(2).standard_normal((2, 2))
+    gap = np.exp(np.outer(h1, h1) - np.diag(np.outer(h1, h1))[:, None])
+    U = (np.eye(2) + gap / gap.sum(axis=1, keepdims=True)) @ h2
+    s = 0.5 * np.outer(U, U)
+    assert model.link(np.stack([h1, h2])[None])[0] == pytest.approx(s / np.sqrt(1 + s**2), rel=1e-12)

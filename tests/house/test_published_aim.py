@@ -104,6 +104,20 @@ def test_two_layers_stand(script: ModuleType, known: dict[str, Any]) -> None:
     assert all(row["growth"] is None or row["growth"] < 1 for row in by.values())
 
 
+def test_runs_on_two_layers_follow_state_evolution(script: ModuleType, known: dict[str, Any]) -> None:
+    """Means of eight data sets, layer by layer, as with one layer; and the first steps of a run lead down."""
+    rows, limits = known["deep_amp"]["rows"], {row["alpha"]: row for row in known["two_layers"]["rows"]}
+    assert [row["dim"] for row in rows] == list(script.DIMS) and max(script.DIMS) >= 100
+    assert all(len(row["errors"]) == 8 and "diverged" not in row["results"] for row in rows)
+    for layer, limit in enumerate(limits[script.DEEP_RUNS]["mmse"]):
+        C, _, gap = script.fitted(rows, limit, layer)
+        assert gap <= 3 and 0 < C < 10
+        assert script.mean_of(rows[1], layer)[0] < script.mean_of(rows[0], layer)[0]
+    model = smisym.compile(script.network(layers=2, rank_ratio=0.5))
+    few = script.runs_of(model, script.DEEP_RUNS, 30, 1, 12, script.DEEP_DAMPING, rtol=script.DEEP_RTOL)
+    assert all(last < 0.95 for last in few["errors"][0])
+
+
 def test_bilinear_regression_stands(script: ModuleType, known: dict[str, Any]) -> None:
     for row, again in zip(known["regression"]["rows"], script.regression(), strict=True):
         assert again["mmse"] == pytest.approx(row["mmse"], abs=1e-9)
