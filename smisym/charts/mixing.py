@@ -298,7 +298,9 @@ def _pair_step() -> Step:
     return Step(
         "chart",
         "A product of two mixing matrices on two tokens",
-        "The output is $F_2 F_1$, two mixing matrices with constant row sums $S_l$. In the plane of the entries "
+        "The output is $F_2 F_1$, two mixing matrices $F_l = c_l I + o_l A_l$ ($c_l$ the skip, $o_l$ the readout, "
+        "$A_l$ the attention, $a_l$ and $b_l$ its entries off the diagonal) with constant row sums $S_l$; layer $l$ "
+        "sees the mixed fields $u_1, u_2$ of its two tokens. In the plane of the entries "
         "$(a, b) = (a_1, b_1)$ off the diagonal of the first layer's attention all conditions on both layers are "
         "straight lines, and the level set is what they enclose, four times, for the signs of both. Coordinates on the "
         "whole plane are $\\tau$ and a logistic function of $X + Y$ between its ends; $\\tau$ is measured from the "
@@ -312,7 +314,7 @@ def _pair_step() -> Step:
                 r"w",
                 r"\left|\frac{\partial (u_1, u_2)}{\partial (a_1, b_1)}\right| "
                 r"\left|\frac{\partial (u_1, u_2)}{\partial (a_2, b_2)}\right| \frac{1}{o_2^2 \lambda_1^2 |\det F_1|}",
-                "against da db",
+                "weight of each sheet, with da db for dx: x = (a, b)",
             ),
         ),
         source=SOURCE,
