@@ -84,7 +84,7 @@ def _words(head: Head, number: int) -> tuple[str, tuple[Formula, ...]]:
             "output shows of its scores; of least norm, and the rest integrated"
         )
         formula = Formula(r"K q_i", "E_i", note)
-    return text, (_scores(head), formula, _fields(head), _weight(head, number))
+    return text, (_scores(head), formula, _fields(head, number), _weight(head, number))
 
 
 def _tied(inverse: TiedHead, shown: str) -> tuple[str, Formula]:
@@ -133,14 +133,18 @@ def _scores(head: Head) -> Formula:
     return Formula(product, shown, "; ".join(said))
 
 
-def _fields(head: Head) -> Formula:
-    """The fields from what is mixed."""
-    short = head.mixing.xreplace({number: sp.Float(number, 6) for number in head.mixing.atoms(sp.Float)})
-    back = "" if isinstance(head.mixing, sp.Identity) else rf"({sp.latex(short)})^{{-1}} "
+def _mixing(head: Head) -> str:
+    """The matrix that mixes the fields, its numbers to six digits."""
+    return str(sp.latex(head.mixing.xreplace({x: sp.Float(x, 6) for x in head.mixing.atoms(sp.Float)})))
+
+
+def _fields(head: Head, number: int) -> Formula:
+    """The fields from what is mixed; number: of the head, 0 where it is the only one."""
+    back = "" if isinstance(head.mixing, sp.Identity) else rf"({_mixing(head)})^{{-1}} "
     names = ["U"] if isinstance(head.inverse, TiedHead) else ["Uq", "Uk"]
     solved = list(zip(head.solved, names, strict=False))
     left = ",\\ ".join(rf"{sp.latex(field)}^{{\top}}" for field, _ in solved)
-    return Formula(left, ",\\ ".join(back + name for _, name in solved), "every other field is free")
+    return Formula(left, ",\\ ".join(back + name for _, name in solved), "" if number else "every other field is free")
 
 
 def _shown(inverse: Inverse) -> str:
@@ -162,8 +166,7 @@ def _weight(head: Head, number: int) -> Formula:
         note = "the query of each token pays $\\det(K K^{\\top})^{-1/2}$"
     if not isinstance(head.mixing, sp.Identity):
         rows = sum(int(field.shape[0]) for field in head.solved)
-        short = head.mixing.xreplace({number: sp.Float(number, 6) for number in head.mixing.atoms(sp.Float)})
-        own += (r"\, " if own else "") + rf"\lvert\det({sp.latex(short)})\rvert^{{-{rows}}}"
+        own += (r"\, " if own else "") + rf"\lvert\det({_mixing(head)})\rvert^{{-{rows}}}"
         note += "; each row of the fields solved for pays once for the mixing"
     whose = (
         "weight of each sheet"

@@ -57,16 +57,10 @@ def _partition(channel: Channel, level_set: LevelSet | None) -> Formula:
     )
     if level_set is not None:
         return _on_sheets(left, level_set, channel.tokens, told)
-    if isinstance(channel.posterior, WhereNoiseIsWeak):
-        return Formula(
-            left,
-            r"\int dZ\, \mathcal{N}(y; f(Z), \Delta I)\, \mathcal{N}(Z; \omega, V)",
-            f"{_VARIANCE}; in the coordinates of the steps before; {_MOMENTS}",
-        )
     if channel.noise:
-        return Formula(
-            left, rf"\int dZ\, {_NORMAL}(y; f(Z), \Delta I)\, {_NORMAL}(Z; \omega, V)", f"{_VARIANCE}; {_MOMENTS}{told}"
-        )
+        weak = "in the coordinates of the steps before; " if isinstance(channel.posterior, WhereNoiseIsWeak) else ""
+        right = rf"\int dZ\, {_NORMAL}(y; f(Z), \Delta I)\, {_NORMAL}(Z; \omega, V)"
+        return Formula(left, right, f"{_VARIANCE}; {weak}{_MOMENTS}{told}")
     if isinstance(channel.posterior, OnSlices):
         right = rf"\int_{{f(Z) = y}} \frac{{dS}}{{\sqrt{{\det J J^{{\top}}}}}}\, {_NORMAL}(Z; \omega, V)"
         return Formula(left, right, f"over the surface, {_SURFACE}; {_MOMENTS}")
