@@ -87,6 +87,9 @@ sphinx_gallery_conf = {
     "doc_module": ("smisym",),
     "prefer_full_module": {r"smisym\."},
     "abort_on_example_error": True,
+    "parallel": len(cores.ALL),
+    "reset_modules": ("matplotlib", "seaborn", "cores.for_an_example"),
+    "reset_modules_order": "both",
     "only_warn_on_example_error": False,
     "remove_config_comments": True,
     "write_computation_times": False,  # a page with scripts from elsewhere

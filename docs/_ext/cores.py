@@ -1,6 +1,7 @@
 """Cells and examples on one core, so that what they are said to take they take anywhere; derivations on all.
 
-Pages are read by several processes at once, each of which takes a core that none of the others has.
+Examples are run, and pages are read, by several processes at once, each of which takes a core that none of the others
+has.
 """
 
 from __future__ import annotations
@@ -9,7 +10,18 @@ import os
 from pathlib import Path
 from typing import IO
 
-ALL = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+# Of the build; processes that it begins are bound to one, and told of all by this variable.
+_NAMED = "SMISYM_DOCS_CORES"
+
+
+def _all() -> set[int]:
+    if _NAMED in os.environ:
+        return {int(core) for core in os.environ[_NAMED].split(",")}
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+ALL = _all()
+os.environ[_NAMED] = ",".join(map(str, sorted(ALL)))
 LOCKS = Path(__file__).parents[1] / "_build" / "cores"
 # Open for as long as this process lives: its lock says that the core is taken.
 _taken: dict[int, IO[str]] = {}
@@ -38,6 +50,14 @@ def use_own() -> None:
         _taken[os.getpid()] = lock
         os.sched_setaffinity(0, {core})
         return
+
+
+def for_an_example(gallery: dict[str, object], name: str, when: str) -> None:
+    """What sphinx-gallery calls before and after each example, in the process that runs it."""
+    if when == "before":
+        use_own()
+    elif (lock := _taken.pop(os.getpid(), None)) is not None:
+        lock.close()
 
 
 def use_all() -> None:
