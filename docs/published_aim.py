@@ -42,7 +42,13 @@ RUNS = (
 )  # fmt: skip
 DIMS, SEEDS, STEPS, TOL = (50, 100), 8, 120, 2e-3
 DEEP_ALPHAS, DEEP_SAMPLES = (0.05, 0.15, 0.25, 0.3, 0.36), 256
+# The same over rank ratios of both layers, and over the skip, from where on posteriors are integrated to the tolerance;
+# alpha as a part of that where all is known.
+PLANE_RATIOS, PLANE_SKIPS = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0), (1.0, 1.5, 2.0, 3.0, 4.0)
+PLANE_SAMPLES, PLANE_PARTS = 512, (0.05, 0.15, 0.3, 0.45, 0.6, 0.75, 0.85, 0.95)
 DEEP_RUNS, DEEP_DAMPING, DEEP_STEPS, DEEP_RTOL = 0.15, 0.75, 100, 0.1
+# Errors whose lines are drawn, and how wide; and the colours of two layers.
+LEVELS, LAYER_COLOURS = ((0.75, 0.8), (0.5, 1.3), (0.25, 2.0)), ("#0072B2", "#D55E00")
 REGRESSION = ((0.2, 0.2, 0.660), (0.5, 0.2, 0.777), (0.5, 0.5, 0.3515), (1.0, 0.495, 0.461), (2.0, 0.495, 0.4925))
 
 
@@ -166,6 +172,25 @@ def two_layers(alphas: tuple[float, ...] = DEEP_ALPHAS, samples: int = DEEP_SAMP
     return rows
 
 
+def plane(
+    ratios: tuple[float, ...] = PLANE_RATIOS, skips: tuple[float, ...] = PLANE_SKIPS,
+    parts: tuple[float, ...] = PLANE_PARTS, samples: int = PLANE_SAMPLES, seed: int = 0,
+) -> list[Record]:  # fmt: skip
+    """Errors of two layers, and where all is known, over the rank ratio at skip one and over the skip at one half."""
+    rows = []
+    for rho, skip in dict.fromkeys([(rho, 1.0) for rho in ratios] + [(0.5, skip) for skip in skips]):
+        model = smisym.compile(network(layers=2, rank_ratio=rho, skip=skip))
+        known, reached = smisym.perfect_recovery(model).value
+        omap = smisym.overlap_map(model, samples=samples, scrambles=4, rtol=0.1, seed=seed)
+        for found in smisym.curve(omap, [part * known.alpha for part in parts]):
+            rows.append({"rho": rho, "skip": skip, "known": known.alpha,
+                         "reached": [reached.alpha, reached.error], "alpha": found.value.alpha,
+                         "mmse": (1 - np.diag(found.value.Q)).tolist(), "error": np.diag(found.value.Q_error).tolist(),
+                         "result": found.result.value})  # fmt: skip
+            print(rows[-1], flush=True)
+    return rows
+
+
 def deep_amp(dims: tuple[int, ...] = DIMS, seeds: int = SEEDS) -> list[Record]:
     """GAMP on two layers, whose posteriors need no more digits than data of finite size leave."""
     model = smisym.compile(network(layers=2, rank_ratio=0.5))
@@ -182,7 +207,7 @@ def regression(points: tuple[tuple[float, float, float], ...] = REGRESSION) -> l
 
 PARTS: dict[str, Callable[[], list[Record]]] = {
     "softmax": softmax, "amp": amp, "hardmax": hardmax, "small_hardmax": small_hardmax, "small_width": small_width,
-    "two_layers": two_layers, "deep_amp": deep_amp, "regression": regression,
+    "two_layers": two_layers, "plane": plane, "deep_amp": deep_amp, "regression": regression,
 }  # fmt: skip
 
 
@@ -334,9 +359,25 @@ def tables(known: Record) -> dict[str, str]:
         "softmax": softmax_table(rows["softmax"]), "others": others_table(rows["softmax"]),
         "amp": amp_table(rows["amp"]), "hardmax": hardmax_table(rows["hardmax"]),
         "small_hardmax": small_table(rows["small_hardmax"]), "two_layers": deep_table(rows["two_layers"]),
+        "plane": plane_table(rows["plane"]),
         "deep_amp": deep_amp_table(rows["deep_amp"], rows["two_layers"]),
         "regression": regression_table(rows["regression"]),
     }  # fmt: skip
+
+
+def plane_table(rows: list[Record]) -> str:
+    """Where half of each layer is known, and where all is."""
+    lines = [
+        "| rank ratio | skip | half of layer 1 | half of layer 2 | all, by counting | reached |",
+        "|---|---|---|---|---|---|",
+    ]
+    for rho, skip in dict.fromkeys((row["rho"], row["skip"]) for row in rows):
+        own = [row for row in rows if (row["rho"], row["skip"]) == (rho, skip)]
+        at = np.array([0.0, *(row["alpha"] for row in own), own[0]["known"]])
+        half = [level_at(0.5, at, np.array([1.0, *(row["mmse"][layer] for row in own), 0.0])) for layer in (0, 1)]
+        reached = format_with_error(*own[0]["reached"])
+        lines.append(f"| {rho:g} | {skip:g} | {half[0]:.3f} | {half[1]:.3f} | {own[0]['known']:.4f} | {reached} |")
+    return "\n".join(lines)
 
 
 def page(text: str, known: Record) -> str:
@@ -394,7 +435,7 @@ def draw_amp(rows: list[Record], curve: list[Record], hard: list[Record]) -> Non
 def draw_two_layers(rows: list[Record]) -> None:
     figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
     x = [row["alpha"] for row in rows]
-    for layer, colour in enumerate(("#0072B2", "#D55E00")):
+    for layer, colour in enumerate(LAYER_COLOURS):
         ax.errorbar(x, [row["mmse"][layer] for row in rows], yerr=[row["error"][layer] for row in rows], fmt=".-",
                     color=colour, label=f"layer {layer + 1}, state evolution")  # fmt: skip
     ax.axvline(3 / 8, color="0.6", lw=0.8)
@@ -402,6 +443,38 @@ def draw_two_layers(rows: list[Record]) -> None:
     ax.set(xlabel=r"$N / d^2$", ylabel=r"$\|\hat S - S\|^2 / d$", xlim=(0, 0.4), ylim=(0, 1.03))
     ax.legend(frameon=False, fontsize=7.5)
     _save(figure, "extensive_two_layers.png")
+
+
+def draw_plane(rows: list[Record]) -> None:
+    """Where two layers are known how well: over the rank ratio, and over the skip."""
+    figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.6), layout="constrained", sharey=True)
+    for ax, what, other in zip(axes, ("rho", "skip"), (("skip", 1.0), ("rho", 0.5)), strict=True):
+        own = sorted((row for row in rows if row[other[0]] == other[1]), key=lambda row: (row[what], row["alpha"]))
+        x = sorted({row[what] for row in own})
+        grid = [[row for row in own if row[what] == one] for one in x]
+        known = [column[0]["known"] for column in grid]
+        at = np.array([[0.0, *(row["alpha"] for row in column), end] for column, end in zip(grid, known, strict=True)])
+        for layer, colour in enumerate(LAYER_COLOURS):
+            left = np.array([[1.0, *(row["mmse"][layer] for row in column), 0.0] for column in grid])
+            for level, width in LEVELS:
+                ax.plot(x, [level_at(level, *pair) for pair in zip(at, left, strict=True)], color=colour, lw=width)
+        ax.errorbar(x, *np.transpose([column[0]["reached"] for column in grid]), fmt="o", ms=3, color="black")
+        ax.plot(x, known, color="black", lw=1.2)
+        ax.fill_between(x, known, 0.55, color="0.9")
+        ax.set(xlabel={"rho": "rank ratio of both layers", "skip": "skip"}[what], xlim=(x[0], x[-1]), ylim=(0, 0.55))
+        ax.set_xticks([0.5, 1, 1.5, 2] if what == "rho" else [1, 2, 3, 4])
+    axes[0].set(ylabel=r"$N / d^2$", title="skip 1")
+    axes[1].set(title="rank ratio 1/2")
+    axes[1].text(2, 0.45, "all is known", color="0.35", fontsize=8, ha="center")
+    for layer, colour in enumerate(LAYER_COLOURS):
+        axes[0].plot([], [], color=colour, label=f"layer {layer + 1}: three quarters, half, a quarter left")
+    axes[0].legend(frameon=False, fontsize=6.5, loc="lower right", bbox_to_anchor=(1, 0.0))
+    _save(figure, "extensive_plane.png")
+
+
+def level_at(level: float, alphas: np.ndarray, left: np.ndarray) -> float:
+    """Where an error, which falls, is a level, between two alphas at which it is known."""
+    return float(np.interp(-level, -left, alphas))
 
 
 def _save(figure: Any, name: str) -> None:
@@ -414,6 +487,7 @@ def draw(known: Record) -> None:
     draw_small_width(rows["small_width"])
     draw_amp(rows["amp"], rows["softmax"], rows["hardmax"])
     draw_two_layers(rows["two_layers"])
+    draw_plane(rows["plane"])
 
 
 if __name__ == "__main__":

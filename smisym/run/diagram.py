@@ -27,14 +27,14 @@ from smisym.declare.architecture import Architecture
 from smisym.declare.io import Store, header, plain, to_json
 from smisym.declare.smi import SMI
 from smisym.declare.varying import halfway, is_whole, spacing, varied
-from smisym.integrate.accuracy import SCRAMBLES, THRESHOLD_SAMPLES
+from smisym.integrate.accuracy import THRESHOLD_SAMPLES
 from smisym.model.compiled import compile
 from smisym.run import records
 from smisym.run.boundaries import Change, Track, changes, drawn, is_ok, tracks
 from smisym.run.executing import check_executor, resumed_by, running_on
 from smisym.run.progress import Choice, reporting
 from smisym.theory.aim import aimed
-from smisym.theory.effort import affordable
+from smisym.theory.effort import affordable, usual_scrambles
 
 Record = dict[str, Any]
 Declared = Architecture | SMI
@@ -213,7 +213,9 @@ def solved(declared: Declared, job: _Job) -> Record:
     """All transitions of one declaration, as a record; a function by itself, so that it can be sent."""
     model, store, settings = compile(declared), job.store(declared), job.settings
     own = {name: settings[name] for name in _OF_THRESHOLDS if settings.get(name) is not None}
-    of_map = {"seed": 0, "scrambles": SCRAMBLES} | {k: settings[k] for k in _OF_MAP if settings.get(k) is not None}
+    of_map = {"seed": 0, "scrambles": usual_scrambles(model)} | {
+        k: settings[k] for k in _OF_MAP if settings.get(k) is not None
+    }
     aim = {name: own.get(name) for name in ("accuracy", "most_samples")}
     if of_map.get("samples") is None and aim["accuracy"] is None:
         of_map["samples"] = affordable(model, THRESHOLD_SAMPLES)

@@ -23,11 +23,10 @@ from smisym.base.errors import OutOfTime
 from smisym.base.solution import Result, Solution, worst
 from smisym.declare.io import Store, header, plain, to_json, versions
 from smisym.declare.listed import Row
-from smisym.integrate.accuracy import SCRAMBLES
 from smisym.model.compiled import Model, compile
 from smisym.run import records
 from smisym.run.ordering import hard_phases, orders
-from smisym.theory.effort import affordable
+from smisym.theory.effort import affordable, usual_scrambles
 from smisym.theory.maps import OverlapMap, overlap_map
 from smisym.theory.stability import counting, perfect_recovery, weak_recovery
 
@@ -108,7 +107,7 @@ class _Work:
     def omap(self) -> OverlapMap:
         """Of few samples: staircase, perfect recovery and branches are found on it, and a first threshold if that
         does."""
-        settings = {"seed": 0, "scrambles": SCRAMBLES, **self.job.settings}
+        settings = {"seed": 0, "scrambles": usual_scrambles(self.model), **self.job.settings}
         samples = affordable(self.model, _SAMPLES)
         return overlap_map(self.model, samples=samples, store=self.store, workers=1, **settings)
 

@@ -12,14 +12,14 @@ from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture
 from smisym.declare.io import Store, header, plain, to_json
 from smisym.declare.smi import SMI
-from smisym.integrate.accuracy import SAMPLES, SCRAMBLES, THRESHOLD_SAMPLES
+from smisym.integrate.accuracy import SAMPLES, THRESHOLD_SAMPLES
 from smisym.model.compiled import Model, compile
 from smisym.run import records
 from smisym.run.executing import check_executor, resumed_by
 from smisym.run.progress import Choice, Reporter, reporting, watching
 from smisym.run.swept import Sweep
 from smisym.theory.aim import aimed
-from smisym.theory.effort import affordable
+from smisym.theory.effort import affordable, usual_scrambles
 
 Record = dict[str, Any]
 What = Literal["thresholds"] | Sequence[float]
@@ -136,7 +136,9 @@ def _one(
     report: Reporter,
 ) -> Record:
     own = {name: settings[name] for name in dict.fromkeys(_OF_THRESHOLDS + _OF_CURVES) if name in settings}
-    of_map = {"seed": 0, "scrambles": SCRAMBLES} | {name: settings[name] for name in _OF_MAP if name in settings}
+    of_map = {"seed": 0, "scrambles": usual_scrambles(model)} | {
+        name: settings[name] for name in _OF_MAP if name in settings
+    }
     aim = {name: own.get(name) for name in _AIM}
     if of_map.get("samples") is None and aim["accuracy"] is None:
         of_map["samples"] = affordable(model, THRESHOLD_SAMPLES if alphas is None else SAMPLES)

@@ -109,11 +109,10 @@ class Asked:
 
     def settings(self, model: Model) -> dict[str, Any]:
         """What results depend on.  Raises InputError where it does not fit together."""
-        from smisym.integrate.accuracy import SCRAMBLES
         from smisym.theory.aim import aimed
-        from smisym.theory.effort import affordable
+        from smisym.theory.effort import affordable, usual_scrambles
 
-        scrambles = SCRAMBLES if self.scrambles is None else self.scrambles
+        scrambles = usual_scrambles(model) if self.scrambles is None else self.scrambles
         samples = affordable(model, self.worth) if self.samples is None else self.samples
         if self.accuracy is None and self.most_samples is None:
             return {"samples": samples, "scrambles": scrambles}

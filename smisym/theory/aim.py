@@ -24,9 +24,8 @@ import numpy as np
 from smisym.base.edge import check_count, check_number
 from smisym.base.errors import InputError, OutOfTime
 from smisym.base.solution import Result, Solution
-from smisym.integrate.accuracy import SCRAMBLES
 from smisym.model.compiled import Model
-from smisym.theory.effort import affordable
+from smisym.theory.effort import affordable, usual_scrambles
 from smisym.theory.maps import OverlapMap, as_map
 
 # The least accuracy that floats leave room for.
@@ -85,7 +84,7 @@ def aimed(
         given, allowed = (settings["samples"], accuracy), "one of the two: the number of samples follows from accuracy"
         raise InputError("samples, accuracy", given, allowed, "leave out one of them")
     if not isinstance(model, OverlapMap):
-        settings["samples"] = pilot(model, settings.get("scrambles", SCRAMBLES))
+        settings["samples"] = pilot(model, settings.get("scrambles"))
         if settings.get("rtol") is None and isinstance(model, Model):
             # Errors of posteriors average out: of three layers 1e-2 leaves 1.5e-4 of E at Q = (0, 0, 0.95) and 2.6e-3
             # at (0, 0.8, 0.98).  Where that is not enough, it is seen on some posteriors, and made finer.
@@ -104,8 +103,9 @@ def aimed(
 def pilot(model: Model, scrambles: Any) -> int:
     """Samples of the first try."""
     # What is no number of scrambles is told by the map.
-    count = scrambles if isinstance(scrambles, int) and scrambles > 0 else SCRAMBLES
-    return max(affordable(model, PILOT) // SCRAMBLES, 2) * count
+    usual = usual_scrambles(model)
+    count = scrambles if isinstance(scrambles, int) and scrambles > 0 else usual
+    return max(affordable(model, PILOT) // usual, 2) * count
 
 
 def tolerance(aim: Aim) -> float:

@@ -7,11 +7,11 @@ from typing import Any
 
 from smisym.base.edge import check_count, check_memory
 from smisym.base.errors import InputError
-from smisym.integrate.accuracy import SCOUT_POINTS
+from smisym.integrate.accuracy import SCOUT_POINTS, SCRAMBLES
 from smisym.model.compiled import Model
 
-# Samples where each of them tells all of E: the other estimators of it are still held against that.
-ALIKE = 128
+# Samples and scrambles where each sample tells all of E: the other estimators of it are still held against that.
+ALIKE, ALIKE_SCRAMBLES = 16, 2
 
 
 def affordable(model: Model, samples: int) -> int:
@@ -19,6 +19,11 @@ def affordable(model: Model, samples: int) -> int:
     if model.channel.posterior.alike:
         return min(samples, ALIKE)
     return samples // model.channel.plan.dearer
+
+
+def usual_scrambles(model: Model) -> int:
+    """Scrambles where nobody says: as few as can be where all of them tell the same."""
+    return ALIKE_SCRAMBLES if model.channel.posterior.alike else SCRAMBLES
 
 
 def scout_points(model: Model) -> int:

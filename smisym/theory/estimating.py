@@ -104,15 +104,22 @@ class Estimator:
             multiplicity * shares,
             gains,
             self._unclear(weighted, np.sqrt(weights) * moments.error),
-            float(np.average(moments.log_partition[~absent], weights=weights[~absent]))
-            if not absent.all()
-            else math.nan,
+            self._log_partition(moments.log_partition, size + np.einsum("nptpt->n", dg), weights, absent),
             float(inner) * multiplicity,
             moments.result is not Result.INTEGRATION and not absent.any(),
             gaps.mean(axis=1),
             np.hypot(gaps.std(axis=1, ddof=1) / math.sqrt(len(Z)), multiplicity * shared),
             self._beside(Q, scramble, dg, star, observed, shared),
         )
+
+    def _log_partition(self, log: np.ndarray, gap: np.ndarray, weights: np.ndarray, absent: np.ndarray) -> float:
+        """E log Zout from log (n,) and gap (n,), |g|^2 + tr dg in units of what is left; NaN where no point has one."""
+        if absent.all():
+            return math.nan
+        if self.model.channel.posterior.alike:
+            # log Zout = constant - |g|^2 / 2 of a Gaussian posterior of one covariance: Nishimori says the mean of it.
+            log = log + 0.5 * gap
+        return float(np.average(log[~absent], weights=weights[~absent]))
 
     def _beside(
         self, Q: np.ndarray, scramble: int, dg: np.ndarray, star: np.ndarray, observed: Observation, shared: float

@@ -38,10 +38,10 @@ from smisym.base.files import write_bytes
 from smisym.base.linear_algebra import one_thread
 from smisym.base.remembered import Remembered
 from smisym.declare.io import header
-from smisym.integrate.accuracy import SAMPLES, SCRAMBLES
+from smisym.integrate.accuracy import SAMPLES
 from smisym.link.symmetry_check import check_symmetry
 from smisym.model.compiled import Model
-from smisym.theory.effort import affordable, check_points
+from smisym.theory.effort import affordable, check_points, usual_scrambles
 from smisym.theory.elsewhere import Elsewhere
 from smisym.theory.estimate import Estimate, estimate_from
 from smisym.theory.estimating import Estimator
@@ -63,18 +63,18 @@ class OverlapMap:
     samples: Sobol points of one evaluation over all scrambles; samples / scrambles is a power of two.  None: 8192, and
     less where there are more than two free dimensions or posteriors are sampled
     (:func:`smisym.theory.effort.affordable`). scrambles: at least two, independent; their spread is the statistical
-    error. seed: of the scrambles, and of posteriors that are sampled; a whole number >= 0. rtol: tolerance of the inner
-    integrals, sample by sample, and of deep networks by tables of the mean over them (:meth:`Channel.moments`,
-    ``averaged``); the estimated errors are far above the true ones and do not add up, so that 1e-2 leaves
-    1e-4 in E (measured for two layers).  None: 1e-3 in no or one free dimension, 1e-2 in two, 3e-2 in more and where
-    posteriors are sampled. fine: a tolerance below rtol, of posteriors at one of 32 points; what they change is
-    added (:mod:`smisym.theory.two_levels`).  None: nothing is. workers: how many evaluations at a time, None for one a
-    core.  Threads of one process share one core; after some seconds of work others are begun
-    (:mod:`smisym.base.processes`).  Results do not depend on it, nor on where they are made. store: keeps every
+    error. None: 8; 2 where all outputs tell the same. seed: of the scrambles, and of posteriors that are sampled; a
+    whole number >= 0. rtol: tolerance of the inner integrals, sample by sample, and of deep networks by tables of the
+    mean over them (:meth:`Channel.moments`, ``averaged``); the estimated errors are far above the true ones and do not
+    add up, so that 1e-2 leaves 1e-4 in E (measured for two layers). None: 1e-3 in no or one free dimension, 1e-2 in
+    two, 3e-2 in more and where posteriors are sampled. fine: a tolerance below rtol, of posteriors at one of 32 points;
+    what they change is added (:mod:`smisym.theory.two_levels`). None: nothing is. workers: how many evaluations at a
+    time, None for one a core. Threads of one process share one core; after some seconds of work others are begun
+    (:mod:`smisym.base.processes`). Results do not depend on it, nor on where they are made. store: keeps every
     evaluation as soon as it is made, so that a run that was killed resumes with the same bits. on_evaluation: called
     after every evaluation of one scramble, from the thread that made it, with {"evaluations" (so far, of this map and
     its siblings), "seconds" (of this one), "samples", "what" (is being solved)}. time_limit: seconds from the first
-    evaluation, of this map or a sibling, after which OutOfTime is raised, also in the middle of one.  None: no limit.
+    evaluation, of this map or a sibling, after which OutOfTime is raised, also in the middle of one. None: no limit.
 
     Raises InputError for samples / scrambles that is no power of two, fewer than two scrambles, and a bad seed.
     """
@@ -85,7 +85,7 @@ class OverlapMap:
         model: Model,
         *,
         samples: int | None = None,
-        scrambles: int = SCRAMBLES,
+        scrambles: int | None = None,
         seed: int = 0,
         rtol: float | None = None,
         fine: float | None = None,
@@ -95,7 +95,8 @@ class OverlapMap:
         time_limit: float | None = None,
     ) -> None:
         check_model(model, "an OverlapMap")
-        points = check_points(affordable(model, SAMPLES) if samples is None else samples, scrambles, model)
+        given = affordable(model, SAMPLES) if samples is None else samples
+        points = check_points(given, usual_scrambles(model) if scrambles is None else scrambles, model)
         check_symmetry(model.link, model.symmetry, exact=not model.noise)
         self.samples, self.scrambles = points
         self.model, self.seed = model, check_seed(seed)
@@ -365,7 +366,7 @@ def overlap_map(
     model: Model,
     *,
     samples: int | None = None,
-    scrambles: int = SCRAMBLES,
+    scrambles: int | None = None,
     seed: int = 0,
     rtol: float | None = None,
     fine: float | None = None,

@@ -18,7 +18,7 @@ from smisym.base.edge import check_count, check_model, check_settings
 from smisym.base.errors import InputError, OutOfTime
 from smisym.base.solution import Result, Solution, worst
 from smisym.base.threshold import Threshold, Thresholds
-from smisym.integrate.accuracy import SAMPLING, SCRAMBLES, THRESHOLD_SAMPLES
+from smisym.integrate.accuracy import SAMPLING, THRESHOLD_SAMPLES
 from smisym.model.compiled import Model
 from smisym.theory.aim import INNER, Aim, Tries, aimed
 from smisym.theory.arrival import perfect_from
@@ -51,7 +51,7 @@ def weak_recovery(
     model: Model | OverlapMap,
     *,
     samples: int | None = None,
-    scrambles: int = SCRAMBLES,
+    scrambles: int | None = None,
     seed: int = 0,
     rtol: float | None = None,
     workers: int | None = None,
@@ -99,7 +99,7 @@ def weak_recovery(
             "leave quadrature out: the threshold is then sampled",
         )
     given = {
-        "samples": (samples, None), "scrambles": (scrambles, SCRAMBLES), "seed": (seed, 0), "rtol": (rtol, None),
+        "samples": (samples, None), "scrambles": (scrambles, None), "seed": (seed, 0), "rtol": (rtol, None),
         "workers": (workers, None),
     }  # fmt: skip
     other = {name: value for name, (value, default) in given.items() if value != default}

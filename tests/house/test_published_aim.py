@@ -29,7 +29,7 @@ def known() -> dict[str, Any]:
 def test_the_page_has_these_numbers(script: ModuleType, known: dict[str, Any]) -> None:
     text = (DOCS / "published-aim.md").read_text()
     assert script.page(text, known) == text, "run python docs/published_aim.py"
-    for name in ("small_width.png", "extensive_amp.png", "extensive_two_layers.png"):
+    for name in ("small_width.png", "extensive_amp.png", "extensive_two_layers.png", "extensive_plane.png"):
         assert name in text
         assert (DOCS / "figures" / name).exists()
 
@@ -102,6 +102,24 @@ def test_two_layers_stand(script: ModuleType, known: dict[str, Any]) -> None:
     row = by[0.15]
     assert (np.abs(np.subtract(row["mmse"], again["mmse"])) <= 5 * np.hypot(row["error"], again["error"])).all()
     assert all(row["growth"] is None or row["growth"] < 1 for row in by.values())
+
+
+def test_the_plane_of_two_layers_stands(script: ModuleType, known: dict[str, Any]) -> None:
+    """A point of it again; errors fall along every line, and counting says where all is known."""
+    rows = known["plane"]["rows"]
+    for key in {(row["rho"], row["skip"]) for row in rows}:
+        own = [row for row in rows if (row["rho"], row["skip"]) == key]
+        assert len(own) == len(script.PLANE_PARTS)
+        assert (np.diff([row["mmse"] for row in own], axis=0) < 0).all()
+        counted = (2 * key[0] - key[0] ** 2 if key[0] < 1 else 1.0) / 2
+        assert own[0]["known"] == pytest.approx(counted)
+        assert abs(own[0]["reached"][0] - counted) <= 3 * own[0]["reached"][1]
+    row = next(row for row in rows if row["rho"] == 0.35 and row["alpha"] > 0.1)
+    model = smisym.compile(script.network(layers=2, rank_ratio=row["rho"], skip=row["skip"]))
+    omap = smisym.overlap_map(model, samples=128, scrambles=4, rtol=0.1, seed=1)
+    again = smisym.state_evolution(omap, row["alpha"]).value
+    gap = np.abs(1 - np.diag(again.Q) - row["mmse"])
+    assert (gap <= 5 * np.hypot(row["error"], np.diag(again.Q_error))).all()
 
 
 def test_runs_on_two_layers_follow_state_evolution(script: ModuleType, known: dict[str, Any]) -> None:

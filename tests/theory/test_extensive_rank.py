@@ -130,3 +130,11 @@ def test_an_even_activation_does_not_hide_the_sign_of_a_matrix() -> None:
     observed, omega = model.observe(np.array([[[0.7, 0.4, 1.1]]])), np.array([[[0.5, 0.2, 0.9]]])
     mean = model.channel.moments(observed, omega, np.full((1, 1), 0.05)).mean
     np.testing.assert_allclose(mean[0, 0], [0.7, 0.4, 1.1], atol=0.05)  # not nothing, as of all signs alike
+
+
+@pytest.mark.parametrize("V", [0.6, 1e-4])
+def test_the_free_entropy_of_a_field_that_is_seen_is_exact(V: float) -> None:
+    """E log N(y; omega, V), whatever the points are."""
+    found = smisym.free_entropy(smisym.compile(smisym.SMI("z1", 1)), np.array([[1 - V]]), 0.7)
+    exact = (1 - V) / 2 + math.log(V) / 2 - 0.7 * (math.log(2 * math.pi * V) + 1) / 2
+    assert found.value == pytest.approx(exact, abs=1e-12) and found.statistical_error < 1e-12
