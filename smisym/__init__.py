@@ -23,7 +23,7 @@ from smisym.finite.samples import Data, generate
 from smisym.link.linking import Observation
 from smisym.link.program import Program
 from smisym.model.compiled import Model, compile
-from smisym.prior import RectangularRank
+from smisym.prior import OwnSpectrum, RectangularRank
 from smisym.run.cost import estimate
 from smisym.run.diagram import PhaseDiagram, phase_diagram
 from smisym.run.progress import progress_bar
@@ -105,6 +105,7 @@ __all__ = [
     "Observation",
     "OutOfTime",
     "OverlapMap",
+    "OwnSpectrum",
     "PhaseDiagram",
     "Phases",
     "Program",
