@@ -32,13 +32,13 @@ _BISECTIONS, _STEPS = 200, 80
 
 @dataclass(frozen=True)
 class Curve:
-    """Places u (n,) on the curve, with their weights: sums over them are means over eigenvalues of what is seen.
+    """Places on the curve, omega - x_k (n, K), with weights (n,): sums over them are means over what is seen.
 
     squared: v^2.  mean, spread: of the eigenvalue of S, given what is seen.  more: derivative of the weight in Delta at
     fixed u.  moved, grown: those of mean and spread.
     """
 
-    u: np.ndarray
+    omega: np.ndarray
     squared: np.ndarray
     weight: np.ndarray
     mean: np.ndarray
@@ -59,9 +59,8 @@ class NoisyAtoms:
 
     # ---- the curve
 
-    def _off(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """u - x_k (n, K), v^2 (n,), and (u - x_k)^2 + v^2 (n, K)."""
-        off = u[:, None] - self.x
+    def _squared(self, off: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """v^2 (n,), and off^2 + v^2 (n, K), from off, u - x_k (n, K)."""
         square = off**2
         with np.errstate(divide="ignore"):
             inside = (self.w / square).sum(axis=1) * self.noise > 1
@@ -77,17 +76,20 @@ class NoisyAtoms:
             squared = np.where(inside, np.maximum(squared + step, low), 0.0)
             if (np.abs(step) <= 4e-16 * squared).all():
                 break
-        return off, squared, square + squared[:, None]
+        return squared, square + squared[:, None]
 
     def seen(self, u: np.ndarray) -> np.ndarray:
         """z (n,) at places u (n,)."""
-        off, _, D = self._off(u)
+        off = u[:, None] - self.x
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(u + self.noise * (self.w * off / D).sum(axis=1))
+            return np.asarray(u + self.noise * (self.w * off / self._squared(off)[1]).sum(axis=1))
 
     @cached_property
-    def intervals(self) -> np.ndarray:
-        """(n, 2): where v > 0, increasing."""
+    def intervals(self) -> list[tuple[float, float, float]]:
+        """Where v > 0, increasing: an atom there, and where it begins and ends, from the atom on.
+
+        Ends are much closer to an atom than that is to zero where there is little noise.
+        """
         reach = np.sqrt(self.noise)
         a, b = self.x[:-1], self.x[1:]
         low, high = a, b
@@ -99,42 +101,53 @@ class NoisyAtoms:
                 falls = (self.w / (middle[:, None] - self.x) ** 3).sum(axis=1) > 0
             low, high = np.where(falls, middle, low), np.where(falls, high, middle)
         least = 0.5 * (low + high)
-        open_ = (a < least) & (least < b) & self._beyond(least)
-        inside = np.concatenate([self.x[:1], self.x[-1:], a[open_], b[open_]])
-        beyond = np.concatenate([self.x[:1] - reach, self.x[-1:] + reach, least[open_], least[open_]])
+        open_ = (a < least) & (least < b) & self._beyond(least[:, None] - self.x)
+        begins = np.concatenate([self.x[:1], b[open_]]), np.concatenate([[-reach], (least - b)[open_]])
+        ends = np.concatenate([a[open_], self.x[-1:]]), np.concatenate([(least - a)[open_], [reach]])
+        low, high = self._edges(*begins), self._edges(*ends)
+        return [
+            (float(atom), float(low_), float(high_ + (other - atom)))
+            for atom, low_, other, high_ in zip(begins[0], low, ends[0], high, strict=True)
+        ]
+
+    def _edges(self, atoms: np.ndarray, beyond: np.ndarray) -> np.ndarray:
+        """How far (n,) from these atoms v ends, on the side of places beyond."""
+        inside, apart = np.zeros_like(beyond), atoms[:, None] - self.x
         for _ in range(_BISECTIONS):
             middle = 0.5 * (inside + beyond)
             if ((middle == inside) | (middle == beyond)).all():
                 break
-            out = self._beyond(middle)
+            out = self._beyond(apart + middle[:, None])
             inside, beyond = np.where(out, inside, middle), np.where(out, middle, beyond)
-        return np.asarray(np.sort(beyond).reshape(-1, 2))
+        return beyond
 
-    def _beyond(self, u: np.ndarray) -> np.ndarray:
+    def _beyond(self, off: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore"):
-            return np.asarray((self.w / (u[:, None] - self.x) ** 2).sum(axis=1) * self.noise <= 1)
+            return np.asarray((self.w / off**2).sum(axis=1) * self.noise <= 1)
 
     @property
     def edges(self) -> np.ndarray:
         """Where the support of what is seen begins and ends, increasing."""
-        return self.seen(self.intervals.ravel())
+        return self.seen(np.array([atom + end for atom, *ends in self.intervals for end in ends]))
 
     @cached_property
     def curve(self) -> Curve:
         """Nodes on all intervals, on pieces that are halved until the mass on each is settled."""
         made = [self._placed(*interval) for interval in self.intervals]
-        return self._at(np.concatenate([u for u, _ in made]), np.concatenate([weight for _, weight in made]))
+        return self._at(np.concatenate([off for off, _ in made]), np.concatenate([weight for _, weight in made]))
 
-    def _placed(self, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes u and weights of du on an interval, by u = middle - half cos(theta)."""
-        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+    def _placed(self, atom: float, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+        """u - x_k (n, K) at nodes of an interval, and weights of du (n,), by u = middle - half cos(theta)."""
+        half, apart = 0.5 * (high - low), atom - self.x
 
         def nodes(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             x, w = _NODES
             theta = 0.5 * (begin + end)[:, None] + 0.5 * (end - begin)[:, None] * x
-            u = middle - half * np.cos(theta)
+            # From the end that is nearer: v vanishes there.
+            from_low, from_high = low + 2 * half * np.sin(theta / 2) ** 2, high - 2 * half * np.cos(theta / 2) ** 2
+            u = np.where(theta < 0.5 * np.pi, from_low, from_high)
             weight = 0.5 * (end - begin)[:, None] * w * half * np.sin(theta)
-            found = self._at(u.ravel(), weight.ravel())
+            found = self._at(apart + u.reshape(-1, 1), weight.ravel())
             return u, weight, found.weight.reshape(u.shape).sum(axis=1)
 
         begin, end = np.array([0.0]), np.array([np.pi])
@@ -154,10 +167,10 @@ class NoisyAtoms:
         else:
             kept_u.append(u.ravel())
             kept_weight.append(weight.ravel())
-        return np.concatenate(kept_u), np.concatenate(kept_weight)
+        return apart + np.concatenate(kept_u)[:, None], np.concatenate(kept_weight)
 
-    def _at(self, u: np.ndarray, du: np.ndarray) -> Curve:
-        off, squared, D = self._off(u)
+    def _at(self, off: np.ndarray, du: np.ndarray) -> Curve:
+        squared, D = self._squared(off)
         v = np.sqrt(squared)
         A0, A1 = ((self.w * off**j / D**2).sum(axis=1) for j in (0, 1))
         B0, B1 = ((self.w * off**j / D**3).sum(axis=1) for j in (0, 1))
@@ -175,8 +188,8 @@ class NoisyAtoms:
         to_mass = du / (np.pi * self.noise)
         more = to_mass * (dq / (2 * v) * stretch + v * dstretch - v * stretch / self.noise)
         return Curve(
-            u, squared, to_mass * v * stretch, mean, (share * apart).sum(axis=1), more, dshare @ self.x,
-            (dshare * apart).sum(axis=1),
+            off + 1j * v[:, None], squared, to_mass * v * stretch, mean, (share * apart).sum(axis=1), more,
+            dshare @ self.x, (dshare * apart).sum(axis=1),
         )  # fmt: skip
 
     # ---- what is said of the matrix
@@ -198,9 +211,9 @@ class NoisyAtoms:
 
     @property
     def slope(self) -> float:
-        """dF / dDelta, of what is left where the noise is weak, and of what is known where it is strong."""
+        """dF / dDelta, of what is left where that is little, and else of what is known."""
         c = self.curve
-        if self.noise > 1:
+        if self.known < self.left:
             return -float(c.more @ c.mean**2 + 2 * c.weight @ (c.mean * c.moved))
         return float(c.more @ c.spread + c.weight @ c.grown)
 
@@ -208,10 +221,8 @@ class NoisyAtoms:
     def logarithm(self) -> float:
         """The mean of log |x - y| over two eigenvalues of what is seen: the potential of one is a function of omega."""
         c = self.curve
-        omega = c.u + 1j * np.sqrt(c.squared)
-        off = omega[:, None] - self.x
-        g = (self.w / off).sum(axis=1)
-        return float(c.weight @ (np.log(np.abs(off)) @ self.w + 0.5 * self.noise * (g**2).real))
+        g = (self.w / c.omega).sum(axis=1)
+        return float(c.weight @ (np.log(np.abs(c.omega)) @ self.w + 0.5 * self.noise * (g**2).real))
 
     def shrunk(self, z: np.ndarray) -> np.ndarray:
         """(n,): what eigenvalues z are after denoising; also outside of the support."""

@@ -50,8 +50,16 @@ class OwnSpectrum(SymmetricMatrix):
         w = _numbers("shares", np.ones(len(x)) if self.shares is None else self.shares)
         if len(w) != len(x) or not (w > 0).all():
             raise InputError(
-                "shares", self.shares, f"{counted(len(x), 'number')} > 0", "give each eigenvalue its share"
+                "shares",
+                self.shares,
+                f"{counted(len(x), 'number')} > 0",
+                "give each its share; leave out those of none",
             )
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not np.isfinite(np.ptp(x) ** 2):
+                raise InputError(
+                    "eigenvalues", "numbers whose squares overflow", "numbers of variance one", "scale them"
+                )
         x, place = np.unique(x, return_inverse=True)
         w = np.bincount(place.reshape(-1), weights=w)
         w = w / w.sum()
@@ -89,7 +97,9 @@ class OwnSpectrum(SymmetricMatrix):
 
     @property
     def free_share(self) -> float:
-        return 1 - float((self._law[1] ** 2).sum())
+        w = self._law[1]
+        # One less the sum of their squares, with its digits where one of them is nearly all.
+        return 2 * float(w[1:] @ np.cumsum(w)[:-1])
 
     def spectrum(self, noise: float) -> NoisyAtoms:
         return NoisyAtoms(*self._law, noise)
@@ -105,7 +115,9 @@ class OwnSpectrum(SymmetricMatrix):
 
 def _numbers(what: str, given: Any) -> np.ndarray:
     try:
-        found = np.asarray(given, dtype=float)
+        found = np.asarray(given)
+        # Text and truth values would pass for numbers.
+        found = found.astype(float) if found.dtype.kind in "iuf" else np.empty((0, 0))
     except (TypeError, ValueError):
         found = np.empty((0, 0))
     if found.ndim != 1 or not len(found) or not np.isfinite(found).all():

@@ -14,7 +14,7 @@ State = Annotated[str | None, typer.Option(metavar="DIR", help="Keep finished pa
 Seconds = Annotated[
     float | None,
     typer.Option(
-        help="Seconds of the processor for all of it: by default 6, and none with --no-checks; inf: what it takes.",
+        help="Seconds of the processor for all of it: by default 5, and none with --no-checks; inf: what it takes.",
         min=0.0,
     ),
 ]
@@ -27,7 +27,10 @@ Samples = Annotated[
     ),
 ]
 Scrambles = Annotated[
-    int | None, typer.Option(help="Independent scramblings, which give the error bars; by default 8.")
+    int | None,
+    typer.Option(
+        help="Independent scramblings, which give the error bars; by default 8. 2 where all outputs tell the same."
+    ),
 ]
 Accuracy = Annotated[
     float | None,

@@ -28,6 +28,7 @@ from smisym.theory.along import Curve
 from smisym.theory.at_once import fixed_point_near
 from smisym.theory.between import passed_over
 from smisym.theory.collecting import collect
+from smisym.theory.effort import EXACT
 from smisym.theory.evolution import refined_at_once
 from smisym.theory.fixed_point import solve
 from smisym.theory.guesses import Guesses
@@ -47,8 +48,6 @@ _WILD = 30.0
 _BELOW = 1e-3
 # Tolerances beside the statistical error of the point before: its share, and between which bounds.
 _SHARE, _FINEST, _COARSEST = 0.1, 1e-4, 5e-3
-# The same where no overlap has a statistical error.
-_EXACT = 1e-8
 # How many times coarser than that a point may have been solved.
 _COARSER = 2.0
 # Overlaps that are rounding.
@@ -181,7 +180,7 @@ def _listed(alphas: Sequence[float]) -> list[float]:
 def _tolerance(omap: OverlapMap, points: Sequence[Point]) -> float:
     """What to solve the next point to: a share of the statistical error of this one, beside what is left."""
     if omap.model.channel.posterior.alike:
-        return _EXACT
+        return EXACT
     mean, spread = mean_and_error(np.array([point.Q for point in points]))
     q, error = omap.model.symmetry.coordinates(mean), np.abs(omap.model.symmetry.coordinates(spread))
     open_ = (q > 0) & (q < 1) & (error > 0)

@@ -12,6 +12,8 @@ from smisym.model.compiled import Model
 
 # Samples and scrambles where each sample tells all of E: the other estimators of it are still held against that.
 ALIKE, ALIKE_SCRAMBLES = 16, 2
+# What fixed points are solved to then, beside what is left to learn: nothing else is between them and the exact ones.
+EXACT = 1e-11
 
 
 def affordable(model: Model, samples: int) -> int:

@@ -21,6 +21,7 @@ from smisym.model.compiled import Model
 from smisym.theory.aim import SETTLED, Aim, aimed, search, tolerance
 from smisym.theory.at_once import fixed_point_near
 from smisym.theory.collecting import FixedPoint, collect, perfect_part
+from smisym.theory.effort import EXACT
 from smisym.theory.fixed_point import solve
 from smisym.theory.maps import OverlapMap
 from smisym.theory.onward import Onward
@@ -60,7 +61,7 @@ def state_evolution(
         A solution at a smaller alpha to continue from (symmetry-broken only); results agree within ``tol``.
     tol
         On the largest change of an overlap, relative to what is left to learn in it; with an accuracy at most a tenth
-        of that.
+        of that, and at most 1e-11 where nothing is sampled that makes an error (linear measurements).
     accuracy, most_samples
         The largest error of any entry of Q, statistical and deterministic together, in the unit of Q, and how many
         samples of one evaluation it may take (None: 2^22, fewer where posteriors are large): solved again on maps of
@@ -85,6 +86,7 @@ def state_evolution(
     omap, aim = aimed(model, accuracy, most_samples, **settings)
     _check_warm(warm, omap)
     tol = tol if aim is None else min(tol, tolerance(aim))
+    tol = min(tol, EXACT) if omap.model.channel.posterior.alike else tol
 
     def task(r: int) -> Point:
         return _solve(omap, r, float(alpha), float(side_information), start, warm, tol, max_steps)

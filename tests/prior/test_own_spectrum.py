@@ -83,6 +83,20 @@ def test_matrices_drawn_at_random(case: tuple[list[float], list[float] | None], 
     assert found.edges[0] - margin < values[0] and values[-1] < found.edges[-1] + margin
 
 
+@pytest.mark.parametrize("share", [0.5, 1e-3, 1e-9])
+@pytest.mark.parametrize("noise", [1.1e-13, 1e-12, 1e-7, 1e-3, 2.0, 100.0])
+def test_no_digits_are_lost(share: float, noise: float) -> None:
+    """Intervals as narrow as rounding of their places, and an eigenvalue that nearly all of the matrix has."""
+    law = OwnSpectrum((-math.sqrt(share / (1 - share)), math.sqrt((1 - share) / share)), (1 - share, share))
+    found, step = law.spectrum(noise), 1e-4
+    assert found.mass == pytest.approx(1, abs=1e-12)
+    assert found.left + found.known == pytest.approx(1, abs=1e-12)
+    ends = [law.left_of(noise * (1 + sign * step))[0] for sign in (1, -1)]
+    assert found.slope == pytest.approx((ends[0] - ends[1]) / (2 * step * noise), rel=1e-5)
+    if noise < 1e-9:
+        assert found.left == pytest.approx(law.free_share * noise, rel=1e-7)
+
+
 def test_what_is_free_is_what_little_noise_leaves() -> None:
     law = prior(*THREE)
     assert law.free_share == pytest.approx(1 - 0.2**2 - 0.5**2 - 0.3**2)
@@ -101,11 +115,11 @@ def test_solvers_know_it_by_its_answers_alone() -> None:
     stable, reached = smisym.perfect_recovery(model).value
     assert stable.alpha == pytest.approx(1 / 8)
     assert abs(reached.alpha - 1 / 8) <= 2 * reached.error
-    found = smisym.state_evolution(model, 0.1, tol=1e-9)
+    found = smisym.state_evolution(model, 0.1)
     left = 1 - float(found.value.Q[0, 0])
     assert found.result.ok
     # V E(Q) = 2 K = 4 numbers of both halves: F(Delta) at Delta = V / (4 alpha).
-    assert NoisyAtoms(np.array([-1.0, 1.0]), np.array([0.5, 0.5]), left / 0.4).left == pytest.approx(left, abs=1e-7)
+    assert NoisyAtoms(np.array([-1.0, 1.0]), np.array([0.5, 0.5]), left / 0.4).left == pytest.approx(left, abs=1e-10)
     steps = [smisym.free_entropy(model, np.array([[1 - left + off]]), 0.1).value for off in (-0.01, 0.0, 0.01)]
     assert steps[1] > max(steps[0], steps[2])
     # One run of finite size lies above by a few hundredths.
@@ -124,6 +138,7 @@ def test_equal_laws_are_equal() -> None:
     [
         ([1.0], None, "different"), ([0.0, 1.0], None, "variance one"), ([-1, math.nan], None, "finite"),
         ([-1, 1], [1.0], "2 numbers > 0"), ([-1, 1], [1, 0], "2 numbers > 0"), ("ab", None, "finite"),
+        (["-1", "1"], None, "finite"), ([-1e200, 1e200], None, "overflow"),
         ([[-1, 1]], None, "finite"), (np.linspace(-math.sqrt(3), math.sqrt(3), 1001), None, "1000"),
     ],
 )  # fmt: skip
