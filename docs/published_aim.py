@@ -229,11 +229,12 @@ def published(what: str, tokens: int = 2) -> list[dict[str, float]]:
     return [row for row in found if row["tokens"] == tokens]
 
 
-def there(what: str, alpha: float, rho: float) -> float:
-    """A published error, by the logarithm of alpha between two points."""
+def there(what: str, alpha: float, rho: float) -> str:
+    """A published error, by the logarithm of alpha between two points; a dash beyond the last one."""
     rows = [row for row in published(what) if row["rho"] == rho]
     at = np.log([row["alpha"] for row in rows])
-    return float(np.interp(np.log(alpha), at, [row["error"] for row in rows]))
+    found = np.interp(np.log(alpha), at, [row["error"] for row in rows], left=np.nan, right=np.nan)
+    return "–" if np.isnan(found) else f"{found:.3f}"
 
 
 # --- tables -----------------------------------------------------------------------------------------
@@ -312,7 +313,7 @@ def hardmax_table(rows: list[Record]) -> str:
     for alpha in HARDMAX_ALPHAS:
         cells = [f"{alpha:g}"]
         for row in sorted((row for row in rows if row["alpha"] == alpha), key=lambda row: row["rho"]):
-            cells += [format_with_error(row["mmse"], row["error"]), f"{there('hardmax', alpha, row['rho']):.3f}"]
+            cells += [format_with_error(row["mmse"], row["error"]), there("hardmax", alpha, row["rho"])]
         out.append(cells)
     return table(head, out)
 
@@ -321,7 +322,7 @@ def small_table(rows: list[Record]) -> str:
     out = []
     for row in rows:
         other = there("hardmax small width", row["alpha"], 0.0)
-        out.append([f"{row['alpha']:g}", format_with_error(row["mmse"], row["error"]), f"{other:.3f}"])
+        out.append([f"{row['alpha']:g}", format_with_error(row["mmse"], row["error"]), other])
     return table(["alpha", "ours", "published"], out)
 
 
