@@ -1,8 +1,8 @@
 """Hardmax of extensive rank: which denoiser the published curve has, and which one the package has.
 
 Two tokens choose by the signs of u_1 = h_11 - h_12 and u_2 = h_22 - h_12, so that g is the derivative of the logarithm
-of Phi_2.  Its numerators are phi(kappa_1) Phi(...); the published code has the density phi_2 in both.  Here with nothing
-of the channel: sums over a grid of cavities.
+of Phi_2.  Its numerators are phi(kappa_1) Phi(...); the published code has the density phi_2 in both.  Here with
+nothing of the channel: sums over a grid of cavities.
 """
 
 from __future__ import annotations
