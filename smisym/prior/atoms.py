@@ -64,7 +64,7 @@ class NoisyAtoms:
         square = off**2
         with np.errstate(divide="ignore"):
             inside = (self.w / square).sum(axis=1) * self.noise > 1
-        # log of the sum falls with log v^2, and is convex in it: from a lower bound Newton's method comes from below.
+        # The sum falls with v^2 and is convex in it: from a lower bound Newton's method comes up to the root.
         low = np.maximum((self.noise * self.w - square).max(axis=1), 0.0)
         squared = np.where(inside, np.maximum(low, np.finfo(float).tiny), 0.0)
         for _ in range(_STEPS):
