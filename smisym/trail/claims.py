@@ -31,7 +31,7 @@ LEVEL = DOCUMENT / 20
 _PATIENCE, _ON_DATA, _QUICK = 0.012, 0.002, 0.002
 # Seconds of the processor after which a claim is left out, whatever the probes said: coupled covariances may cost more;
 # and after which all that are left are, so that a document takes ten with what else it takes.
-_LONGEST, SECONDS = 8.0, 5.0
+_LONGEST, SECONDS = 8.0, 4.0
 # The share of them that is kept for the first threshold until it is asked for, and the largest that one claim may take.
 _KEPT, _ONE = 0.3, 0.4
 # What algebra, and all else that needs no posteriors, may take even then: one claim, and all of them.

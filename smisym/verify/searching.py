@@ -78,8 +78,8 @@ class _Search:
             raise _Broken
 
     def _fails(self, case: Any) -> bool:
-        key = repr(case)
-        if key in self._known:
+        # Text of arrays takes as long as some properties: it is written once something failed.
+        if self._known and repr(case) in self._known:
             return True
         if time.monotonic() > self._until:
             return False
@@ -93,5 +93,5 @@ class _Search:
             return False
         if self.failing is None:
             self._until = time.monotonic() + _SHRINKING
-        self._known.add(key)
+        self._known.add(repr(case))
         return True
