@@ -62,7 +62,7 @@ def test_the_steps_of_gamp_are_drawn(network: str, tmp_path: Path, truth: bool) 
     """With the truth, and without, where the overlap is that of the estimate with itself."""
     data = smisym.generate(smisym.compile(smisym.load(network)), 60, 1.5, np.random.default_rng(0))
     known = {"W": data.W} if truth else {}
-    np.savez(tmp_path / "d.npz", **{"X": data.X, "y": data.y.y, **known})  # type: ignore[arg-type]
+    np.savez(tmp_path / "d.npz", **{"X": data.X, "y": data.y.y, **known})
     picture = tmp_path / "steps.svg"
     found = document("gamp", network, "--data", tmp_path / "d.npz", "--plot", picture)
     assert found["plot"] == str(picture) and "output" not in found
