@@ -144,8 +144,10 @@ def draw_points(
 
 def layer_handle(row: int, label: str, *, marker: bool, line: bool = True) -> Line2D:
     """Legend entry of a row of Q, with the marker and the line where such are drawn."""
-    shape, joined = row_marker(row) if marker else "", "-" if line else "none"
-    return Line2D([], [], color=row_colour(row), linestyle=joined, marker=shape, markersize=3.8, label=label)
+    handle = Line2D([], [], color=row_colour(row), markersize=3.8, label=label)
+    handle.set_marker(row_marker(row) if marker else "")
+    handle.set_linestyle("-" if line else "none")
+    return handle
 
 
 def marker_handle(label: str, colour: str, *, hollow: bool, marker: str = "o", size: float = 3.8) -> Line2D:
