@@ -9,6 +9,7 @@ from smisym.prior.base import Law, Prior, Response, remaining
 from smisym.prior.extensive import ExtensiveRank
 from smisym.prior.extensive_rows import ExtensiveRows
 from smisym.prior.gaussian import GaussianPrior, GaussianRows, SlicedRows
+from smisym.prior.matrices import Symmetric
 from smisym.prior.own_spectrum import OwnSpectrum
 from smisym.prior.rectangular import RectangularRank
 from smisym.prior.small_width import SmallWidth
@@ -16,5 +17,5 @@ from smisym.prior.untied import UntiedRank
 
 __all__ = [
     "ExtensiveRank", "ExtensiveRows", "GaussianPrior", "GaussianRows", "Law", "OwnSpectrum", "Prior", "RectangularRank",
-    "Response", "SlicedRows", "SmallWidth", "UntiedRank", "remaining",
+    "Response", "SlicedRows", "SmallWidth", "Symmetric", "UntiedRank", "remaining",
 ]  # fmt: skip
