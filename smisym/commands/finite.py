@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from smisym.commands.application import command
-from smisym.run.options import Damping, File, Iterations, Json, Samples, Seed, State, Workers
+from smisym.run.options import Damping, File, Iterations, Json, Picture, Samples, Seed, State, Workers
 from smisym.run.task import announce_gamp, begin, check_npz, check_picture, each_step, options_of, source_of
 
 
@@ -30,6 +32,10 @@ def gamp(
         str | None,
         typer.Option("--output", "-o", metavar="OUT.npz", help="Keep the estimate: W_hat, C_hat, Q and the history."),
     ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="OUT", help="Draw the overlaps of every step; ends in .svg, .pdf or .png."),
+    ] = None,
     iterations: Iterations = 100,
     damping: Damping = 0.0,
     tol: Annotated[
@@ -41,13 +47,13 @@ def gamp(
     state: State = None,
 ) -> None:
     """GAMP on data drawn from the network (--alpha and --dim), or on your own (--data)."""
-    from smisym.declare.io import write_npz
     from smisym.report import wording
     from smisym.run import gamp_runs, terminal
     from smisym.run.progress import progress_bar
 
     if output is not None:
         check_npz(output)
+    path = check_picture(plot, "--plot")
     run, source, count, dim = source_of(alpha, dim, data)
     settings = {"iterations": iterations, "damping": damping, **source}
     settings["tol"] = gamp_runs.gamp_tolerance(max(dim, 1)) if tol is None else tol
@@ -60,14 +66,32 @@ def gamp(
         each = functools.partial(each_step, step)
         record = run(task.model, seed=seed, estimate=True, store=task.store, progress=each, **how)
     shown = {name: value for name, value in record.items() if name not in ("W_hat", "C_hat", "Q", "W")}
+    shown |= _written(record, task.header, task.model.labels, output, path)
     if output is None:
         again = f"the same command with -o OUT.npz {'writes' if state else 'would have written'} it"
         typer.echo(f"smisym: the estimate W_hat is not among what is printed; {again}", err=True)
-    else:
-        write_npz(output, gamp_runs.estimate_arrays(record), {**task.header, "result": record["result"]})
-        shown["output"] = output
     explain = functools.partial(wording.of_reason, options=options_of("gamp"))
     task.finish(shown, [record["result"]], functools.partial(terminal.print_gamp, explain=explain))
+
+
+def _written(
+    record: dict[str, Any], header: dict[str, Any], labels: Sequence[str], estimate: str | None, picture: Path | None
+) -> dict[str, str]:
+    """Write a run's estimate and its picture, where it has a name; the names as the document has them."""
+    names = {}
+    if estimate is not None:
+        from smisym.declare.io import write_npz
+        from smisym.run.gamp_runs import estimate_arrays
+
+        write_npz(estimate, estimate_arrays(record), {**header, "result": record["result"]})
+        names["output"] = estimate
+    if picture is not None:
+        from smisym.report.gamp_plots import gamp_figure
+        from smisym.report.plots import save
+
+        save(gamp_figure([record], labels=labels), picture)
+        names["plot"] = str(picture)
+    return names
 
 
 # Many parameters: options of a command.
@@ -91,9 +115,7 @@ def dynamics(
     decay: Annotated[float, typer.Option(help="Decay of the weights of SGD and Adam.")] = 0.0,
     known: Annotated[float, typer.Option(help="Squared cosine of the start with the truth; 0: random.")] = 0.0,
     damping: Damping = 0.0,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="PICTURE", help="Draw it: .svg, .png or .pdf.")
-    ] = None,
+    output: Picture = None,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from smisym.commands.application import command
-from smisym.run.options import Accuracy, File, Json, MostSamples, Rtol, Samples, Scrambles, Seed, State, Workers
-from smisym.run.task import EVALUATIONS, POINT_EVALUATIONS, STAGE_EVALUATIONS, Asked, announce, begin
+from smisym.run.options import (
+    Accuracy,
+    File,
+    Json,
+    MostSamples,
+    Picture,
+    Rtol,
+    Samples,
+    Scrambles,
+    Seed,
+    State,
+    Workers,
+)
+from smisym.run.task import EVALUATIONS, POINT_EVALUATIONS, STAGE_EVALUATIONS, Asked, announce, begin, check_picture
 
 
 # Many parameters: options of a command.
@@ -59,6 +71,7 @@ def thresholds(
 def curve(
     file: File,
     alpha: Annotated[str, typer.Option(metavar="START:STOP:COUNT", help="Values of N / D; or a comma list.")],
+    output: Picture = None,
     as_json: Json = False,
     seed: Seed = 0,
     state: State = None,
@@ -75,6 +88,7 @@ def curve(
     from smisym.run import records, terminal
     from smisym.run.progress import progress_bar, watching
 
+    path = check_picture(output)
     alphas = records.alpha_grid(alpha)
     settings = {"alphas": alphas, "start": start, **({} if rtol is None else {"rtol": rtol})}
     asked = Asked(SAMPLES, samples, scrambles, accuracy, most_samples)
@@ -83,4 +97,10 @@ def curve(
     announce(omap, "a curve takes", POINT_EVALUATIONS, asked.aim, len(alphas))
     with progress_bar("curve", len(alphas)) as step, watching(omap, step):
         points = records.curve(omap, alphas, start=start, store=task.store, progress=step, **asked.aim)
-    task.finish({"points": points}, [point["result"] for point in points], terminal.print_curve)
+    record: dict[str, Any] = {"points": points}
+    if path is not None:
+        from smisym.report.plots import curve_figure, save
+
+        save(curve_figure(points, labels=task.model.labels, unit=task.model.prior.unit), path)
+        record["output"] = str(path)
+    task.finish(record, [point["result"] for point in points], terminal.print_curve)

@@ -8,12 +8,21 @@ from typing import Annotated
 import typer
 
 from smisym.commands.application import command
-from smisym.run.options import Accuracy, File, Json, MostSamples, Rtol, Samples, Scrambles, Seed, State, Workers
+from smisym.run.options import (
+    Accuracy,
+    File,
+    Json,
+    MostSamples,
+    Picture,
+    Rtol,
+    Samples,
+    Scrambles,
+    Seed,
+    State,
+    Workers,
+)
 from smisym.run.task import BRANCH_EVALUATIONS, Asked, announce, begin, check_picture, check_table, declared_in
 
-Picture = Annotated[
-    str | None, typer.Option("--output", "-o", metavar="OUT", help="Draw it; ends in .svg, .pdf or .png.")
-]
 Scheduler = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Send the values to a running Dask cluster, such as tcp://host:8786."),

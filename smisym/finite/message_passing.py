@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from smisym.base.edge import check_count, check_model, check_number, check_seed, real_array
-from smisym.base.errors import InputError
+from smisym.base.errors import InputError, Words
 from smisym.base.iterating import Diverged, iterate
 from smisym.base.solution import Result, Solution
 from smisym.finite.alignment import align
@@ -55,7 +55,7 @@ PERFECT_RECOVERY = "perfect recovery to rounding"
 def gamp(
     model: SampleModel,
     X: np.ndarray,
-    y: np.ndarray | Outputs,
+    y: np.ndarray | Outputs | None = None,
     *,
     W: np.ndarray | None = None,
     max_steps: int = 100,
@@ -117,6 +117,11 @@ def gamp(
     Source: arXiv 2502.00901, appendix B.
     """
     check_model(model)
+    if y is None:
+        # Most often what generate() returned was passed as a whole.
+        given = Words(f"one argument of type {type(X).__name__}")
+        allowed = "tokens X and their outputs y, one after the other"
+        raise InputError("data", given, allowed, "write smisym.gamp(model, data.X, data.y)")
     X, y, W = check_data(model, X, y, W)
     P, D = model.fields, model.prior.row_dimension(X.shape[2])
     rtol = max(GAMP, model.channel.default_rtol()) if rtol is None else rtol

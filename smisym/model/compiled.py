@@ -12,7 +12,7 @@ from smisym.base.cards import Card, Cell, Shown, listed
 from smisym.base.counting import counted
 from smisym.base.derivation import Derivation, Step
 from smisym.base.edge import check_generator, check_rows
-from smisym.base.errors import InputError
+from smisym.base.errors import InputError, Words
 from smisym.charts import LevelSet, Rules
 from smisym.declare.architecture import Architecture
 from smisym.declare.smi import SMI
@@ -41,6 +41,7 @@ from smisym.prior import (
     RectangularRank,
     SlicedRows,
     SmallWidth,
+    Symmetric,
     UntiedRank,
 )  # fmt: skip
 
@@ -228,6 +229,8 @@ def _prior_of(link: LinkFunction) -> Prior:
 
 def _check_prior(prior: Prior, link: LinkFunction, symmetry: Symmetry) -> None:
     """InputError unless the weights have a row a field, are cut as declared, vary, and obey the link's symmetries."""
+    if isinstance(prior, Symmetric):
+        _check_key_query(prior, link)
     if not isinstance(prior, Prior) or prior.row_slices != link.row_slices:
         given = prior.row_slices if isinstance(prior, Prior) else prior
         allowed = f"a Prior with row_slices = {link.row_slices}, the part of the embedding that each row lives on"
@@ -251,6 +254,21 @@ def _check_prior(prior: Prior, link: LinkFunction, symmetry: Symmetry) -> None:
             "a law that is unchanged where rows that the output cannot tell apart are exchanged or rotated",
             "give such rows the same law",
         )
+
+
+def _check_key_query(prior: Symmetric, link: LinkFunction) -> None:
+    """InputError unless the columns of Z are the pairs of tokens that see such matrices, as many as there are."""
+    own = _prior_of(link)
+    if isinstance(own, Symmetric) and own.rows == prior.rows:
+        return
+    layers = f"{counted(prior.rows, 'layer')} with a rank_ratio, tied"
+    one = "declare Architecture(2, (Attention(rank_ratio=1),)), or of more tokens; beside this prior 1 means nothing"
+    raise InputError(
+        "prior",
+        Words(f"{prior.describe()}, for {counted(link.fields, 'row')} of weights declared as {own.describe()}"),
+        f"this law for an Architecture of {layers}: its fields are those of all pairs of tokens",
+        one if prior.rows == 1 else "leave it out",
+    )
 
 
 def _varies(prior: Prior) -> bool:

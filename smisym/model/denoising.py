@@ -12,7 +12,6 @@ from smisym.posterior.points import OnPoints
 from smisym.posterior.slices import OnSlices
 
 _NORMAL = r"\mathcal{N}"
-_SURFACE = "$J = \\partial f / \\partial Z$; a factor of $y$ alone is left out"
 _VARIANCE = "$\\Delta$: the variance of the noise"
 _MOMENTS = "$\\mathbb{E}[\\varphi(Z) \\mid y]$ is the same with $\\varphi(Z)$ inside, over $Z_{\\mathrm{out}}$"
 
@@ -63,10 +62,10 @@ def _partition(channel: Channel, level_set: LevelSet | None) -> Formula:
         return Formula(left, right, f"{_VARIANCE}; {weak}{_MOMENTS}{told}")
     if isinstance(channel.posterior, OnSlices):
         right = rf"\int_{{f(Z) = y}} \frac{{dS}}{{\sqrt{{\det J J^{{\top}}}}}}\, {_NORMAL}(Z; \omega, V)"
-        return Formula(left, right, f"over the surface, {_SURFACE}; {_MOMENTS}")
+        return Formula(left, right, f"over the surface, {_jacobian(channel.posterior)}; {_MOMENTS}")
     if isinstance(channel.posterior, OnPoints):
         right = rf"\sum_{{Z:\, f(Z) = y}} \frac{{1}}{{\sqrt{{\det J^{{\top}} J}}}}\, {_NORMAL}(Z; \omega, V)"
-        return Formula(left, right, f"over the fields that give $y$, {_SURFACE}; {_MOMENTS}")
+        return Formula(left, right, f"over the fields that give $y$, {_jacobian(channel.posterior)}; {_MOMENTS}")
     return Formula(left, rf"\int_{{f(Z) = y}} dZ\, {_NORMAL}(Z; \omega, V)", f"a probability; {_MOMENTS}{told}")
 
 
@@ -86,7 +85,21 @@ def _on_sheets(left: str, level_set: LevelSet, tokens: int, told: str) -> Formul
         said.append(f"$x$: its {counted(free, 'free coordinate')}")
     if level_set.directions:
         said.append(f"$c$: along {counted(level_set.directions, 'straight direction')}, in closed form")
-    known = "in which this is a density" if level_set.density else "a factor of $y$ alone is left out"
-    said.append(f"$u$: the coordinates of $y$, {known}")
+    said.append(f"$u$: the coordinates of $y${_left_out(level_set)}")
     said.append("$w$ and $Z$ as in the step on the chart")
     return Formula(left, right, "; ".join([*said, _MOMENTS]) + told)
+
+
+def _left_out(level_set: LevelSet) -> str:
+    """What the sum is in the coordinates of y: nothing is left out of a density, nor of the probability of what is
+    discrete."""
+    if level_set.density or level_set.complete:
+        return ", in which this is a density"
+    return ", a factor of $y$ alone is left out" if level_set.dimension else ""
+
+
+def _jacobian(posterior: OnSlices | OnPoints) -> str:
+    """What J is: where every output is told by itself this is the density of y, else it is that of what y shows."""
+    surface, dim = posterior.surface, posterior.dim
+    alone = len(surface.seen_outputs) == surface.entries - dim and not surface.link.output_is_softmax
+    return "$J = \\partial f / \\partial Z$" + ("" if alone else "; a factor of $y$ alone is left out")

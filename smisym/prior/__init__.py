@@ -9,12 +9,13 @@ from smisym.prior.base import Law, Prior, Response, remaining
 from smisym.prior.extensive import ExtensiveRank
 from smisym.prior.extensive_rows import ExtensiveRows
 from smisym.prior.gaussian import GaussianPrior, GaussianRows, SlicedRows
+from smisym.prior.matrices import PerSquare, Symmetric
 from smisym.prior.own_spectrum import OwnSpectrum
 from smisym.prior.rectangular import RectangularRank
 from smisym.prior.small_width import SmallWidth
 from smisym.prior.untied import UntiedRank
 
 __all__ = [
-    "ExtensiveRank", "ExtensiveRows", "GaussianPrior", "GaussianRows", "Law", "OwnSpectrum", "Prior", "RectangularRank",
-    "Response", "SlicedRows", "SmallWidth", "UntiedRank", "remaining",
+    "ExtensiveRank", "ExtensiveRows", "GaussianPrior", "GaussianRows", "Law", "OwnSpectrum", "PerSquare", "Prior",
+    "RectangularRank", "Response", "SlicedRows", "SmallWidth", "Symmetric", "UntiedRank", "remaining",
 ]  # fmt: skip

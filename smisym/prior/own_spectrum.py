@@ -38,7 +38,8 @@ class OwnSpectrum(SymmetricMatrix):
 
     The declaration is one with one field a pair of tokens, as ``rank_ratio`` makes it: compile(
     Architecture(2, (Attention(rank_ratio=1),)), prior=OwnSpectrum([-1, 1])).  The rank ratio that is declared then
-    means nothing.  Raises InputError for eigenvalues or shares that are not so.
+    means nothing.  Any other declaration (no rank_ratio, several layers, untied, an SMI) is refused by compile.
+    Raises InputError for eigenvalues or shares that are not so.
     Source: arXiv 2408.03733 for the denoiser; the law by Biane's curve, see :mod:`smisym.prior.atoms`.
     """
 

@@ -174,7 +174,7 @@ def _aligned(runs: Sequence[Record], rows: int) -> tuple[np.ndarray, np.ndarray,
 
 
 def _gamp_legend(runs: Sequence[Record], labels: Sequence[str], theory: bool) -> list[Any]:
-    handles: list[Any] = [layer_handle(row, label, marker=True) for row, label in enumerate(labels)]
+    handles: list[Any] = [layer_handle(row, label, marker=True, line=theory) for row, label in enumerate(labels)]
     if theory:
         handles.append(Line2D([], [], color=INK, label="state evolution"))
     for order, dim in enumerate(sorted({run["dim"] for run in runs})):

@@ -142,10 +142,12 @@ def draw_points(
     )  # fmt: skip
 
 
-def layer_handle(row: int, label: str, *, marker: bool) -> Line2D:
-    """Legend entry of a row of Q."""
-    shape = row_marker(row) if marker else ""
-    return Line2D([], [], color=row_colour(row), marker=shape, markersize=3.8, label=label)
+def layer_handle(row: int, label: str, *, marker: bool, line: bool = True) -> Line2D:
+    """Legend entry of a row of Q, with the marker and the line where such are drawn."""
+    handle = Line2D([], [], color=row_colour(row), markersize=3.8, label=label)
+    handle.set_marker(row_marker(row) if marker else "")
+    handle.set_linestyle("-" if line else "none")
+    return handle
 
 
 def marker_handle(label: str, colour: str, *, hollow: bool, marker: str = "o", size: float = 3.8) -> Line2D:

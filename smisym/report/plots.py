@@ -267,13 +267,17 @@ def _curve_legend(
     if gamp:
         dims = {record.get("dim") for record in gamp}
         size = f", $D = {dims.pop()}$" if len(dims) == 1 and None not in dims else ""
-        handles.append(marker_handle("GAMP" + size, INK, hollow=False))
+        told = converged(gamp)
+        if told.any():
+            handles.append(marker_handle("GAMP" + size, INK, hollow=False))
+        if not told.all():
+            handles.append(marker_handle(f"GAMP{size}, not converged", INK, hollow=True))
     name = published.get("label", "published")
     if published.get("curve"):
         handles.append(Line2D([], [], label=f"{name} curve", **PUBLISHED))
     if published.get("amp"):
         handles.append(marker_handle(f"{name} AMP (± s.d.)", GREY, hollow=True))
-    if not (converged(points).all() and converged(gamp).all()):
+    if not converged(points).all():
         handles.append(marker_handle("not a success", INK, hollow=True, marker=UNCONVERGED))
     return handles
 

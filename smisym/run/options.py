@@ -55,3 +55,6 @@ Rtol = Annotated[
 ]
 Runs = Annotated[int, typer.Option(help="GAMP runs at each alpha, on independent data.", min=0)]
 Dim = Annotated[int, typer.Option(help="Dimension D of GAMP's data.", min=2)]
+Picture = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="OUT", help="Draw it; ends in .svg, .pdf or .png.")
+]

@@ -303,9 +303,11 @@ def check_npz(output: str) -> None:
     _check_output(output, "file for the estimate", (".npz",), "estimate.npz")
 
 
-def check_picture(output: str | None) -> Path | None:
+def check_picture(output: str | None, option: str = "-o") -> Path | None:
     """Before a long run: that its picture can be written at the end; None for none."""
-    return None if output is None else _check_output(output, "file for the picture", _PICTURES, "picture.svg")
+    if output is None:
+        return None
+    return _check_output(output, "file for the picture", _PICTURES, "picture.svg", option)
 
 
 def check_table(output: str | None) -> Path | None:

@@ -255,14 +255,8 @@ def print_check(document: Record) -> None:
             _say(f"{row['property']} is left out: {row['said']}")
     if all(row["verdict"] == "left out" for row in rows):
         _say("Nothing was tried.")
-    told = "worst: the most of what is allowed, from 0 to 1, the limit"
-    if document["false_alarm"]:
-        told += (
-            "; of what is left to chance the largest t, beyond what is allowed, and the chance p that any of its "
-            "comparisons has as much. A right model fails with a chance of at most "
-            f"{document['false_alarm']:.2g} in all"
-        )
-    _say(f"{told} (seed {document['seed']}).")
+    else:
+        _say(f"{_of_worst(rows, document['false_alarm'])} (seed {document['seed']}).")
     for row in rows:
         if row["verdict"] == "fails":
             _say(f"\n{row['property']}: {row['sentence']}")
@@ -270,6 +264,21 @@ def print_check(document: Record) -> None:
                 _say(row["said"])
             if row["counterexample"]:
                 Console(soft_wrap=True).print(f"\n{row['counterexample']}", markup=False, highlight=False)
+
+
+def _of_worst(rows: Sequence[Record], false_alarm: float) -> str:
+    """What the column says, of those kinds of rows that are there."""
+    plain = [row for row in rows if row["verdict"] != "left out" and row["p"] is None]
+    told = ["worst: the largest deviation, as a part of what is allowed: up to 1 holds"] if plain else []
+    if full := [row["property"] for row in plain if row["verdict"] == "holds" and _worst(row) == "1"]:
+        # A bound that is reached leaves nothing between itself and the number.
+        told.append(f"{', '.join(full)} at 1: on its bound, not beyond it")
+    if false_alarm:
+        told.append(
+            "t, p: of what is left to chance the largest deviation beyond what is allowed, in standard errors, and the "
+            f"chance of as much. A right model fails with a chance of at most {false_alarm:.2g} in all"
+        )
+    return ". ".join(told)
 
 
 def _worst(row: Record) -> str:

@@ -11,7 +11,6 @@ import contextlib
 import copy
 import hashlib
 import inspect
-import io
 import json
 import threading
 import time
@@ -34,7 +33,6 @@ from smisym.base.edge import (
     overlap_matrix,
 )
 from smisym.base.errors import InputError, OutOfTime
-from smisym.base.files import write_bytes
 from smisym.base.linear_algebra import one_thread
 from smisym.base.remembered import Remembered
 from smisym.declare.io import header
@@ -45,6 +43,7 @@ from smisym.theory.effort import affordable, check_points, usual_scrambles
 from smisym.theory.elsewhere import Elsewhere
 from smisym.theory.estimate import Estimate, estimate_from
 from smisym.theory.estimating import Estimator
+from smisym.theory.map_files import read_map, write_map
 from smisym.theory.small_overlaps import from_slopes
 from smisym.theory.two_levels import few_of, of_two_levels
 
@@ -150,6 +149,11 @@ class OverlapMap:
         """Maps of few of the points with the tolerance of this one, and with a finer one."""
         few = few_of(self.samples // self.scrambles) * self.scrambles
         return self.sibling(few, rtol=self.rtol), self.sibling(few, rtol=fine)
+
+    def __repr__(self) -> str:
+        """Of which model, and with how many points, in one line."""
+        settings = ", ".join(f"{name} {value}" for name, value in self.settings().items())
+        return f"<OverlapMap of {self.model!r}: {settings}>"
 
     # ---- evaluation ----------------------------------------------------------------------------
 
@@ -313,47 +317,16 @@ class OverlapMap:
 
     def save(self, path: str | Path) -> None:
         """Everything evaluated so far, as one .npz file with a JSON header; written atomically."""
-        path = Path(path)
-        known = self._known.items()
-        keys = sorted(known)
-        arrays: dict[str, np.ndarray] = {
-            f.name: np.array([getattr(known[k], f.name) for k in keys]) for f in fields(Estimate)
-        }
-        arrays["scramble"] = np.array([k[0] for k in keys], dtype=int)
         head = header(self.model.architecture, self.seed, self.settings()) if self.model.architecture else {}
-        arrays["header"] = np.array(json.dumps(head | {"map": self.settings()}))
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-        write_bytes(path, buffer.getvalue())
+        write_map(path, self._known.items(), head | {"map": self.settings()})
 
     @classmethod
     def load(cls, path: str | Path, model: Model, *, workers: int | None = None) -> OverlapMap:
         """A map with the evaluations of a file; InputError when it belongs to another model."""
-        try:
-            with np.load(path, allow_pickle=False) as data:
-                head = json.loads(str(data["header"]))
-                arrays = {name: data[name] for name in data.files if name != "header"}
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError("overlap map", str(path), "a file written by OverlapMap.save", str(error)) from None
-        missing = {f.name for f in fields(Estimate)} - arrays.keys()
-        if missing:
-            raise InputError(
-                "overlap map", f"{path}, without {sorted(missing)}", "a file of this version", "make the map anew"
-            )
-        if model.architecture is not None and head.get("architecture_digest") != model.architecture.digest:
-            raise InputError(
-                "overlap map",
-                str(path),
-                "a map of the same architecture",
-                "compile the architecture that it was made for",
-            )
-        loaded = cls(model, workers=workers, **head["map"])
-        for i, scramble in enumerate(arrays["scramble"]):
-            estimate = estimate_from({f.name: arrays[f.name][i] for f in fields(Estimate)}, model)
-            if estimate is None:
-                allowed = "estimates of this model"
-                raise InputError("overlap map", f"{path}, with a bad estimate {i}", allowed, "make the map anew")
-            loaded._known.put((int(scramble), estimate.Q.tobytes()), estimate)
+        settings, found = read_map(path, model)
+        loaded = cls(model, workers=workers, **settings)
+        for scramble, estimate in found:
+            loaded._known.put((scramble, estimate.Q.tobytes()), estimate)
         return loaded
 
 

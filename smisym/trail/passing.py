@@ -13,6 +13,7 @@ import numpy as np
 from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
 from smisym.finite.samples import flatten, generate
+from smisym.model.compiled import Model
 from smisym.prior import remaining
 from smisym.trail import notation
 from smisym.trail.claims import Claim, Part, runs_too_much
@@ -33,26 +34,34 @@ _OF_THE_PRIOR = Formula(
 _NOT_GAUSSIAN = "the weights are one matrix, and what a run of finite size is off by is not of order 1/D"
 
 
+def _seen(model: Model) -> tuple[str, str]:
+    """What a column of the fields is the product of W with, and its plural."""
+    return ("sensing matrix", "sensing matrices") if notation.entries(model) == "M" else ("token", "tokens")
+
+
 def _relaxed(subject: Subject) -> Step:
     model = subject.model
-    T, H = model.tokens, model.prior.multiplicity
-    D = "D" if H == 1 else f"D/{H}"
+    T, D = model.tokens, notation.entries(model)
     text = (
-        "The factor graph has the columns $w_i$ of $W$ as variables "
+        "The factor graph has the columns $W_i$ of $W$ as variables "
         "and the samples $\\mu$ as factors; a sample is seen "
-        f"through its {counted(T, 'token')}, $x_{{\\mu i}}$ in $\\mathbb{{R}}^{{{T}}}$ "
+        f"through its {counted(T, *_seen(model))}, $x_{{\\mu i}}$ in $\\mathbb{{R}}^{{{T}}}$ "
         "for each column. Each field is a sum of many small independent terms, "
         "so that, given the messages of all columns but one, it "
         "is Gaussian (central limit theorem), and a message back "
         "needs its first two moments only, expanded to second "
-        "order in $w_i / \\sqrt{D}$. Tokens are independent: their "
+        f"order in $W_i / \\sqrt{{{D}}}$. {_seen(model)[1].capitalize()} are independent: their "
         "cross terms $x_{ti} x_{si}$ average out, and one $V$ serves them all."
-        + (f" Rows see the ${D}$ columns of their own slice, and rows of two slices share none." if H > 1 else "")
+        + (
+            f" Rows see the ${D}$ columns of their own slice, and rows of two slices share none."
+            if D.startswith("D/")
+            else ""
+        )
     )
     formulas = (
         Formula(
             r"\omega_{\mu \to i}",
-            rf"\frac{{1}}{{\sqrt{{{D}}}}} \sum_{{j \ne i}} \hat w_{{j \to \mu}}\, x_{{\mu j}}^{{\top}}, \qquad "
+            rf"\frac{{1}}{{\sqrt{{{D}}}}} \sum_{{j \ne i}} \hat W_{{j \to \mu}}\, x_{{\mu j}}^{{\top}}, \qquad "
             rf"V_{{\mu \to i}} = \frac{{1}}{{{D}}} \sum_{{j \ne i}} \hat C_{{j \to \mu}}",
         ),
         Formula(
@@ -65,7 +74,7 @@ def _relaxed(subject: Subject) -> Step:
         Formula(
             r"\hat C_{i \to \mu}",
             r"\Big(I + \sum_{\nu \ne \mu} A_{\nu \to i}\Big)^{-1}, \qquad "
-            r"\hat w_{i \to \mu} = \hat C_{i \to \mu} \sum_{\nu \ne \mu} b_{\nu \to i}",
+            r"\hat W_{i \to \mu} = \hat C_{i \to \mu} \sum_{\nu \ne \mu} b_{\nu \to i}",
         )
         if notation.gaussian(model)
         else _OF_THE_PRIOR,
@@ -81,15 +90,14 @@ def _relaxed(subject: Subject) -> Step:
 
 def _gamp(subject: Subject) -> Step:
     model = subject.model
-    T, H = model.tokens, model.prior.multiplicity
-    D = "D" if H == 1 else f"D/{H}"
+    T, D = model.tokens, notation.entries(model)
     text = (
-        "Messages depend on their target by terms of order $1/\\sqrt{D}$. "
-        "In $\\omega$ these add up: $\\hat w_{j \\to \\mu}$ lacks "
+        f"Messages depend on their target by terms of order $1/\\sqrt{{{D}}}$. "
+        "In $\\omega$ these add up: $\\hat W_{j \\to \\mu}$ lacks "
         "what sample $\\mu$ itself told, $\\hat C b_{\\mu \\to j}$, and "
         "the sum of $x_{\\mu j} x_{\\mu j}^{\\top} / "
-        f"{D if H == 1 else f'({D})'}$ over columns is "
-        "the identity on tokens. What is taken away is $V \\tilde g_\\mu$, with $\\tilde g$ of "
+        f"{notation.in_a_product(D)}$ over columns is "
+        f"the identity on {_seen(model)[1]}. What is taken away is $V \\tilde g_\\mu$, with $\\tilde g$ of "
         "the step before, the Onsager term. It makes $\\omega_\\mu$ "
         "a cavity field: it knows $y_\\mu$ through the true field alone. "
         "That is what is tried, on data: after a first step from a start "
@@ -97,8 +105,8 @@ def _gamp(subject: Subject) -> Step:
         "average at any $\\tilde g$ of that step. Without the term it would be "
         "$Q Z + V \\tilde g$. "
         "In $b$ they add up as well: $g$ at the field of all columns differs from that without column $i$ by "
-        "$\\partial g / \\partial \\omega\\, \\hat w_i\\, x_{\\mu i}$, and so $\\sum_\\mu b_{\\mu \\to i}$ "
-        "by $A \\hat w_i$, which is added."
+        "$\\partial g / \\partial \\omega\\, \\hat W_i\\, x_{\\mu i}$, and so $\\sum_\\mu b_{\\mu \\to i}$ "
+        "by $A \\hat W_i$, which is added."
     )
     formulas = (
         Formula(

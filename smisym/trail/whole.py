@@ -21,6 +21,7 @@ from smisym.trail.balance import ENTROPY
 from smisym.trail.claims import DOCUMENT, SECONDS, Part, purse_of, tried
 from smisym.trail.deepening import DEPTH
 from smisym.trail.evolving import EVOLUTION
+from smisym.trail.letters import LETTERS
 from smisym.trail.nishimori import IDENTITIES
 from smisym.trail.passing import GAMP, RELAXED
 from smisym.trail.predicting import PREDICTION
@@ -90,7 +91,8 @@ def derive(
     purse_of(subject, seconds, begun)
     options = ("" if checks else " --no-checks") + ("" if seconds == usual else f" --seconds {seconds:g}")
     trail = Derivation(TITLE, origin_of(model, seed, DOCUMENT if checks else None, options))
-    for step in model.derivation:
+    first, *others = model.derivation
+    for step in (first, LETTERS.written(subject), *others):
         trail.add(step)
     with contextlib.ExitStack() as stack:
         refused = [] if seconds == math.inf else stack.enter_context(as_kept())

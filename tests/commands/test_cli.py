@@ -451,6 +451,8 @@ def test_gamp_refuses_outputs_before_it_runs(network: str, tmp_path: Path) -> No
     for output in (tmp_path / "x.csv", tmp_path, tmp_path / "absent" / "x.npz", ""):
         assert "To fix" in refused(*command, output)
         assert not list((tmp_path / "state").glob("*/entry_*"))
+    assert "write --plot picture.svg" in refused(*command, tmp_path / "x.npz", "--plot", tmp_path / "x.npz")
+    assert not list((tmp_path / "state").glob("*/entry_*"))
     run(*command, tmp_path / "x.npz")
     assert list((tmp_path / "state").glob("*/entry_*"))
 

@@ -380,6 +380,14 @@ def test_a_float_y_gives_the_estimate_of_its_observation(two_layers: Model) -> N
     np.testing.assert_allclose(rounded.value.W_hat, exact.value.W_hat, atol=1e-6)
 
 
+def test_data_passed_as_a_whole_are_refused_with_the_call_to_write(two_layers: Model) -> None:
+    data = generate(two_layers, 20, 1.0, np.random.default_rng(0))
+    with pytest.raises(InputError, match=r"write smisym.gamp\(model, data.X, data.y\)"):
+        gamp(two_layers, data)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="model: given 'Data'"):
+        gamp(data, two_layers)  # type: ignore[arg-type]
+
+
 def test_outputs_that_no_field_gives_are_refused(two_layers: Model) -> None:
     data = generate(two_layers, 20, 1.0, np.random.default_rng(0))
     y = data.y.y.copy()

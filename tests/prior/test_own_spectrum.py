@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 import smisym
-from smisym import Architecture, Attention, InputError, OwnSpectrum
+from smisym import SMI, Architecture, Attention, InputError, OwnSpectrum
 from smisym.prior.atoms import NoisyAtoms
 from smisym.prior.spectrum import NoisyWishart
 
 TWO = ([-1.0, 1.0], None)
 THREE = ([-2.0, 0.5, 3.0], [0.2, 0.5, 0.3])
 NOISES = [1e-9, 1e-4, 0.1, 0.9, 1.5, 30.0, 1e6]
+
+
+OFF_DIAGONAL = tuple(tuple(i != j for j in range(3)) for i in range(3))
 
 
 def prior(values: list[float], shares: list[float] | None) -> OwnSpectrum:
@@ -145,3 +148,27 @@ def test_equal_laws_are_equal() -> None:
 def test_what_is_no_law_is_refused(values: object, shares: object, told: str) -> None:
     with pytest.raises(InputError, match=told):
         OwnSpectrum(values, shares)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        Architecture(2, (Attention(),)),
+        Architecture(2, (Attention(rank_ratio=1), Attention(rank_ratio=1))),
+        Architecture(3, (Attention(rank_ratio=1, tied=False, mask=OFF_DIAGONAL),)),
+        SMI("z1", 1),
+        SMI("z1", 1, rank_ratio=0.5),
+        SMI(("z1[1]", "z1[2]", "z1[3]"), 1, tokens=3),
+    ],
+)
+def test_what_has_no_fields_of_such_a_matrix_is_refused(declared: Architecture | SMI) -> None:
+    """Of pairs of tokens, of one tied layer: any other declaration would be of another matrix, or of none."""
+    with pytest.raises(InputError, match=r"1 layer with a rank_ratio, tied.*Attention\(rank_ratio=1\)"):
+        smisym.compile(declared, prior=OwnSpectrum([-1, 1]))
+
+
+def test_the_declared_rank_ratio_means_nothing() -> None:
+    model = [smisym.compile(Architecture(3, (Attention(rank_ratio=r),)), prior=OwnSpectrum([-1, 1])) for r in (0, 0.5)]
+    Z = np.random.default_rng(0).standard_normal((5, 1, 6))
+    assert np.array_equal(model[0].link(Z), model[1].link(Z))
+    assert model[0].prior == model[1].prior

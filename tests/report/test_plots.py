@@ -85,7 +85,8 @@ def test_the_legend_names_failures_exactly_when_there_are_any() -> None:
         point["result"] = "success"
     assert "not a success" not in _legend(plots.curve_figure(points))
     run = gamp_plots.gamp_points(fake_results.gamp_runs())
-    assert "not a success" in _legend(plots.curve_figure(points, gamp_points=run))
+    legend = _legend(plots.curve_figure(points, gamp_points=run))
+    assert "GAMP, $D = 1000$, not converged" in legend and "not a success" not in legend
 
 
 def test_a_converged_point_between_failures_is_still_seen() -> None:
@@ -318,7 +319,11 @@ def test_the_gamp_figure_has_a_panel_for_each_alpha_with_theory() -> None:
             (curve,) = _curves(axes, PALETTE[row])
             assert curve == pytest.approx(np.array([[s["step"], s["Q"][row][row]] for s in theory["iterations"]]))
     assert "state evolution" in _legend(figure)
-    assert "state evolution" not in _legend(gamp_plots.gamp_figure(fake_results.gamp_runs()))
+    alone = gamp_plots.gamp_figure(fake_results.gamp_runs())
+    assert "state evolution" not in _legend(alone)
+    for one, line in ((figure, "-"), (alone, "None")):
+        shown = dict(zip(_legend(one), one.legends[0].get_lines(), strict=True))
+        assert [shown[f"layer {row}"].get_linestyle() for row in (1, 2)] == [line] * 2
 
 
 @pytest.mark.parametrize("width", [7.0, 3.4])

@@ -98,6 +98,13 @@ def test_a_saved_map_is_the_map(tmp_path: Path) -> None:
         smisym.OverlapMap.load(tmp_path / "older.npz", model(1))
 
 
+def test_a_map_says_of_which_model_and_with_how_many_points() -> None:
+    omap = smisym.overlap_map(model(1), samples=1024, scrambles=4, seed=3, rtol=0.01)
+    said = repr(omap)
+    assert "\n" not in said and repr(omap.model) in said
+    assert said.endswith("samples 1024, scrambles 4, seed 3, rtol 0.01>")
+
+
 def test_workers_do_not_change_bits() -> None:
     Q = np.diag([0.1, 0.5])
     one, two = (smisym.overlap_map(model(), samples=128, scrambles=4, workers=w).evaluate(Q) for w in (1, 2))

@@ -39,6 +39,15 @@ def test_a_table_that_a_person_reads(network: str) -> None:
     assert "fails with a chance of at most 7.1e-05 in all (seed 0)" in " ".join(shown.stdout.split())
 
 
+def test_a_bound_that_is_reached_is_said_to_hold(network: str) -> None:
+    """The last threshold of one layer is what counting gives: 1, which is no failure, and the table says so."""
+    shown = " ".join(run("check", network, "--only", "thresholds").stdout.split())
+    assert "thresholds 3 thresholds 1 holds" in shown
+    assert "up to 1 holds" in shown and "thresholds at 1: on its bound, not beyond it" in shown
+    other = " ".join(run("check", network, "--only", "bits").stdout.split())
+    assert "up to 1 holds" in other and "at 1:" not in other and "t, p:" not in other
+
+
 def test_one_document(network: str) -> None:
     shown = run("check", network, "--only", "symmetry", "--seed", "5", "--json")
     found = json.loads(shown.stdout)
