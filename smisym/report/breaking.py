@@ -18,6 +18,7 @@ _SIGNS = frozenset(r"+ - \pm \mp".split())
 _SPACES = frozenset(r"\quad \qquad".split())
 # What a sign is no operation behind: it stands before what it belongs to.
 _NOT_OPERANDS = _RELATIONS | _SIGNS | _SPACES | frozenset(r", ; : \cdot \times \in \log \det \mid \,".split())
+_INDICES = frozenset("_^")
 
 
 class Before(Enum):
@@ -57,13 +58,16 @@ def pieces(latex: str) -> tuple[Piece, ...]:
             gap += token.strip()
         else:
             current += token
-        last = last if token.isspace() else token
+        if not token.isspace():
+            last = "index" if last in _INDICES else token
     if depth or not current.strip():
         return (Piece(latex, Before.GAP),)
     return (*found, Piece(current.strip(), before, gap))
 
 
 def _breaks(token: str, last: str) -> bool:
+    if last in _INDICES:
+        return False  # the index of what stands before it
     if token in _RELATIONS or token in _SPACES:
         return True
     return token in _SIGNS and last not in _NOT_OPERANDS and last != ""

@@ -21,6 +21,7 @@ from smisym.report.breaking import Before, pieces
         (r"] a = b", ["] a = b"]),
         (r"\log\det V - 1", [r"\log\det V", "{}- 1"]),
         (r"= a", ["= a"]),
+        (r"z, \mathbb{R}_+ + A^- = c", [r"z, \mathbb{R}_+", "{}+ A^-", "{}= c"]),
     ],
 )  # fmt: skip
 def test_formulas_break_before_relations_and_signs_outside_of_brackets(latex: str, cut: list[str]) -> None:
