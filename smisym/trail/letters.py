@@ -39,7 +39,8 @@ def _data(model: Model) -> tuple[Formula, ...]:
             "independent and standard normal; $X$ is that of any one sample"
         )
         rows += ", each on its own slice of the tokens" if own.startswith("D/") else ""
-    unit = _UNITS.get(model.prior.unit, model.prior.unit.removeprefix("N/"))
+    # N over what is alpha.
+    unit = model.prior.unit.removeprefix("N/").strip("()")
     return (
         Formula(None, rf"X_\mu \in \mathbb{{R}}^{{{T} \times {'D' if own.startswith('D/') else own}}}", sample),
         Formula(None, rf"W \in \mathbb{{R}}^{{{model.fields} \times {own}}}", rf"{rows}; $W_i$ is column $i$"),
@@ -103,10 +104,6 @@ def _overlaps(model: Model) -> tuple[Formula, ...]:
             f"columns; $\\hat Q = {notation.samples(model)} E$: what all samples tell of a column of $W$",
         ),
     )
-
-
-# N over what is alpha.
-_UNITS = {"N/D": "D", "N/D^2": "D^2", "N/(rD)": "r D"}
 
 
 LETTERS = Part(_written, ())

@@ -20,7 +20,7 @@ KINDS = {
     "expressions": (SMI("sign(z1) + z2", 2, noise=0.1), "D", "D", "token"),
     "split heads": (Architecture(2, (Attention(heads=2),), head_layout="split"), "D/2", "D", "token"),
     "symmetric": (Architecture(2, (Attention(rank_ratio=0.5),)), "M", "D^2", "sensing matrices"),
-    "small width": (Architecture(2, (Attention(rank_ratio=0),)), "M", "r D", "sensing matrices"),
+    "small width": (Architecture(2, (Attention(rank_ratio=0),)), "M", "rD", "sensing matrices"),
     "two matrices": (
         Architecture(2, (Attention(rank_ratio=1), Attention(rank_ratio=1))),
         "M",
