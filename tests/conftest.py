@@ -29,7 +29,8 @@ LINES = (Path(__file__).parent / "slow.txt").read_text().splitlines()
 # What shares documents, runs of commands, or the compiled rows of the table of cases.
 SHARING = {"test_documents.py", "test_cli.py", "test_families.py", "test_checking.py", "test_programs.py"}
 SHARING |= {"test_expanding.py", "test_jax.py", "test_every_row.py", "test_mapping.py"}
-SLOW = {line for line in LINES if line and not line.startswith("#")}
+LISTED = [line for line in LINES if line and not line.startswith("#")]
+SLOW = set(LISTED)
 # Objects of each age that are looked through for cycles: models stay for all tests, and each look takes them all in.
 RARELY = (100_000, 20, 50)
 # What is run while working: declarations, links, priors, documents, and the house itself.
@@ -60,7 +61,9 @@ def at_home() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what slow.txt lists; a line that names no case of a test that is there is an error."""
+    """Marks what slow.txt lists; a line that names no case of a test that is there, or is there twice, is an error."""
+    if twice := sorted(line for line in SLOW if LISTED.count(line) > 1):
+        raise pytest.UsageError(f"slow.txt lists {twice[0]} twice. To fix: remove one of the lines.")
     # Workers begin with halves of what is collected and take from the ends of one another's: what shares most comes
     # first, so that one worker has all of it.
     items.sort(key=lambda item: item.path.name not in SHARING)
