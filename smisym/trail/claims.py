@@ -197,7 +197,13 @@ def found(outcome: Tried) -> str:
 
 def are_quick(subject: Subject) -> bool:
     """Whether posteriors are so quick that a document can afford tens of thousands of them."""
-    return seconds_each(subject) < _QUICK
+    return seconds_each(subject) < _limit(subject, _QUICK)
+
+
+def _limit(subject: Subject, seconds: float) -> float:
+    """What one posterior may take, of a document that is given more than it has by default: as many times more."""
+    given = purse_of(subject).seconds
+    return seconds if math.isinf(given) else seconds * max(given / SECONDS, 1.0)
 
 
 def seconds_each(subject: Subject) -> float:
@@ -232,8 +238,9 @@ def _too_much(subject: Subject) -> str:
         return reason
     if math.isinf(seconds_each(subject)):
         return purse_of(subject).empty()
-    if seconds_each(subject) > _PATIENCE:
-        return f"one posterior takes more than {1e3 * _PATIENCE:.0f} ms{in_arrays(subject)}, and it takes thousands"
+    limit = _limit(subject, _PATIENCE)
+    if seconds_each(subject) > limit:
+        return f"one posterior takes more than {1e3 * limit:.0f} ms{in_arrays(subject)}, and it takes thousands"
     return ""
 
 
@@ -255,8 +262,9 @@ def _runs_too_much(subject: Subject) -> str:
     together = subject.model.prior.together()
     coupled = 0.35 * np.eye(len(together)) + 0.05 * together
     rtol = max(GAMP, subject.model.channel.default_rtol())
-    if seconds_of(subject, coupled, rtol) > _ON_DATA:
-        return f"on data all rows are coupled, and one posterior then takes more than {1e3 * _ON_DATA:.0f} ms"
+    limit = _limit(subject, _ON_DATA)
+    if seconds_of(subject, coupled, rtol) > limit:
+        return f"on data all rows are coupled, and one posterior then takes more than {1e3 * limit:.0f} ms"
     return ""
 
 
@@ -273,6 +281,6 @@ def seconds_of(subject: Subject, Q: np.ndarray, rtol: float) -> float:
         begun = time.process_time()
         model.channel.moments(y[:count], omega[:count], V, cov=True, rtol=rtol)
         seconds.append((time.process_time() - begun) / count)
-        if len(seconds) > 1 and seconds[-1] > (_HOPELESS if count == _FEW else _SLOW) * _PATIENCE:
+        if len(seconds) > 1 and seconds[-1] > (_HOPELESS if count == _FEW else _SLOW) * _limit(subject, _PATIENCE):
             break
     return min(seconds[1:])

@@ -15,6 +15,8 @@ from smisym.trail import notation, proofs
 from smisym.trail.claims import Claim, Part, tried
 from smisym.verify.properties import Subject, Tried, left_out
 
+# Seconds of the processor in which every claim is tried on any machine.
+PLENTY = 60.0
 MODELS = {
     "two layers": Architecture(2, (Attention(), Attention())),
     "rotations": Architecture(2, (Attention(rank=2),)),
@@ -51,7 +53,7 @@ def test_matrix_calculus_holds_on_the_overlap_of_a_model(name: str) -> None:
 
 
 def test_an_approximation_is_not_held_to_what_is_exact() -> None:
-    trail = smisym.derive(MODELS["closure"])
+    trail = smisym.derive(MODELS["closure"], seconds=PLENTY)
     assert "central limit" in trail.stage("nishimori")[0].text and not trail.stage("nishimori")[0].checks
     assert "a quarter of the error" in dict(trail.stage("depth")[0].checks).popitem()[1]
 
@@ -81,7 +83,7 @@ def test_what_was_not_tried_stands_in_the_text_and_what_fails_is_raised() -> Non
 
 
 def test_extensive_rank_is_given_no_formula_of_gaussian_rows() -> None:
-    trail = smisym.derive(Architecture(2, (Attention(rank_ratio=0.5),)))
+    trail = smisym.derive(Architecture(2, (Attention(rank_ratio=0.5),)), seconds=PLENTY)
     printed = " ".join(str(f.right) for step in trail.steps for f in step.formulas)
     assert r"(I + \hat Q)^{-1}" not in printed and r"\log\det" not in printed
     assert "no normal equations of their own" in trail.stage("prior")[-1].text
@@ -105,7 +107,7 @@ def test_a_first_threshold_has_its_number_where_time_is_short_or_says_what_gives
     step = smisym.derive(SMI("z1**2*z2", 2), checks=False).stage("stability")[0]
     assert "The command smisym thresholds gives it" in step.text and "--seconds inf" in step.text
     assert not any(f.note and "samples of" in f.note for f in step.formulas)
-    step = smisym.derive(Architecture(2, (Attention(activation="hardmax"),))).stage("stability")[0]
+    step = smisym.derive(Architecture(2, (Attention(activation="hardmax"),)), seconds=6.0).stage("stability")[0]
     (number,) = [f for f in step.formulas if f.note and "outputs, with one standard error" in f.note]
     value, error = map(float, str(number.right).split(r"\pm"))
     assert abs(value - np.pi**2 / 12) < 5 * error < 0.5
