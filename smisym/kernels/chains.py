@@ -312,8 +312,6 @@ FIELDS, MASSES, ALL = np.arange(3)
 inner = dict(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 options = dict(inner, fastmath={{"contract"}})
 reordered = dict(inner, fastmath={{"contract", "reassoc", "nsz"}})
-# Of what has all arrays of a block as parameters and is called often: they are five thousand bytes, copied each time.
-within = dict(inner, fastmath={{"contract"}}, forceinline=True)
 t = numba.types
 mixing = t.FunctionType(t.void(t.int64, t.int64, t.float64[::1]))
 given_type, work_type, found_type = (numba.typeof(one) for one in examples())

@@ -49,8 +49,8 @@ HEADER = """import math
 import numba
 import numpy as np
 from smisym.kernels.scalars import (
-    exp, inlined, isfinite, larger, largest, lent, log, log1p, logaddexp, maximum, minimum, sign, smaller, smallest,
-    total, weight, where
+    exp, inlined, isfinite, kept, larger, largest, lent, log, log1p, logaddexp, maximum, minimum, sign, smaller,
+    smallest, total, weight, where
 )
 
 inf, nan = math.inf, math.nan

@@ -77,6 +77,36 @@ def test_two_fixed_points_coexist_under_little_noise(folded: smisym.Solution[smi
     assert found.value[1].Q[0, 0] > 0.99  # the optimum above
 
 
+def test_phases_and_branches_show_themselves_and_are_saved(
+    folded: smisym.Solution[smisym.Phases], tmp_path: Path
+) -> None:
+    assert "<svg" in folded._repr_html_()
+    axes = folded.plot()
+    labels = [line.get_label() for line in axes.get_legend().get_lines()]
+    assert [label.split(",")[0] for label in labels] == ["z1", "unstable", "fold", "same free entropy", "fold"]
+    assert list(folded.to_dataframe()["kind"]) == ["spinodal", "information", "spinodal"]
+    (line,) = folded.value.branches
+    whole = smisym.Solution(folded.value.branches, folded.result)
+    assert "<svg" in whole._repr_html_()
+    frame = whole.to_dataframe()
+    np.testing.assert_array_equal(frame["alpha"], line.alphas)
+    assert whole.plot().lines
+    for value in (folded.value, folded.value.branches):
+        solution = smisym.Solution(value, folded.result, settings=folded.settings, checks=folded.checks)
+        smisym.save_result(tmp_path / "phases.json", solution)
+        again = smisym.load_result(tmp_path / "phases.json")
+        assert type(again.value) is type(value)
+        assert again.checks == solution.checks
+        lines = zip(getattr(again.value, "branches", again.value), getattr(value, "branches", value), strict=True)
+        for one, other in lines:
+            for name in ("alphas", "errors", "overlaps", "growth"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+            assert (one.begins, one.ends, one.turns) == (other.begins, other.ends, other.turns)
+        if isinstance(value, smisym.Phases):
+            assert [repr(t) for t in again.value] == [repr(t) for t in value]
+            assert len(again.value) == 3
+
+
 def test_of_a_size_without_noise_the_optimum_is_perfect_from_where_that_is_stable() -> None:
     found = smisym.phases(smisym.compile(SMI("abs(z1)", 1)), samples=16384)
     information, spinodal = found.value
@@ -144,36 +174,6 @@ def test_pieces_between_folds_are_stable_in_turn_whatever_chance_says() -> None:
     # Without a fold another direction may begin to grow: from there on nothing rests.
     np.testing.assert_array_equal(resting_points(np.array([0.7, 0.9, 1.1, 1.3]), ()), [True, True, False, False])
     assert resting_points(np.zeros(0), ()).shape == (0,)
-
-
-def test_phases_and_branches_show_themselves_and_are_saved(
-    folded: smisym.Solution[smisym.Phases], tmp_path: Path
-) -> None:
-    assert "<svg" in folded._repr_html_()
-    axes = folded.plot()
-    labels = [line.get_label() for line in axes.get_legend().get_lines()]
-    assert [label.split(",")[0] for label in labels] == ["z1", "unstable", "fold", "same free entropy", "fold"]
-    assert list(folded.to_dataframe()["kind"]) == ["spinodal", "information", "spinodal"]
-    (line,) = folded.value.branches
-    whole = smisym.Solution(folded.value.branches, folded.result)
-    assert "<svg" in whole._repr_html_()
-    frame = whole.to_dataframe()
-    np.testing.assert_array_equal(frame["alpha"], line.alphas)
-    assert whole.plot().lines
-    for value in (folded.value, folded.value.branches):
-        solution = smisym.Solution(value, folded.result, settings=folded.settings, checks=folded.checks)
-        smisym.save_result(tmp_path / "phases.json", solution)
-        again = smisym.load_result(tmp_path / "phases.json")
-        assert type(again.value) is type(value)
-        assert again.checks == solution.checks
-        lines = zip(getattr(again.value, "branches", again.value), getattr(value, "branches", value), strict=True)
-        for one, other in lines:
-            for name in ("alphas", "errors", "overlaps", "growth"):
-                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-            assert (one.begins, one.ends, one.turns) == (other.begins, other.ends, other.turns)
-        if isinstance(value, smisym.Phases):
-            assert [repr(t) for t in again.value] == [repr(t) for t in value]
-            assert len(again.value) == 3
 
 
 def test_a_bad_bound_is_refused() -> None:

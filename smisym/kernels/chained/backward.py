@@ -92,7 +92,7 @@ def rows_of(d, cov):
 
 
 # Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**within)
+@numba.njit(**options)
 def looked_up(k, g, n, x, y, at, count, work, value):
     """Logs of the next table at points of sign g, into value from ``at`` on; what the highest degrees say there, into
     rest, infinite beyond the box."""
@@ -148,7 +148,7 @@ def tabled(k, s, given, work, x, y, value):
             coefficients(work.logs[k + 1, start:], n, given.cosines[n], work.half, work.c[k + 1, g])
             start += n * n
     rows = rows_of(d, work.cov)
-    sums = work.sums[:rows]
+    sums, row, w, features, rest = work.sums[:rows], work.row, work.w, work.features[k], work.rest
     for m in range(M):
         K, top, error, out = at_state(k, s, m, given, work, ALL), -inf, 0.0, 0.0
         sums.fill(0.0)
@@ -162,8 +162,8 @@ def tabled(k, s, given, work, x, y, value):
                     looked_up(k, g, n, x, y, at, count, work, value)
             for j in range(np.uint64(count)):
                 found = value[np.uint64(at) + j]
-                work.row[j] = found if found - found == 0.0 else -inf
-            highest = largest(work.row, 0, count)
+                row[j] = found if found - found == 0.0 else -inf
+            highest = largest(row, 0, count)
             if highest > top:
                 down = math.exp(top - highest)
                 scaled(sums, down)
@@ -173,9 +173,9 @@ def tabled(k, s, given, work, x, y, value):
             if top == -inf:
                 continue
             for j in range(np.uint64(count)):
-                work.w[j] = weight(work.row[j] - top)
-            added(work.w, count, work.features[k], first, rows, sums)
-            more = untold(work.w, count, work.features[k], first, work.rest)
+                w[j] = weight(row[j] - top)
+            added(w, count, features, first, rows, sums)
+            more = untold(w, count, features, first, rest)
             error, out = error + more[0], out + more[1]
         conclude(sums, d, top, work.means[k], work.logs[k], work.lost[k], m)
         work.off[k, m], work.far[k, m] = error / sums[0], out / sums[0]

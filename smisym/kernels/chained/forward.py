@@ -54,11 +54,12 @@ def carried(k, s, given, work, x, y, value):
         off += unsmooth(k + 1, n, work, given.cosines[n], work.behind, 2 * given.points.shape[2])
     work.rough[k + 1] = off
     if work.cov:
+        message, onward, steps = work.message[k], work.message[k + 1], work.steps[k, 0]
         for j in range(work.states[k + 1]):
-            work.message[k + 1, j] = 0.0
+            onward[j] = 0.0
         for m in range(M):
             for j in range(work.states[k + 1]):
-                work.message[k + 1, j] += work.message[k, m] * work.steps[k, 0, m, j]
+                onward[j] += message[m] * steps[m, j]
 
 
 # Many parameters: arrays, which compiled loops take one by one.
@@ -209,25 +210,25 @@ def products(s, given, work, found):
     """Second moments: of one block by its numbers, of two by what the first carries on to the mean of the other."""
     layers, n = len(work.counts), given.points.shape[2]
     D = found.mean.shape[1]
-    second, later = found.second[s], work.later
+    second, later, steps, means, behind = found.second[s], work.later, work.steps, work.means, work.behind
     at = D - 2 * n
     k = layers - 1
     d = work.dims[k]
     for m in range(work.states[k]):
         for a in range(d):
-            later[k, m, at - d + a] = work.means[k, m, 1 + a]
+            later[k, m, at - d + a] = means[k, m, 1 + a]
         for i in range(2 * n):
-            later[k, m, at + i] = work.behind[m, i]
+            later[k, m, at + i] = behind[m, i]
     for k in range(layers - 2, -1, -1):
         start = 2 * given.starts[k]
         d = work.dims[k]
         for m in range(work.states[k]):
             for a in range(d):
-                later[k, m, start + a] = work.means[k, m, 1 + a]
+                later[k, m, start + a] = means[k, m, 1 + a]
             for i in range(start + d, D):
                 total = 0.0
                 for j in range(work.states[k + 1]):
-                    total += work.steps[k, 0, m, j] * later[k + 1, j, i]
+                    total += steps[k, 0, m, j] * later[k + 1, j, i]
                 later[k, m, i] = total
     for i in range(D):
         for j in range(D):
@@ -239,24 +240,24 @@ def products(s, given, work, found):
             row = 2 + d + indicators(d)
             for a in range(d):
                 for b in range(a, d):
-                    second[start + a, start + b] += f * work.means[k, m, row]
+                    second[start + a, start + b] += f * means[k, m, row]
                     row += 1
             if k + 1 == layers:
                 own = 2 * n
                 for i in range(2 * n):
                     for j in range(i, 2 * n):
-                        second[at + i, at + j] += f * work.behind[m, own]
+                        second[at + i, at + j] += f * behind[m, own]
                         own += 1
                 for a in range(d):
                     for i in range(2 * n):
-                        second[start + a, at + i] += f * work.behind[m, own]
+                        second[start + a, at + i] += f * behind[m, own]
                         own += 1
                 continue
             for a in range(d):
                 for i in range(start + d, D):
                     total = 0.0
                     for j in range(work.states[k + 1]):
-                        total += work.steps[k, 1 + a, m, j] * later[k + 1, j, i]
+                        total += steps[k, 1 + a, m, j] * later[k + 1, j, i]
                     second[start + a, i] += f * total
     for i in range(D):
         for j in range(i):
@@ -361,6 +362,7 @@ def finished(s, given, work, found, look, x, y, value, tops):
 def chains(mixed, given, work, found, look):
     """All posteriors of a block at their levels."""
     x, y, value, tops = np.empty(0), np.empty(0), np.empty(0), np.empty(0)
+    all_given, room, all_found = kept(given), kept(work), kept(found)
     for s in range(given.steps.shape[0]):
         found.log_norm[s], found.outside[s], found.nodes[s] = nan, 0.0, 0.0
-        x, y, value, tops = one(mixed, s, lent(given), lent(work), lent(found), look, x, y, value, tops)
+        x, y, value, tops = one(mixed, s, all_given, room, all_found, look, x, y, value, tops)

@@ -20,7 +20,7 @@ def last(mixed, s, given, work, value, tops, look):
             on_lattice(mixed, k, s, first, given, work, value, tops, look, steady)
 
 
-@numba.njit(**within)
+@numba.njit(**options)
 def behind_pairs(mixed, k, s, count, given, work):
     """Late fields and exponents of pairs whose fields and states are rows of work.q."""
     mixed(given.kinds[k], rounded(count), work.q)
@@ -37,7 +37,7 @@ def on_lattice(mixed, k, s, start, given, work, value, tops, look, steady):
     of each few nodes what these are relative to in tops.
     """
     d, K, B, n = work.dims[k], work.counts[k], given.points.shape[1], given.points.shape[2]
-    rows, q, top, cov = rows_of(d, work.cov), work.q, work.tops[0], work.cov
+    rows, q, top, shown, cov = rows_of(d, work.cov), work.q, work.tops[0], work.shown, work.cov
     nodes, highest = CHUNK // TOGETHER, largest(given.weight[s], 0, B)
     for m in range(TOGETHER):
         own = min(start + m, work.states[k] - 1)
@@ -67,7 +67,7 @@ def on_lattice(mixed, k, s, start, given, work, value, tops, look, steady):
         summed_late(many, n, d, cov, work.shown, work.features[k], first, rows, work.totals)
         if look:
             for j in range(np.uint64(count)):
-                value[place + j] = work.shown[j]
+                value[place + j] = shown[j]
             for m in range(np.uint64(TOGETHER)):
                 tops[place + m] = top[m]
     for m in range(TOGETHER):

@@ -163,7 +163,7 @@ def boxed_row(K, total, h, omega, inverse, folded, ends, radius, step, least, lo
 
 
 # Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**within)
+@numba.njit(**options)
 def shared(a0, a1, b0, b1, ends, reach, folded):
     """What a node and its opposite hold of both, zero for one that was not summed over."""
     square, other = a0 * a0 + a1 * a1, b0 * b0 + b1 * b1
@@ -174,7 +174,7 @@ def shared(a0, a1, b0, b1, ends, reach, folded):
     return share, (1.0 - share if second and folded else 0.0)
 
 
-@numba.njit(**within)
+@numba.njit(**options)
 def unfolded(k, s, g, j, given, work):
     """Whitened numbers of the g-th image of a node, into work.z; returns their square, infinite where the image was
     not summed over."""

@@ -146,7 +146,7 @@ def weighed(count, around, radius, whitening, cov, detail, h, features):
             features[f, k] *= features[0, k]
 
 
-@numba.njit(**within)
+@numba.njit(**options)
 def at_state(k, s, m, given, work, detail):
     """The nodes of a layer at one state, which is written to work.state; returns how many."""
     matrix_of(work.x[k, m], work.y[k, m], given.scales[k], work.state)

@@ -110,6 +110,7 @@ def one(mixed, s, given, work, found):
 )  # fmt: skip
 def meshes(mixed, given, work, found):
     """All posteriors of a block at their levels."""
+    all_given, room, all_found = kept(given), kept(work), kept(found)
     for s in range(given.rules.shape[0]):
         found.log_norm[s], found.nodes[s] = nan, 0.0
-        one(mixed, s, lent(given), lent(work), lent(found))
+        one(mixed, s, all_given, room, all_found)
