@@ -310,59 +310,57 @@ def laid_out(s, given, work):
     return True
 
 
-# Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**options)
-def one(mixed, s, given, work, found, look, own_x, own_y, own_value, own_tops):
-    """One posterior; returns scratch arrays, grown where they were too short."""
-    layers = given.steps.shape[1]
-    if not laid_out(s, given, work):
-        return own_x, own_y, own_value, own_tops
-    work.states[0], work.x[0, 0], work.y[0, 0], work.offsets[0] = 1, 0.0, 0.0, 0
-    good = True
-    for k in range(layers):
-        size = work.offsets[k] + work.states[k] * work.rooms[k]
-        work.offsets[k + 1] = size
-        found.nodes[s] += work.states[k] * work.rooms[k]
-        own_x, own_y = grown(own_x, work.offsets[k], size), grown(own_y, work.offsets[k], size)
-        if k + 1 < layers and not placed(mixed, k, s, given, work, lent(own_x), lent(own_y)):
-            good = False
-            break
-    if good:
-        size = work.offsets[layers] + TOGETHER * work.rooms[layers - 1]
-        own_value, own_tops = grown(own_value, 0, size), grown(own_tops, 0, size)
-        x, y, value, tops = lent(own_x), lent(own_y), lent(own_value), lent(own_tops)
-        last(mixed, s, given, work, value, tops, look)
-        for k in range(layers - 2, -1, -1):
-            good = good and tabled(k, s, given, work, x, y, value)
-        if good and work.logs[0, 0] - work.logs[0, 0] == 0.0:
-            finished(s, given, work, found, look, x, y, value, tops)
-    return own_x, own_y, own_value, own_tops
-
-
-# Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**options)
-def finished(s, given, work, found, look, x, y, value, tops):
-    """From tables to moments, errors, and what the next level needs."""
-    layers = given.steps.shape[1]
-    work.message[0, 0] = 1.0
-    for k in range(layers - 1):
-        carried(k, s, given, work, x, y, value)
-    told(s, given, work, found)
-    if work.cov:
-        products(s, given, work, found)
-    if look:
-        for k in range(layers):
-            seen(k, s, given, work, x, y, value, tops, found)
-
-
 @numba.njit(
     t.void(mixing, given_type, work_type, found_type, t.boolean),
     nogil=True, cache=True, error_model="numpy", fastmath={"contract"},
 )  # fmt: skip
-def chains(mixed, given, work, found, look):
-    """All posteriors of a block at their levels."""
-    x, y, value, tops = np.empty(0), np.empty(0), np.empty(0), np.empty(0)
-    all_given, room, all_found = kept(given), kept(work), kept(found)
+def chains(mixed, given_arrays, scratch, found_arrays, look):
+    """All posteriors of a block at their levels.
+
+    All steps of one stand here: a function between this one and them would be optimised and written with all that is
+    below it once more.
+    """
+    given, work, found = kept(given_arrays), kept(scratch), kept(found_arrays)
+    # As long as the longest posterior so far needs.
+    own_x, own_y, own_value, own_tops = np.empty(0), np.empty(0), np.empty(0), np.empty(0)
+    layers = given.steps.shape[1]
     for s in range(given.steps.shape[0]):
         found.log_norm[s], found.outside[s], found.nodes[s] = nan, 0.0, 0.0
-        x, y, value, tops = one(mixed, s, all_given, room, all_found, look, x, y, value, tops)
+        good = laid_out(s, given, work)
+        work.states[0], work.x[0, 0], work.y[0, 0], work.offsets[0] = 1, 0.0, 0.0, 0
+        for k in range(layers if good else 0):
+            size = work.offsets[k] + work.states[k] * work.rooms[k]
+            work.offsets[k + 1] = size
+            found.nodes[s] += work.states[k] * work.rooms[k]
+            own_x, own_y = grown(own_x, work.offsets[k], size), grown(own_y, work.offsets[k], size)
+            if k + 1 < layers and not placed(mixed, k, s, given, work, lent(own_x), lent(own_y)):
+                good = False
+                break
+        if not good:
+            continue
+        size = work.offsets[layers] + TOGETHER * work.rooms[layers - 1]
+        own_value, own_tops = grown(own_value, 0, size), grown(own_tops, 0, size)
+        x, y, value, tops = lent(own_x), lent(own_y), lent(own_value), lent(own_tops)
+        # The last layer.
+        if given.rules[s, layers - 1, 0] > 0:
+            at_rays(mixed, s, given, work)
+        else:
+            steady, state = True, 0
+            while state < work.states[layers - 1]:
+                if on_lattice(mixed, layers - 1, s, state, given, work, value, tops, look, steady):
+                    state += TOGETHER
+                else:
+                    steady = False
+        for k in range(layers - 2, -1, -1):
+            good = good and tabled(k, s, given, work, x, y, value)
+        if not (good and work.logs[0, 0] - work.logs[0, 0] == 0.0):
+            continue
+        # From tables to moments, errors, and what the next level needs.
+        work.message[0, 0] = 1.0
+        for k in range(layers - 1):
+            carried(k, s, given, work, x, y, value)
+        told(s, given, work, found)
+        if work.cov:
+            products(s, given, work, found)
+        for k in range(layers if look else 0):
+            seen(k, s, given, work, x, y, value, tops, found)

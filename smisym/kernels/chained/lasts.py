@@ -5,22 +5,6 @@ A part of the text of the module that :mod:`smisym.kernels.chains` generates; ne
 
 
 @numba.njit(**options)
-def last(mixed, s, given, work, value, tops, look):
-    """The last of the layers, and what stands behind it, at all states."""
-    k = len(work.counts) - 1
-    M = work.states[k]
-    if given.rules[s, k, 0] > 0:
-        for m in range(M):
-            at_rays(mixed, k, s, m, given, work)
-        return
-    steady = True
-    for first in range(0, M, TOGETHER):
-        if not on_lattice(mixed, k, s, first, given, work, value, tops, look, steady):
-            steady = False
-            on_lattice(mixed, k, s, first, given, work, value, tops, look, steady)
-
-
-@numba.njit(**options)
 def behind_pairs(mixed, k, s, count, given, work):
     """Late fields and exponents of pairs whose fields and states are rows of work.q."""
     mixed(given.kinds[k], rounded(count), work.q)
@@ -128,50 +112,52 @@ def raised(many, B, rows, e, top, down, totals):
             totals[f, m] *= down[m]
 
 
-# Many parameters: arrays, which compiled loops take one by one.
 @numba.njit(**options)
-def at_rays(mixed, k, s, m, given, work):
-    """The last layer at one state, whose nodes are its own."""
+def at_rays(mixed, s, given, work):
+    """The last layer where its nodes are others at every state."""
+    k = len(work.counts) - 1
     d, B, n, cov = work.dims[k], given.points.shape[1], given.points.shape[2], work.cov
-    K, top, rows = at_state(k, s, m, given, work, ALL), -inf, rows_of(d, cov)
+    rows = rows_of(d, cov)
     sums, late, features = work.sums[:rows], work.late, work.features[k]
-    sums.fill(0.0)
-    late.fill(0.0)
-    backed(work.state, 0, min(K, CHUNK), work.q)
-    for first in range(0, K, CHUNK):
-        count = min(CHUNK, K - first)
-        fielded(work.state, d, work.h[k], first, count, work.q)
-        behind_pairs(mixed, k, s, count, given, work)
-        highest = -inf
-        for b in range(B):
-            highest = max(highest, largest(work.e, b * CHUNK, count))
-        if highest > top:
-            down = math.exp(top - highest)
-            scaled(sums, down)
-            scaled(late, down)
-            top = highest
-        if top == -inf:
-            continue
-        for j in range(np.uint64(rounded(count))):
-            work.q[TOP + j] = top
-        weighted(rounded(count), B, n, cov, work.q, work.r, work.e, work.shown)
-        added(work.shown, count, features, first, rows, sums)
-        row = 0
-        for i in range(1, 1 + 2 * n):
-            late[row] += dotted(work.shown, i * CHUNK, count, features[0], first)
-            row += 1
-        if not cov:
-            continue
-        for i in range(1 + 2 * n, 1 + 2 * n + n * (2 * n + 1)):
-            late[row] += dotted(work.shown, i * CHUNK, count, features[0], first)
-            row += 1
-        for a in range(d):
+    for m in range(work.states[k]):
+        K, top = at_state(k, s, m, given, work, ALL), -inf
+        sums.fill(0.0)
+        late.fill(0.0)
+        backed(work.state, 0, min(K, CHUNK), work.q)
+        for first in range(0, K, CHUNK):
+            count = min(CHUNK, K - first)
+            fielded(work.state, d, work.h[k], first, count, work.q)
+            behind_pairs(mixed, k, s, count, given, work)
+            highest = -inf
+            for b in range(B):
+                highest = max(highest, largest(work.e, b * CHUNK, count))
+            if highest > top:
+                down = math.exp(top - highest)
+                scaled(sums, down)
+                scaled(late, down)
+                top = highest
+            if top == -inf:
+                continue
+            for j in range(np.uint64(rounded(count))):
+                work.q[TOP + j] = top
+            weighted(rounded(count), B, n, cov, work.q, work.r, work.e, work.shown)
+            added(work.shown, count, features, first, rows, sums)
+            row = 0
             for i in range(1, 1 + 2 * n):
-                late[row] += dotted(work.shown, i * CHUNK, count, features[1 + a], first)
+                late[row] += dotted(work.shown, i * CHUNK, count, features[0], first)
                 row += 1
-    conclude(sums, d, top, work.means[k], work.logs[k], work.lost[k], m)
-    for f in range(len(late)):
-        work.behind[m, f] = late[f] / sums[0]
+            if not cov:
+                continue
+            for i in range(1 + 2 * n, 1 + 2 * n + n * (2 * n + 1)):
+                late[row] += dotted(work.shown, i * CHUNK, count, features[0], first)
+                row += 1
+            for a in range(d):
+                for i in range(1, 1 + 2 * n):
+                    late[row] += dotted(work.shown, i * CHUNK, count, features[1 + a], first)
+                    row += 1
+        conclude(sums, d, top, work.means[k], work.logs[k], work.lost[k], m)
+        for f in range(len(late)):
+            work.behind[m, f] = late[f] / sums[0]
 
 
 # Many parameters: arrays, which compiled loops take one by one.

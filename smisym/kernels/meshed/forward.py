@@ -89,28 +89,22 @@ def products(s, given, work, found):
             second[i, j] = second[j, i]
 
 
-@numba.njit(**options)
-def one(mixed, s, given, work, found):
-    """One posterior."""
-    layers = given.rules.shape[1]
-    if not swept(mixed, s, given, work, found):
-        return
-    work.messages[0, 0, 0] = 1.0
-    for k in range(layers - 1):
-        passed(k, s, given, work, 2 * (k + 1) if work.cov else 0)
-    told(s, given, work, found)
-    if work.cov:
-        products(s, given, work, found)
-    found.log_norm[s] = work.logs[0]
-
-
 @numba.njit(
     t.void(mixing, given_type, work_type, found_type),
     nogil=True, cache=True, error_model="numpy", fastmath={"contract"},
 )  # fmt: skip
-def meshes(mixed, given, work, found):
+def meshes(mixed, given_arrays, scratch, found_arrays):
     """All posteriors of a block at their levels."""
-    all_given, room, all_found = kept(given), kept(work), kept(found)
+    given, work, found = kept(given_arrays), kept(scratch), kept(found_arrays)
+    layers = given.rules.shape[1]
     for s in range(given.rules.shape[0]):
         found.log_norm[s], found.nodes[s] = nan, 0.0
-        one(mixed, s, all_given, room, all_found)
+        if not swept(mixed, s, given, work, found):
+            continue
+        work.messages[0, 0, 0] = 1.0
+        for k in range(layers - 1):
+            passed(k, s, given, work, 2 * (k + 1) if work.cov else 0)
+        told(s, given, work, found)
+        if work.cov:
+            products(s, given, work, found)
+        found.log_norm[s] = work.logs[0]
