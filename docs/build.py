@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,6 +25,15 @@ def main(arguments: list[str]) -> int:
         return 2
     if arguments:
         os.environ["SMISYM_DOCS_EXECUTE"] = "off"
+    with tempfile.TemporaryDirectory(prefix="smisym-bytecode-") as folder:
+        # A program a page would else read the source anew where nothing may be written beside it.
+        if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+            os.environ.setdefault("PYTHONPYCACHEPREFIX", folder)
+        return build(arguments)
+
+
+def build(arguments: list[str]) -> int:
+    """The same, with the bytecode of what is imported kept somewhere."""
     from sphinx.cmd.build import main as sphinx
 
     started = time.perf_counter()

@@ -7,7 +7,9 @@ Faults are planted, and seconds are shared, in the process of the test: no other
 import gc
 import math
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,11 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 # Every chart in the table of cases would be compiled: tests/kernels asks for numba, and holds it against numpy.
 os.environ.setdefault("SMISYM_BACKEND", "numpy")
+
+# Programs that tests begin, a hundred, would each read the source anew where nothing may be written beside it.
+BYTECODE = None
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
+    BYTECODE = os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="smisym-bytecode-")
 
 from smisym.base import processes  # noqa: E402
 
@@ -44,6 +51,12 @@ LONGER = {
     "test_another_process_and_the_users_settings_change_nothing",
     "test_what_the_output_never_sees_is_never_learned",
 }
+
+
+def pytest_unconfigure() -> None:
+    """Only who made the folder removes it: workers find it in their environment."""
+    if BYTECODE:
+        shutil.rmtree(BYTECODE, ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:

@@ -14,7 +14,7 @@ State = Annotated[str | None, typer.Option(metavar="DIR", help="Keep finished pa
 Seconds = Annotated[
     float | None,
     typer.Option(
-        help="Seconds of the processor for all of it: by default 4, and none with --no-checks; inf: what it takes.",
+        help="Seconds of the processor for all of it: by default 3, and none with --no-checks; inf: what it takes.",
         min=0.0,
     ),
 ]

@@ -103,7 +103,10 @@ def _conjugate(subject: Subject, level: float) -> Tried:
     if not notation.gaussian(subject.model):
         return left_out("F and Psi are integrals; the trial along a segment covers it")
     if not proofs.affordable(symmetry):
-        return left_out("the overlap has too many numbers for algebra; the trial along a segment covers it")
+        return left_out(
+            "the overlap has too many numbers for algebra, or some that are not known exactly; the trial along a "
+            "segment covers it"
+        )
     left = [x for x in proofs.stationary_in_conjugate(symmetry) if x != 0]
     rest = proofs.eliminated(symmetry)
     holds = not left and rest == 0

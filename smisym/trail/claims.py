@@ -31,7 +31,7 @@ LEVEL = DOCUMENT / 20
 _PATIENCE, _ON_DATA, _QUICK = 0.012, 0.002, 0.002
 # Seconds of the processor after which a claim is left out, whatever the probes said: coupled covariances may cost more;
 # and after which all that are left are, so that a document takes ten with what else it takes.
-_LONGEST, SECONDS = 8.0, 4.0
+_LONGEST, SECONDS = 8.0, 3.0
 # The share of them that is kept for the first threshold until it is asked for, and the largest that one claim may take.
 _KEPT, _ONE = 0.3, 0.4
 # What algebra, and all else that needs no posteriors, may take even then: one claim, and all of them.
@@ -54,12 +54,14 @@ T = TypeVar("T")
 class Claim:
     """statement: what must hold, in words with inline formulas.  trial: (subject, chance of a false alarm) -> what came
     of it, as of a property of :mod:`smisym.verify`.  posteriors: whether thousands of posteriors are needed for it, and
-    exact ones.  applies: whether it says anything of a model at all."""
+    exact ones.  few: whether some are, so that it is no algebra, which has its time at any rate.  applies: whether it
+    says anything of a model at all."""
 
     statement: str
     trial: Callable[[Subject, float], Tried]
     posteriors: bool = False
     applies: Callable[[Subject], bool] = lambda subject: True
+    few: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,9 @@ def tried(part: Part, subject: Subject, unasked: str = "") -> Step:
 
 def _outcome(claim: Claim, subject: Subject) -> Tried:
     try:
-        found = purse_of(subject).spent(lambda: claim.trial(subject, LEVEL), 0.0 if claim.posteriors else _ALWAYS)
+        found = purse_of(subject).spent(
+            lambda: claim.trial(subject, LEVEL), 0.0 if claim.posteriors or claim.few else _ALWAYS
+        )
         return left_out(found) if isinstance(found, str) else found
     except (SmisymError, ArithmeticError, np.linalg.LinAlgError) as error:
         # What cannot even be computed does not hold.

@@ -2,47 +2,66 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sympy as sp
+from sympy.polys.matrices import DomainMatrix
 
 from smisym.link.symmetry import Symmetry
 from smisym.trail.notation import overlap_matrix
 
 # Larger overlaps, or of more numbers, have inverses that sympy takes minutes for.
-MOST_ROWS, MOST_NUMBERS = 6, 3
+MOST_ROWS, MOST_NUMBERS = 6, 6
 
 
 def affordable(symmetry: Symmetry) -> bool:
-    """Whether the overlap is small enough for algebra."""
-    return symmetry.basis.shape[-1] <= MOST_ROWS and len(symmetry.basis) <= MOST_NUMBERS
+    """Whether the overlap is small enough for algebra, and written in numbers that are known exactly."""
+    small = symmetry.basis.shape[-1] <= MOST_ROWS and len(symmetry.basis) <= MOST_NUMBERS
+    return small and not overlap_matrix(symmetry).has(sp.Float)
 
 
 def stationary_in_conjugate(symmetry: Symmetry) -> sp.ImmutableDenseMatrix:
     """d/dQ_hat of -tr(Q Q_hat)/2 + tr(Q_hat)/2 - log det(I + Q_hat)/2 in the coordinates of Q_hat, at Q =
     Q_hat (I + Q_hat)^{-1}: simplified, (k, 1); it should be zero."""
-    Q_hat = overlap_matrix(symmetry, "r")
-    symbols = sorted(Q_hat.free_symbols, key=str)
-    one = sp.eye(Q_hat.shape[0])
-    inverse = (one + Q_hat).inv(method="ADJ")
-    Q = Q_hat * inverse
+    Q_hat, Q, widened = _rational(symmetry)
+    fractions = widened.domain
+    det = widened.det()
     # Q is held while Q_hat moves.
     slopes = []
-    for symbol in symbols:
-        moved = Q_hat.diff(symbol)
-        log_det = sp.log((one + Q_hat).det(method="berkowitz")).diff(symbol)
-        slopes.append(sp.cancel(-(Q * moved).trace() / 2 + moved.trace() / 2 - log_det / 2))
+    for symbol in sorted(Q_hat.free_symbols, key=str):
+        moved = DomainMatrix.from_Matrix(Q_hat.diff(symbol)).convert_to(fractions)
+        log_det = fractions.from_sympy(fractions.to_sympy(det).diff(symbol)) / det
+        slopes.append(fractions.to_sympy(_trace(moved) - _trace(Q * moved) - log_det) / 2)
     return sp.ImmutableDenseMatrix(slopes)
 
 
 def eliminated(symmetry: Symmetry) -> sp.Expr:
     """The terms in Q_hat at that point less tr(Q)/2 + log det(I - Q)/2, through exponentials: their ratio, which should
     be one, with the traces apart, which should agree."""
+    matrix, Q, widened = _rational(symmetry)
+    fractions = widened.domain
+    one, Q_hat = DomainMatrix.eye(Q.shape[0], fractions), DomainMatrix.from_Matrix(matrix).convert_to(fractions)
+    traces = _trace(Q_hat - Q * Q_hat - Q)
+    determinants = widened.det() * (one - Q).det()
+    found: sp.Expr = fractions.to_sympy(traces + determinants - fractions.one)
+    return found
+
+
+def _rational(symmetry: Symmetry) -> tuple[sp.Matrix, DomainMatrix, DomainMatrix]:
+    """Q_hat; Q = Q_hat (I + Q_hat)^{-1} and I + Q_hat, whose entries are fractions of polynomials.
+
+    The largest entry of each matrix of the basis is one, since fractions of polynomials with roots take sympy long.
+    """
     Q_hat = overlap_matrix(symmetry, "r")
-    one = sp.eye(Q_hat.shape[0])
-    inverse = (one + Q_hat).inv(method="ADJ")
-    Q = Q_hat * inverse
-    traces = sp.cancel((Q_hat - Q * Q_hat - Q).trace())
-    determinants = sp.cancel((one + Q_hat).det(method="berkowitz") * (one - Q).det(method="berkowitz"))
-    return traces + determinants - 1
+    for symbol in Q_hat.free_symbols:
+        Q_hat = Q_hat.subs(symbol, symbol / max(Q_hat.diff(symbol), key=abs))
+    widened = DomainMatrix.from_Matrix(sp.eye(Q_hat.shape[0]) + Q_hat, extension=True).to_field()
+    return Q_hat, DomainMatrix.from_Matrix(Q_hat).convert_to(widened.domain) * widened.inv(), widened
+
+
+def _trace(matrix: DomainMatrix) -> Any:
+    """Element of the field that entries are of."""
+    return sum((matrix[i, i].element for i in range(matrix.shape[0])), matrix.domain.zero)
 
 
 def steins_remainder(size: int = 2) -> list[sp.Expr]:

@@ -182,14 +182,16 @@ def _slope_of(what: str, subject: Subject) -> Tried:
 CHANNEL = Part(
     _channel,
     (
-        Claim("$g_{\\mathrm{out}}$ and its derivative are those of mean and covariance", _fits),
+        Claim("$g_{\\mathrm{out}}$ and its derivative are those of mean and covariance", _fits, few=True),
         Claim(
             "$\\log Z_{\\mathrm{out}}$ changes by the integral of $g_{\\mathrm{out}}$",
             lambda subject, level: _slope_of("log_partition", subject),
+            few=True,
         ),
         Claim(
             "$g_{\\mathrm{out}}$ changes by the integral of its derivative",
             lambda subject, level: _slope_of("g", subject),
+            few=True,
         ),
     ),
 )

@@ -69,7 +69,7 @@ def derive(
     network: a declaration, or a compiled model, whose ``derivation`` is the first part.  checks: whether each step is
     tried on the model, in seconds; a step says what was not tried, and why.  seed: of all that is drawn for that.
     seconds: of the processor that all of it may take, trials and numbers that solvers find; what they leave no time for
-    says so.  None: 4, and none without checks.  Loops that are not compiled yet are not waited for: arrays do their
+    says so.  None: 3, and none without checks.  Loops that are not compiled yet are not waited for: arrays do their
     work.  math.inf: as long as it takes, compilers included.  begun: what ``time.process_time()`` said where they begin
     to count, which is here by default: before the model was compiled, where that is to be within them.
     maps, algorithm: what makes overlap maps and what runs GAMP, as of :func:`smisym.verify.check`.
