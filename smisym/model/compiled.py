@@ -41,7 +41,6 @@ from smisym.prior import (
     RectangularRank,
     SlicedRows,
     SmallWidth,
-    Symmetric,
     UntiedRank,
 )  # fmt: skip
 
@@ -229,8 +228,8 @@ def _prior_of(link: LinkFunction) -> Prior:
 
 def _check_prior(prior: Prior, link: LinkFunction, symmetry: Symmetry) -> None:
     """InputError unless the weights have a row a field, are cut as declared, vary, and obey the link's symmetries."""
-    if isinstance(prior, Symmetric):
-        _check_key_query(prior, link)
+    if isinstance(prior, Prior):
+        _check_reads(prior, link)
     if not isinstance(prior, Prior) or prior.row_slices != link.row_slices:
         given = prior.row_slices if isinstance(prior, Prior) else prior
         allowed = f"a Prior with row_slices = {link.row_slices}, the part of the embedding that each row lives on"
@@ -256,18 +255,23 @@ def _check_prior(prior: Prior, link: LinkFunction, symmetry: Symmetry) -> None:
         )
 
 
-def _check_key_query(prior: Symmetric, link: LinkFunction) -> None:
-    """InputError unless the columns of Z are the pairs of tokens that see such matrices, as many as there are."""
+def _check_reads(prior: Prior, link: LinkFunction) -> None:
+    """InputError unless the columns of Z are what sees such weights: tokens, or as many pairs of them as there are."""
     own = _prior_of(link)
-    if isinstance(own, Symmetric) and own.rows == prior.rows:
+    if prior.reads == own.reads and (own.rows == prior.rows or own.reads == "tokens"):
         return
-    layers = f"{counted(prior.rows, 'layer')} with a rank_ratio, tied"
+    given = Words(f"{prior.describe()}, for {counted(link.fields, 'row')} of weights declared as {own.describe()}")
+    if prior.reads == "tokens":
+        raise InputError("prior", given, f"a law of matrices that are seen by {own.reads}", "leave it out")
+    # Of tied matrices a sample counts twice.
+    tied = prior.multiplicity > 1
+    layers = f"{counted(prior.rows, 'layer')} with a rank_ratio, {'tied' if tied else 'untied'}"
     one = "declare Architecture(2, (Attention(rank_ratio=1),)), or of more tokens; beside this prior 1 means nothing"
     raise InputError(
         "prior",
-        Words(f"{prior.describe()}, for {counted(link.fields, 'row')} of weights declared as {own.describe()}"),
-        f"this law for an Architecture of {layers}: its fields are those of all pairs of tokens",
-        one if prior.rows == 1 else "leave it out",
+        given,
+        f"this law for an Architecture of {layers}: its fields are those of {prior.reads}",
+        one if prior.rows == 1 and tied else "leave it out",
     )
 
 

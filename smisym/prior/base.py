@@ -81,6 +81,22 @@ class Prior(abc.ABC):
     def multiplicity(self) -> int:
         """At alpha there are multiplicity * alpha samples for each entry of a row of W."""
 
+    @property
+    def reads(self) -> str:
+        """What the columns of Z are, in words: inputs that see the weights."""
+        return "tokens"
+
+    @property
+    def entries(self) -> str:
+        """How many entries a row has, as a formula: D, or D/H on H slices; M for those of a square matrix of extensive
+        rank, whose tokens have another dimension."""
+        return "D" if self.multiplicity == 1 else f"D/{self.multiplicity}"
+
+    @property
+    def matrix_entries(self) -> str:
+        """M, of a matrix that acts on tokens of dimension d, as a formula; empty for rows of weights."""
+        return ""
+
     @abc.abstractmethod
     def tokens(self, columns: int) -> int:
         """How many tokens there are where the fields have so many columns."""

@@ -42,6 +42,14 @@ class Denoised(Protocol):
 class PerSquare(Prior):
     """Key-query matrices of extensive rank: samples are counted by the square of the dimension of the tokens."""
 
+    @property
+    def entries(self) -> str:
+        return "M"
+
+    @property
+    def matrix_entries(self) -> str:
+        return "d^2"
+
     @final
     def samples(self, alpha: float, dim: int) -> float:
         return alpha * dim**2
@@ -82,6 +90,18 @@ class OneMatrix(Prior):
 
 class Symmetric(Prior):
     """Tied key-query matrices: their scores are the T (T + 1) / 2 fields of a row, and a sample counts twice."""
+
+    @property
+    def reads(self) -> str:
+        return "all pairs of tokens"
+
+    @property
+    def entries(self) -> str:
+        return "M"
+
+    @property
+    def matrix_entries(self) -> str:
+        return "d (d + 1) / 2"
 
     @property
     @final

@@ -45,6 +45,10 @@ class UntiedRank(PerSquare, Centred):
         """The law of the entries of S, times sqrt(d)."""
         return RectangularRank(self.rank_ratio)
 
+    @property
+    def reads(self) -> str:
+        return "all ordered pairs of two tokens"
+
     def tokens(self, columns: int) -> int:
         return (1 + math.isqrt(1 + 4 * columns)) // 2
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from smisym.base.cards import Blocks, Branched, Courses, Diagram, Marks, Picture, Points, Stages, Steps
 from smisym.base.errors import InputError
@@ -137,6 +138,7 @@ def _draw_steps(picture: Steps, axes: Axes) -> None:
             last = picture.steps[-1:], y[-1:], np.zeros(1)
             draw_points(axes, *last, row_colour(row), UNCONVERGED, hollow=True, size=4.6)
     axes.set_xlabel("iteration")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(picture.what)
     axes.set_ylim(min(-0.04, axes.get_ylim()[0]), max(1.06, axes.get_ylim()[1]))
     _legend(axes, picture.names, marker=True, failed=not picture.ended)

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
 from smisym.base.errors import InputError
@@ -76,6 +77,8 @@ def gamp_figure(
             _draw_runs(axes, [run for run in runs if float(run["alpha"]) == alpha], theory.get(alpha, ()))
             axes.set_title(rf"$\alpha = {alpha:.6g}$", fontsize="medium")
         known = all("overlap" in step and step["overlap"] is not None for run in runs for step in run["iterations"][:1])
+        for axes in figure.axes:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for axes in grid[:, 0]:
             axes.set_ylabel("overlap with the truth" if known else "overlap with itself")
         figure.supxlabel("iteration", fontsize="medium")

@@ -24,14 +24,14 @@ def _written(subject: Subject) -> Step:
 
 def _data(model: Model) -> tuple[Formula, ...]:
     """One sample, the weights, how many samples there are."""
-    T, own = model.tokens, notation.entries(model)
+    T, own = model.tokens, model.prior.entries
     rows = f"the weights: {counted(model.fields, 'row')}, one for each row of $Z$"
     if own == "M":
         sample = (
             f"sample $\\mu$ as the weights see it: {counted(T, 'sensing matrix', 'sensing matrices')}, one a row, made "
             "of the tokens $X$, whose dimension is $d$ ($D$ in $\\alpha$); entries are independent, of variance one"
         )
-        size = notation.matrix_entries(model)
+        size = model.prior.matrix_entries
         rows += f": the $M = {size}$ entries of a matrix in an orthonormal basis (not the factors of the step on it)"
     else:
         sample = (
@@ -50,7 +50,7 @@ def _data(model: Model) -> tuple[Formula, ...]:
 
 def _fields(model: Model) -> tuple[Formula, ...]:
     """What samples show, and of what it is a function."""
-    P, T, own = model.fields, model.tokens, notation.entries(model)
+    P, T, own = model.fields, model.tokens, model.prior.entries
     shape = r" \times ".join(map(str, model.link.output_shape))
     columns, sample = ("sensing matrix", r"X_\mu") if own == "M" else ("token", "X")
     return (
@@ -89,7 +89,7 @@ def _posterior(model: Model) -> tuple[Formula, ...]:
 
 def _overlaps(model: Model) -> tuple[Formula, ...]:
     """The estimate, and what all samples together tell."""
-    P, own = model.fields, notation.entries(model)
+    P, own = model.fields, model.prior.entries
     square = rf"\mathbb{{R}}^{{{P} \times {P}}}"
     return (
         Formula(

@@ -12,7 +12,6 @@ from smisym.base.counting import counted
 from smisym.base.derivation import Formula
 from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
-from smisym.prior import PerSquare, Symmetric
 
 # Rows up to which matrices are written out.
 READABLE = 8
@@ -98,20 +97,6 @@ def given(model: Model) -> str:
     return r"\delta\left(y - f(Z)\right)"
 
 
-def entries(model: Model) -> str:
-    """How many entries a row of W has: D, or D/H on H slices; M for those of a square matrix of extensive rank, whose
-    tokens have another dimension."""
-    if not gaussian(model):
-        return "M" if isinstance(model.prior, Symmetric | PerSquare) else "D"
-    H = model.prior.multiplicity
-    return "D" if H == 1 else f"D/{H}"
-
-
 def in_a_product(number: str) -> str:
     """A number, in brackets where it is a fraction."""
     return f"({number})" if "/" in number else number
-
-
-def matrix_entries(model: Model) -> str:
-    """M: entries of a symmetric matrix, or of any, that acts on tokens of dimension d."""
-    return "d (d + 1) / 2" if isinstance(model.prior, Symmetric) else "d^2"

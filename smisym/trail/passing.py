@@ -36,12 +36,12 @@ _NOT_GAUSSIAN = "the weights are one matrix, and what a run of finite size is of
 
 def _seen(model: Model) -> tuple[str, str]:
     """What a column of the fields is the product of W with, and its plural."""
-    return ("sensing matrix", "sensing matrices") if notation.entries(model) == "M" else ("token", "tokens")
+    return ("sensing matrix", "sensing matrices") if model.prior.entries == "M" else ("token", "tokens")
 
 
 def _relaxed(subject: Subject) -> Step:
     model = subject.model
-    T, D = model.tokens, notation.entries(model)
+    T, D = model.tokens, model.prior.entries
     text = (
         "The factor graph has the columns $W_i$ of $W$ as variables "
         "and the samples $\\mu$ as factors; a sample is seen "
@@ -90,7 +90,7 @@ def _relaxed(subject: Subject) -> Step:
 
 def _gamp(subject: Subject) -> Step:
     model = subject.model
-    T, D = model.tokens, notation.entries(model)
+    T, D = model.tokens, model.prior.entries
     text = (
         f"Messages depend on their target by terms of order $1/\\sqrt{{{D}}}$. "
         "In $\\omega$ these add up: $\\hat W_{j \\to \\mu}$ lacks "

@@ -12,9 +12,9 @@ import pytest
 from scipy.optimize import brentq
 
 import smisym
-from smisym import SMI
+from smisym import SMI, Architecture, Attention
 from smisym.base.errors import InputError
-from smisym.prior import RectangularRank
+from smisym.prior import Prior, RectangularRank, UntiedRank
 from smisym.prior.singular_values import NoisyProduct
 
 
@@ -114,3 +114,22 @@ def test_the_declaration_and_the_prior_say_the_same(tmp_path: Path) -> None:
 def test_what_is_no_matrix_is_refused(fields: int, shape: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
         SMI(" + ".join(f"z{k + 1}" for k in range(fields)), fields, **shape)  # type: ignore[arg-type]
+
+
+APART = tuple(tuple(t != s for s in range(3)) for t in range(3))
+TIED, UNTIED = Attention(rank_ratio=1), Attention(rank_ratio=1, tied=False, mask=APART)
+
+
+@pytest.mark.parametrize(
+    ("declared", "prior", "told"),
+    [
+        (Architecture(2, (TIED,)), RectangularRank(1.0), "seen by all pairs of tokens.*leave it out"),
+        (Architecture(3, (UNTIED,)), RectangularRank(1.0), "seen by all ordered pairs of two tokens.*leave it out"),
+        (Architecture(2, (TIED,)), UntiedRank(1.0), "1 layer with a rank_ratio, untied"),
+        (SMI("z1", 1), UntiedRank(1.0), "1 layer with a rank_ratio, untied"),
+    ],
+)
+def test_a_matrix_that_sees_something_else_is_refused(declared: Architecture | SMI, prior: Prior, told: str) -> None:
+    """Data would be drawn of another number of tokens, or of none."""
+    with pytest.raises(InputError, match=told):
+        smisym.compile(declared, prior=prior)
