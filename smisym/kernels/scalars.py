@@ -38,7 +38,7 @@ def _to_bits(context: Any, value: Any) -> Any:
 
 @intrinsic
 def lent(context: Any, value: Any) -> Any:
-    """An array, or a tuple of arrays, whose owner outlives all that is done with it: views of it count no references.
+    """An array whose owner outlives all that is done with it: views of it count no references.
 
     Counting is one atomic operation each time a view is made or let go; it took 40 % of the time of loops over short
     arrays (measured on chains of tables).
@@ -56,11 +56,6 @@ def _without_owner(target: Any, builder: Any, kind: Any, value: Any) -> Any:
         array.meminfo = cgutils.get_null_value(array.meminfo.type)
         array.parent = cgutils.get_null_value(array.parent.type)
         return array._getvalue()
-    if isinstance(kind, types.BaseTuple):
-        parts: Any = kind
-        for k, own in enumerate(parts):
-            part = _without_owner(target, builder, own, builder.extract_value(value, k))
-            value = builder.insert_value(value, part, k)
     return value
 
 

@@ -90,6 +90,8 @@ class Prior(abc.ABC):
     def entries(self) -> str:
         """How many entries a row has, as a formula: D, or D/H on H slices; M for those of a square matrix of extensive
         rank, whose tokens have another dimension."""
+        if self.matrix_entries:
+            return "M"
         return "D" if self.multiplicity == 1 else f"D/{self.multiplicity}"
 
     @property

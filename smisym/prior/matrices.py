@@ -43,10 +43,6 @@ class PerSquare(Prior):
     """Key-query matrices of extensive rank: samples are counted by the square of the dimension of the tokens."""
 
     @property
-    def entries(self) -> str:
-        return "M"
-
-    @property
     def matrix_entries(self) -> str:
         return "d^2"
 
@@ -94,10 +90,6 @@ class Symmetric(Prior):
     @property
     def reads(self) -> str:
         return "all pairs of tokens"
-
-    @property
-    def entries(self) -> str:
-        return "M"
 
     @property
     def matrix_entries(self) -> str:

@@ -205,7 +205,10 @@ def are_quick(subject: Subject) -> bool:
 
 
 def _limit(subject: Subject, seconds: float) -> float:
-    """What one posterior may take, of a document that is given more than it has by default: as many times more."""
+    """What one posterior may take, of a document that is given more than it has by default: as many times more.
+
+    With no end of seconds there would be no limit either, and thousands of slow ones take days: it is the usual one.
+    """
     given = purse_of(subject).seconds
     return seconds if math.isinf(given) else seconds * max(given / SECONDS, 1.0)
 

@@ -10,7 +10,7 @@ from sympy.polys.matrices import DomainMatrix
 from smisym.link.symmetry import Symmetry
 from smisym.trail.notation import overlap_matrix
 
-# Larger overlaps, or of more numbers, have inverses that sympy takes minutes for.
+# The largest of these take four seconds (two times three rows, coupled).
 MOST_ROWS, MOST_NUMBERS = 6, 6
 
 
