@@ -15,9 +15,15 @@ MOST_ROWS, MOST_NUMBERS = 6, 6
 
 
 def affordable(symmetry: Symmetry) -> bool:
-    """Whether the overlap is small enough for algebra, and written in numbers that are known exactly."""
+    """Whether the overlap is small enough for algebra, and written in numbers that are known exactly: no sums of roots
+    such as 1/2 + sqrt(2)/4, with which polynomials take sympy minutes."""
     small = symmetry.basis.shape[-1] <= MOST_ROWS and len(symmetry.basis) <= MOST_NUMBERS
-    return small and not overlap_matrix(symmetry).has(sp.Float)
+    return small and not any(_is_hard(entry) for entry in overlap_matrix(symmetry))
+
+
+def _is_hard(entry: sp.Expr) -> bool:
+    factors = [entry.diff(symbol) for symbol in entry.free_symbols]
+    return any(factor.has(sp.Float) or factor.is_Add for factor in factors)
 
 
 def stationary_in_conjugate(symmetry: Symmetry) -> sp.ImmutableDenseMatrix:
