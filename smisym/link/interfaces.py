@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import sympy as sp
@@ -18,18 +17,14 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from smisym.base import symbols
 from smisym.base.complex_step import jacobian
-from smisym.base.counting import counted
-from smisym.base.derivation import Derivation, Formula, Step
 from smisym.base.errors import InputError
 from smisym.link.program import Activation, Assign, Elementwise, Program, RowHardmax, RowSoftmax
 from smisym.link.unroll import Unroller
 
 # Random fields at which ranks are taken, and at which a cut program is held against the whole one.
-_FIELDS, _SEED = 16, 20260301
+FIELDS, SEED = 16, 20260301
 # Singular values below this share of the largest one count as zero.
 _ZERO = 1e-9
-_EPS = float(np.finfo(float).eps)
-_SOURCE = "data flow of the program"
 
 Inputs = frozenset[sp.MatrixSymbol]
 
@@ -253,7 +248,7 @@ def _ranks(program: Program, cuts: Sequence[_Cut]) -> list[int]:
     """Of how many numbers what passes through each cut is made."""
     evaluate, places = _all_carried(program, cuts)
     sizes = list(map(_size, program.inputs))
-    Z = np.random.default_rng(_SEED).standard_normal((_FIELDS, sum(sizes)))
+    Z = np.random.default_rng(SEED).standard_normal((FIELDS, sum(sizes)))
     starts = np.cumsum([0, *sizes])
     found = []
     for cut, (start, stop) in zip(cuts, places, strict=True):
@@ -317,76 +312,5 @@ def scalar_code(program: Program) -> Callable[..., list[np.ndarray]]:
     return unroll.compile(arguments, [e for output in program.outputs for e in unroll.entries(output)])
 
 
-def apart(program: Program, interface: Interface) -> float:
-    """Largest difference of the outputs of the program in two and in one, in units of what rounding may make of it.
-
-    At random fields; rounding is that of the outputs and of the fields, which a steep network enlarges.
-    """
-    rng = np.random.default_rng(_SEED)
-    Z = {symbol: rng.standard_normal((_FIELDS, _size(symbol))) for symbol in program.inputs}
-
-    def of(group: Sequence[sp.MatrixSymbol], factor: float = 1.0) -> list[np.ndarray]:
-        return [factor * Z[symbol] for symbol in group]
-
-    evaluate = entries_of(program)
-    whole, moved = (evaluate(np.concatenate(of(program.inputs, f), axis=1)) for f in (1.0, 1 + 8 * _EPS))
-    finite = np.isfinite(whole).all(axis=1) & np.isfinite(moved).all(axis=1)
-    through = entries_of(interface.before)(np.concatenate(of(interface.earlier), axis=1))
-    two = entries_of(interface.behind)(np.concatenate([through, *of(interface.later)], axis=1))
-    whole, moved, two = whole[finite], moved[finite], two[finite]
-    allowed = 64 * _EPS * np.maximum(np.abs(whole), 1.0) + 64 * np.abs(moved - whole).max(axis=1, keepdims=True)
-    return float(np.max(np.abs(two - whole) / allowed, initial=0.0))
-
-
 def _size(symbol: sp.MatrixSymbol) -> int:
     return int(symbol.shape[0]) * int(symbol.shape[1])
-
-
-def record_interfaces(program: Program, derivation: Derivation) -> None:
-    """The cuts of a program, written down when somebody reads them; nothing of one input, or of one assignment."""
-    if len(program.inputs) > 1 and len(program.assigns) > 1:
-        derivation.add(partial(_step, program))
-
-
-def _step(program: Program) -> Step:
-    found = find_interfaces(program)
-    if not found:
-        return Step(
-            "link",
-            "What later fields see of earlier ones",
-            "All of them: no cut lets fewer numbers through.",
-            source=_SOURCE,
-        )
-    checks = []
-    for interface in found:
-        off = apart(program, interface)
-        if off > 1:
-            raise ArithmeticError(f"cut behind {interface.earlier} the program misses itself by {off:.1e} roundings")
-        names = ", ".join(f"${sp.latex(one.symbol)}$" for one in interface.carried)
-        checks.append(
-            (f"outputs from {names} and the later fields", f"equal to those of the whole at {_FIELDS} fields")
-        )
-    return Step(
-        "link",
-        "What later fields see of earlier ones",
-        "By the data flow of the program alone: what is computed of the earlier fields and read behind them. How many "
-        f"numbers these are is the rank of their derivative at {_FIELDS} random fields.",
-        tuple(formula for interface in found for formula in _formulas(interface)),
-        tuple(checks),
-        source=_SOURCE,
-    )
-
-
-def _formulas(interface: Interface) -> list[Formula]:
-    seen = ", ".join(sp.latex(symbol) for symbol in interface.earlier)
-    formulas = []
-    for one in interface.carried:
-        total = one.row_sum if one.nonnegative else None
-        bound = "" if total is None else f"; no entry is negative, and rows sum to {float(total):g}"
-        text = (
-            f"behind ${seen}$: {counted(interface.dimension, 'number')} of {interface.numbers}"
-            + (", all together" if len(interface.carried) > 1 else "")
-            + bound
-        )
-        formulas.append(Formula(one.symbol, interface.before.definitions[one.symbol], text))
-    return formulas

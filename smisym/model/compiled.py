@@ -16,7 +16,7 @@ from smisym.base.errors import InputError, Words
 from smisym.charts import LevelSet, Rules
 from smisym.declare.architecture import Architecture
 from smisym.declare.smi import SMI
-from smisym.link.interfaces import record_interfaces
+from smisym.link.cut_programs import record_interfaces
 from smisym.link.linking import LinkFunction, Observation, check_varies, link_function
 from smisym.link.program import Program
 from smisym.link.rank import JacobianRanks

@@ -104,8 +104,8 @@ def _conjugate(subject: Subject, level: float) -> Tried:
         return left_out("F and Psi are integrals; the trial along a segment covers it")
     if not proofs.affordable(symmetry):
         return left_out(
-            "the overlap has too many numbers for algebra, or some that are sums of roots or not known exactly; the trial "
-            "along a segment covers it"
+            "the overlap has too many numbers for algebra, or some that are sums of roots or not known exactly; the "
+            "trial along a segment covers it"
         )
     left = [x for x in proofs.stationary_in_conjugate(symmetry) if x != 0]
     rest = proofs.eliminated(symmetry)

@@ -16,7 +16,8 @@ import smisym
 from smisym import SMI, Architecture, Attention
 from smisym.base.derivation import Derivation
 from smisym.base.errors import InputError
-from smisym.link.interfaces import Interface, apart, entries_of, find_interfaces
+from smisym.link.cut_programs import apart
+from smisym.link.interfaces import Interface, entries_of, find_interfaces
 from smisym.link.linking import LinkFunction, link_function
 from smisym.link.program import Assign, Program, RowSoftmax, jumps
 
