@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from smisym.commands.application import command
-from smisym.run.options import File, Json, Seed, Workers
+from smisym.run.options import File, Json, Seed, State, Workers
 from smisym.run.task import INTERRUPTED, NOT_CONVERGED, fail, finish_check
 
 
@@ -59,13 +59,14 @@ def certify(
     ] = None,
     as_json: Json = False,
     workers: Workers = None,
+    state: State = None,
 ) -> None:
     """Whether a result file stands: computed again from what it records, and with random numbers of its own."""
     from smisym.run import certifying, terminal
     from smisym.run.progress import progress_bar
 
     with progress_bar("certify", None) as step:
-        found = certifying.certify(file, workers=workers, seed=seed, told=step)
+        found = certifying.certify(file, workers=workers, seed=seed, told=step, store=state)
     if as_json:
         from smisym.declare.io import to_json
 

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from smisym.base.errors import InputError, Words
 from smisym.base.files import check_path, read_bytes
 from smisym.base.solution import mean_and_error
 from smisym.declare.architecture import Architecture
-from smisym.declare.io import SCHEMA, restored
+from smisym.declare.io import SCHEMA, Store, header, restored
 from smisym.declare.smi import SMI
 from smisym.model.compiled import Model, compile
 from smisym.run import diagram, records
@@ -75,11 +76,18 @@ class Standing:
 
 
 def certify(
-    path: str | os.PathLike[str], *, workers: int | None = None, seed: int | None = None, told: Told | None = None
+    path: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    seed: int | None = None,
+    told: Told | None = None,
+    store: str | os.PathLike[str] | None = None,
 ) -> Record:
     """{"file", "seed", "rows" (records of :class:`Standing`), "stands"}.
 
-    seed: of the numbers that the file does not share; None for the file's plus 1.  told: called with each row.
+    seed: of the numbers that the file does not share; None for the file's plus 1.  told: called with each row.  store:
+    folder in which what is computed again is kept, for the same file when it was interrupted, and for others of the
+    same declaration, seed and settings; what the command that made the file has kept is never read.
     Raises InputError for a file that is none of ours, or says too little.
     """
     where = f"result file {check_path(path, 'result file')}"
@@ -88,7 +96,8 @@ def certify(
         declared = restored(document["architecture"], where)
         own, command = int(document["seed"]), str(document["command"])
         other = own + 1 if seed is None else seed
-        parts = list(_compared(document, declared, command, (own, other), workers))
+        keep = None if store is None else Path(check_path(store, "folder to keep results in")) / "certify"
+        parts = list(_compared(document, declared, command, _Again((own, other), workers, keep)))
     except (KeyError, TypeError, ValueError, LookupError) as error:
         if isinstance(error, InputError):
             raise
@@ -139,26 +148,46 @@ class _Part:
     holds: bool = True
 
 
-def _compared(
-    document: Record, declared: Architecture | SMI, command: str, seeds: tuple[int, int], workers: int | None
-) -> Iterator[_Part]:
+@dataclass(frozen=True)
+class _Again:
+    """How all is computed again: the seed of the file and another one, workers, and the folder that keeps it."""
+
+    seeds: tuple[int, int]
+    workers: int | None
+    keep: Path | None
+
+    def store(self, command: str, declared: Architecture | SMI, seed: int, settings: Record) -> Store | None:
+        if self.keep is None:
+            return None
+        return Store(self.keep, {"command": f"certify {command}", **header(declared, seed, settings)})
+
+
+def _compared(document: Record, declared: Architecture | SMI, command: str, how: _Again) -> Iterator[_Part]:
     settings = dict(document["settings"])
     if command == "phase-diagram":
-        yield from _of_diagram(document, declared, settings, seeds, workers)
+        yield from _of_diagram(document, declared, settings, how)
         return
     model = compile(declared)
     of_map = {name: settings[name] for name in _OF_MAP if settings.get(name) is not None}
-    maps = [overlap_map(model, seed=seed, workers=workers, **of_map) for seed in seeds]
+    stores = [how.store(command, declared, seed, settings) for seed in how.seeds]
+    maps = [
+        overlap_map(model, seed=seed, workers=how.workers, store=store, **of_map)
+        for seed, store in zip(how.seeds, stores, strict=True)
+    ]
+    twice = list(zip(maps, stores, strict=True))
     aim = {name: settings.get(name) for name in ("accuracy", "most_samples")}
     if command == "curve":
-        yield from _of_curve(document, maps, settings, aim)
+        alphas = [float(point["alpha"]) for point in _some(document["points"])]
+        start = settings.get("start", "symmetry-broken")
+        both = [records.curve(omap, alphas, start=start, store=store, **aim) for omap, store in twice]
+        yield from _of_curve(document, both, model)
     elif command == "thresholds":
-        how = {name: settings.get(name) for name in ("stages", "quadrature")}
-        both = [records.thresholds(omap, **how, **aim)["thresholds"] for omap in maps]
+        asked = {name: settings.get(name) for name in ("stages", "quadrature")}
+        both = [records.thresholds(omap, store=store, **asked, **aim)["thresholds"] for omap, store in twice]
         for part in _of_thresholds(document["thresholds"], both, maps[1].scrambles - 1, model):
             yield _bracketed(part, document["thresholds"], maps[1], model)
     else:
-        both = [records.phases(omap, most=document["most"])["thresholds"] for omap in maps]
+        both = [records.phases(omap, most=document["most"], store=store)["thresholds"] for omap, store in twice]
         yield from _of_thresholds(document["thresholds"], both, maps[1].scrambles - 1, model)
 
 
@@ -251,13 +280,14 @@ def _learned(omap: OverlapMap, alpha: float, subspace: np.ndarray) -> tuple[floa
     return float(mean), float(error)
 
 
-def _of_curve(document: Record, maps: Sequence[OverlapMap], settings: Record, aim: Record) -> Iterator[_Part]:
-    points = document["points"]
-    some = [points[n] for n in sorted(set(np.linspace(0, len(points) - 1, _POINTS).round().astype(int).tolist()))]
-    alphas = [float(point["alpha"]) for point in some]
-    start = settings.get("start", "symmetry-broken")
-    both = [records.curve(omap, alphas, start=start, **aim) for omap in maps]
-    asked, there = sorted(settings["alphas"]), [point["alpha"] for point in points]
+def _some(points: Sequence[Record]) -> list[Record]:
+    """A few of all, the first and the last among them."""
+    return [points[n] for n in sorted(set(np.linspace(0, len(points) - 1, _POINTS).round().astype(int).tolist()))]
+
+
+def _of_curve(document: Record, both: Sequence[list[Record]], model: Model) -> Iterator[_Part]:
+    points, some = document["points"], _some(document["points"])
+    asked, there = sorted(document["settings"]["alphas"]), [point["alpha"] for point in points]
     if asked != there:
         said = f"points at {len(there)} alphas where {len(asked)} were asked for"
         yield _Part("alphas", (len(there), 0.0), (len(asked), 0.0), (len(asked), 0.0), 0, said, False)
@@ -269,7 +299,7 @@ def _of_curve(document: Record, maps: Sequence[OverlapMap], settings: Record, ai
             yield _Part(f"{at}, {pair}", *_three(_overlap(one, i, j) for one in three), freedom)
         for key in ("bayes_error", "plug_in_error", "free_entropy"):
             yield _Part(f"{at}, {key}", *_three(_beside(one, key) for one in three), freedom)
-        left = records.errors_of_layers(maps[0].model, np.array(point["Q"], dtype=float))
+        left = records.errors_of_layers(model, np.array(point["Q"], dtype=float))
         if not np.allclose(point["mmse"], left, rtol=0, atol=1e-9):
             nothing = (math.nan, math.nan)
             yield _Part(f"{at}, mmse", nothing, nothing, nothing, 0, "not what is left of these overlaps", False)
@@ -295,20 +325,13 @@ def _overlap(point: Record, row: int, column: int) -> tuple[float, float]:
     return float(value), math.hypot(*numbers)
 
 
-# Many parameters: what the file says.
-def _of_diagram(
-    document: Record, declared: Architecture | SMI, settings: Record, seeds: tuple[int, int], workers: int | None
-) -> Iterator[_Part]:
-    every = document["records"]
-    some = [every[n] for n in sorted(set(np.linspace(0, len(every) - 1, _POINTS).round().astype(int).tolist()))]
+def _of_diagram(document: Record, declared: Architecture | SMI, settings: Record, how: _Again) -> Iterator[_Part]:
     names = ("samples", "scrambles", "rtol", "stages", "accuracy", "most_samples")
     own = {name: settings[name] for name in names if settings.get(name) is not None}
-    for record in some:
+    own |= {"follow": settings["follow"], "workers": how.workers, "store": how.keep}
+    for record in _some(document["records"]):
         vary = {name: [value] for name, value in record["at"].items()}
-        both = [
-            diagram.phase_diagram(declared, vary, follow=settings["follow"], workers=workers, seed=seed, **own)[0]
-            for seed in seeds
-        ]
+        both = [diagram.phase_diagram(declared, vary, seed=seed, **own)[0] for seed in how.seeds]
         model = compile(restored(record["architecture"], "record"))
         freedom = int(settings["scrambles"]) - 1
         at = ", ".join(f"{name} = {value:g}" for name, value in record["at"].items())

@@ -40,8 +40,14 @@ def changed(path: Path, change: Change) -> Path:
 
 def test_thresholds_stand_and_a_wrong_one_does_not(tmp_path: Path) -> None:
     path = result_file(tmp_path, "thresholds", ONE, "--samples", 2048)
+    keep = ["--state", tmp_path / "state"]
     found = run("certify", path, "--json")
     assert found.exit_code == 0, found.output
+    # What is kept on the way is what it would be without, and no reason for anything that is wrong to stand.
+    assert run("certify", path, "--json", *keep).stdout == found.stdout
+    kept = sorted(path.relative_to(tmp_path) for path in tmp_path.glob("state/certify/*/*"))
+    assert run("certify", path, "--json", *keep).stdout == found.stdout
+    assert kept == sorted(path.relative_to(tmp_path) for path in tmp_path.glob("state/certify/*/*"))
     document = json.loads(found.stdout)
     assert document["stands"]
     first = document["rows"][0]
@@ -61,7 +67,7 @@ def test_thresholds_stand_and_a_wrong_one_does_not(tmp_path: Path) -> None:
         (lambda document: document["thresholds"][0].update({"error": 1e-9}), "another error"),
     ]
     for change, words in wrong:
-        refused = run("certify", changed(path, change))
+        refused = run("certify", changed(path, change), *keep)
         assert refused.exit_code == 3, refused.output
         assert words in " ".join(refused.output.split())
 
@@ -69,13 +75,14 @@ def test_thresholds_stand_and_a_wrong_one_does_not(tmp_path: Path) -> None:
 def test_few_points_that_learn_a_little_just_below_are_no_alarm(tmp_path: Path) -> None:
     """With 128 points a scramble one in ten has something at 0.98 of the threshold, and one in two nothing at 1.02."""
     path = result_file(tmp_path, "thresholds", ONE, "--samples", 1024, "--stages", 1)
+    keep = ["--json", "--state", tmp_path / "state"]
     for seed in (1, 2):
-        found = json.loads(run("certify", path, "--seed", seed, "--json").stdout)
+        found = json.loads(run("certify", path, "--seed", seed, *keep).stdout)
         assert found["stands"], found["rows"][0]["said"]
     # But state evolution that has something, or nothing, on the wrong side is seen.
     for factor in (0.7, 1.3):
         wrong = changed(path, lambda document, by=factor: moved(document["thresholds"][0], by))  # type: ignore[misc]
-        said = json.loads(run("certify", wrong, "--json").stdout)["rows"][0]["said"]
+        said = json.loads(run("certify", wrong, *keep).stdout)["rows"][0]["said"]
         (evolved,) = [words for words in said.split("; ") if words.startswith("state evolution has")]
         assert evolved.endswith("not so"), said
 
@@ -86,14 +93,15 @@ def moved(threshold: dict[str, Any], by: float) -> None:
 
 def test_an_error_that_is_stated_too_small_is_seen(tmp_path: Path) -> None:
     path = result_file(tmp_path, "curve", SMI("abs(z1) + z1 / 4", 1), "--alpha", "0.5,0.8", "--samples", 512)
-    assert run("certify", path).exit_code == 0
+    keep = ["--state", tmp_path / "state"]
+    assert run("certify", path, *keep).exit_code == 0
 
     def sure(document: dict[str, Any]) -> None:
         for point in document["points"]:
             point["Q_error"][0][0] /= 100
             point["Q"][0][0] += 0.02
 
-    assert run("certify", changed(path, sure)).exit_code == 3
+    assert run("certify", changed(path, sure), *keep).exit_code == 3
     # Anything else that is not what the file's own seed gives does not stand.
     changes: list[Change] = [
         lambda point: point["Q_error"][0].__setitem__(0, 50.0),
@@ -104,8 +112,8 @@ def test_an_error_that_is_stated_too_small_is_seen(tmp_path: Path) -> None:
         lambda point: point.update({"mmse": [0.1]}),
     ]
     for change in changes:
-        assert run("certify", changed(path, lambda document, c=change: c(document["points"][1]))).exit_code == 3  # type: ignore[misc]
-    assert run("certify", changed(path, lambda document: document["points"].pop(0))).exit_code == 3
+        assert run("certify", changed(path, lambda document, c=change: c(document["points"][1])), *keep).exit_code == 3  # type: ignore[misc]
+    assert run("certify", changed(path, lambda document: document["points"].pop(0)), *keep).exit_code == 3
 
 
 def test_phases_and_diagrams_stand(tmp_path: Path) -> None:
@@ -113,11 +121,12 @@ def test_phases_and_diagrams_stand(tmp_path: Path) -> None:
     assert run("certify", path).exit_code == 0
     vary = ["--vary", "beta=1,2", "--no-follow", "--stages", 1, "--samples", 1024, "--workers", 1]
     path = result_file(tmp_path, "phase-diagram", ONE, *vary)
-    found = run("certify", path, "--workers", 1)
+    again = ["--workers", 1, "--state", tmp_path / "state"]
+    found = run("certify", path, *again)
     assert found.exit_code == 0, found.output
     assert "beta = 2, 1: weak layer 1" in " ".join(found.output.split())
     wrong = changed(path, lambda document: document["records"][1]["thresholds"][0].update({"alpha": 0.17}))
-    assert run("certify", wrong, "--workers", 1).exit_code == 3
+    assert run("certify", wrong, *again).exit_code == 3
 
 
 @pytest.mark.parametrize(
