@@ -107,6 +107,11 @@ def _shown(subject: Subject) -> list[tuple[str, np.ndarray]]:
     return list(itertools.islice(spans(subject), _SHOWN))
 
 
+def _counting(subject: Subject) -> tuple[np.ndarray, float, float]:
+    found: tuple[np.ndarray, float, float] = subject.once("counting", lambda: counting(subject.model))
+    return found
+
+
 def _counted(subject: Subject) -> Step:
     model = subject.model
     H = model.prior.multiplicity
@@ -151,7 +156,7 @@ def _counted(subject: Subject) -> Step:
     ranks = model.jacobian_ranks(np.random.default_rng(0))
     for name, span in _shown(subject):
         formulas.append(Formula(rf"K_{{\{{{name}\}}}}", f"{ranks(span)[0]:.6g}"))
-    _, stable, error = counting(model)
+    _, stable, error = _counting(subject)
     value = r"\infty" if math.isinf(stable) else f"{stable:.4g}"
     formulas.append(
         Formula(r"\alpha_{\mathrm{perfect}}", value, "as solvers count" + ("" if not error else ", a mean over fields"))
@@ -201,7 +206,7 @@ def _ranks_agree(subject: Subject, level: float) -> Tried:
         best = max(best, model.prior.dimension(span) / seen / (1 + 6 * spread))
     if not number:
         return left_out("derivatives are not finite at any of the fields")
-    stable = counting(model)[1]
+    stable = _counting(subject)[1]
     worst = max(worst, best / (stable * (1 + 1e-9)))
     # The largest of all counts is no smaller than any: a share of one is where both agree.
     holds = worst <= 1

@@ -553,7 +553,7 @@ def test_cite(network: str) -> None:
 
 def test_analyze(network: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = ["--alpha", "0:0.6:4", "--dim", "40", "--runs", "2", "--iterations", "300", *QUICK]
+    options = ["--alpha", "0:0.6:4", "--dim", "40", "--runs", "2", "--iterations", "300", "--samples", "1024"]
     done = run("analyze", network, "-o", out, *options, "--json")
     assert done.exit_code == 0
     found = json.loads(done.stdout)

@@ -70,10 +70,10 @@ def test_first_thresholds_against_the_skip_stand(script: ModuleType, known: dict
 @pytest.mark.parametrize("alphas", [[1.4], pytest.param([0.3, 0.5, 1.4], marks=pytest.mark.slow)], ids=str)
 def test_gamp_stands(script: ModuleType, known: dict[str, Any], alphas: list[float]) -> None:
     by_alpha = {row["alpha"]: np.array(row["overlaps"]) for row in known["gamp"]["rows"]}
-    for again in script.gamp(alphas, dim=100, seeds=2, kept=None):
+    for again in script.gamp(alphas, dim=60, seeds=2, kept=None):
         runs, others = by_alpha[again["alpha"]], np.array(again["overlaps"])
         # Data sets of a smaller dimension scatter more, by the root of that.
-        scatter = np.maximum(runs.std(axis=0, ddof=1), 0.02) * np.sqrt(script.DIM / 100)
+        scatter = np.maximum(runs.std(axis=0, ddof=1), 0.02) * np.sqrt(script.DIM / 60)
         assert (np.abs(runs.mean(axis=0) - others.mean(axis=0)) <= 5 * scatter).all()
 
 
