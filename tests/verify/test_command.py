@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +86,18 @@ def test_progress_is_told_of_each_property() -> None:
     told: list[str] = []
     check(Architecture(2, (Attention(),)), only=["symmetry", "bits"], progress=lambda row: told.append(row.name))
     assert told == ["symmetry", "bits"]
+
+
+def test_what_was_tried_before_ctrl_c_is_shown(network: str) -> None:
+    """Once the progress says that something was tried: the table of it on stdout, and how far it came on stderr."""
+    command = [sys.executable, "-m", "smisym", "check", network, "--thorough"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert (said := re.search(r"check (\d+)/(\d+)", line)), line
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert (ended := re.search(rf"interrupted; (\d+) of {said[2]} properties were tried", err)), err
+    rows = [line for line in out.splitlines() if re.search(r"(holds|left out) *$", line)]
+    assert len(rows) == int(ended[1]) >= int(said[1]) > 0
