@@ -23,6 +23,7 @@ DECLARED = {
     "noise": Architecture(2, (Attention(),), noise=0.05),
     "many layers": Architecture(2, (*[Attention(readout=0.1)] * 5, Attention()), limit="ode"),
     "activation": SMI("tanh(z1) + z2", 2),
+    "flat": Architecture(2, (Attention(activation="tanh(s)"),)),
 }
 
 
@@ -101,6 +102,16 @@ def halved(sheets: Sheets, x: list[np.ndarray]) -> Sheets:
 
 def _weighed(sheets: Sheets, more: np.ndarray) -> Sheets:
     return dataclasses.replace(sheets, log_weight=[w + more for w in sheets.log_weight])
+
+
+def sure(chart: LevelSet) -> LevelSet:
+    """The chart that states no rounding of what it reads."""
+
+    def coordinates(observed: smisym.Observation) -> Coordinates:
+        found = chart.coordinates(observed)
+        return dataclasses.replace(found, relative_error=np.zeros(len(found.values)))
+
+    return dataclasses.replace(chart, coordinates=coordinates)
 
 
 def of_an_activation(slope: Callable[[Any], Any]) -> Callable[[LevelSet], LevelSet]:

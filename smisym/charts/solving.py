@@ -139,7 +139,7 @@ def _assemble(
         none = [np.zeros(len(values))] * count
         with np.errstate(all="ignore"):  # sheets that hold no fields there
             outside = implied.faults(lambda: [code(none, list(values.T)) for code in codes], read(observation).T)
-        return Coordinates(values, np.zeros(len(values)), outside)
+        return Coordinates(values, own.rounding(observation, values), outside)
 
     def solve(free: Arrays, latent: Arrays, u: Arrays) -> Sheets:
         found = [code(latent, u) for code in codes]

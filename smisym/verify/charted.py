@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from smisym.base.errors import InputError
 from smisym.charts.base import FLAT, LINE, SCALE, LevelSet, Sheets
 from smisym.charts.covering import (
     FAR,
@@ -25,7 +26,8 @@ from smisym.charts.covering import (
     steady,
     usual_size,
 )
-from smisym.link.linking import LinkFunction
+from smisym.link.linking import LinkFunction, Observation
+from smisym.model.observing import observation_from_array
 from smisym.verify.properties import Property, Subject, Tried, left_out, lines
 from smisym.verify.searching import Found, search
 from smisym.verify.strategies import decimals, fields
@@ -36,6 +38,11 @@ _SAME, _NEAR, _EVEN = 1e-6, 1e-5, 1e-3
 _BESIDE = 1e-6
 # Relative size of a jitter of coordinates, and multiple of what it does that is allowed besides.
 _JITTER, _ROUNDED = 1e-12, 1e4
+# How far a chart's coordinates may move, in what it states and two units of rounding, when y moves by one of these.
+_UNDERSTATED = 16.0
+# Stated error from which on a chart claims no digits.
+_UNSURE = 0.01
+_EPS = float(np.finfo(float).eps)
 # Derivatives of fourth order: step, and largest difference from those of second order.
 _STEP, _CONVERGED = 2e-4, 3e-3
 _LOG_SLOPE: dict[str, Callable[[Any], Any]] = {LINE: lambda v: np.log(np.cosh(v)), SCALE: float, FLAT: lambda v: 0.0}
@@ -53,6 +60,10 @@ _ON = """x = Z[list(chart.free_rows)].reshape(-1, 1)
 print(Z)
 print(points(link, chart, x, u)[0][:, 0])  # one of these, with a weight above -inf
 print(points(link, chart, x, u)[1].log_weight)"""
+_ROUNDING = """from smisym.verify.charted import moved_by_rounding
+
+print(moved_by_rounding(link, chart, Z))  # of coordinates: relative, and as the chart states it
+"""
 _MEASURE = """from smisym.verify.charted import log_measures
 
 print(log_measures(link, chart, x, u))
@@ -116,6 +127,56 @@ def _gives_back(link: LinkFunction, chart: LevelSet, usual: float, spot: Spot) -
         here, moved = link.raw(at), link.raw(jittered)
     allowed = _SAME * (1 + np.abs(raw)) + _ROUNDED * np.abs(np.nan_to_num(moved - here, nan=np.inf))
     return float(np.max(np.abs(here - raw) / allowed))
+
+
+def moved_by_rounding(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> list[tuple[float, float]]:
+    """(relative change of the coordinates of the output of fields Z, what the chart states) where every number of the
+    output is moved by one unit of rounding: of the output itself, and of one of which only floats y are known."""
+    rng, found = np.random.default_rng(3), []
+    with np.errstate(all="ignore"):
+        whole = link.observe(Z[None])
+        both = [(whole, Observation(_beside(whole.y, rng), _beside(whole.log_ratios, rng), whole.exact))]
+        try:
+            both.append((observation_from_array(whole.y, link), observation_from_array(_beside(whole.y, rng), link)))
+        except InputError:  # entries that are zero to a float
+            pass
+        for pair in both:
+            (own, good), (other, there) = (read_coordinates(chart, one) for one in pair)
+            if good[0] and there[0] and own.values.size:
+                change = np.abs(other.values - own.values).max() / max(np.abs(own.values).max(), 1e-300)
+                found.append((float(change), float(own.relative_error[0])))
+    return found
+
+
+def _beside(numbers: np.ndarray | None, rng: np.random.Generator) -> Any:
+    if numbers is None:
+        return None
+    factor = 1 + _EPS * rng.choice((-1.0, 1.0), numbers.shape)
+    return np.where(np.isfinite(numbers), numbers * factor, numbers)
+
+
+def _stated(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> float | None:
+    """What rounding does beside what the chart states, and may; None where the chart says that nothing is known.
+
+    Of fields that are zero, or alike, a sign of the coordinates may be decided by rounding, either way on a sheet: what
+    holds beside them is enough.
+    """
+    rng, shares = np.random.default_rng(5), []
+    for aside in (0.0, 1e-3, 1e-3):
+        shares += [
+            change / (_UNDERSTATED * (error + 2 * _EPS))
+            for change, error in [_worst(moved_by_rounding(link, chart, Z + aside * rng.standard_normal(Z.shape)))]
+            if error < _UNSURE
+        ]
+        if shares and shares[-1] <= 1:
+            return shares[-1]
+    return min(shares, default=None)
+
+
+def _worst(found: list[tuple[float, float]]) -> tuple[float, float]:
+    """The pair that is furthest from what it states; one that states nothing where there is none."""
+    told = [pair for pair in found if np.isfinite(pair).all()]
+    return max(told, key=lambda pair: pair[0] / (pair[1] + 2 * _EPS), default=(0.0, np.inf))
 
 
 # ------------------------------------------------------------------------------------------------------ the fields
@@ -258,6 +319,15 @@ def _searched_for(subject: Subject, link: LinkFunction, chart: LevelSet, before:
     return Tried(found.judged + (0 if before is None else before.number), "fields", worst)
 
 
+def _rounding_is_stated(subject: Subject, level: float) -> Tried:
+    of = _chart_of(subject)
+    if isinstance(of, Tried):
+        return of
+    link, chart, _ = of
+    found = search(fields(link), lambda Z: _stated(link, chart, Z), subject.many(60), subject.number("rounding"))
+    return _searched(subject, "rounding", found, "outputs", _ROUNDING)
+
+
 def _measure_is_even(subject: Subject, level: float) -> Tried:
     of = _chart_of(subject)
     if isinstance(of, Tried):
@@ -279,6 +349,14 @@ PROPERTIES = (
         "seconds",
         False,
         _output_comes_back,
+    ),
+    Property(
+        "rounding",
+        "Rounding of an output moves its coordinates by no more than the chart states.",
+        "definition of a chart: smisym/charts/base.py",
+        "seconds",
+        False,
+        _rounding_is_stated,
     ),
     Property(
         "sheets",

@@ -12,7 +12,7 @@ import smisym
 from smisym.verify import PROPERTIES, assert_holds, check
 
 # Of programs and charts alone: no posterior is integrated.
-QUICK = ("mapping", "many-layers", "symmetry", "level-set", "sheets", "measure")
+QUICK = ("mapping", "many-layers", "symmetry", "level-set", "rounding", "sheets", "measure")
 
 
 @pytest.mark.parametrize("name", DECLARED)
