@@ -227,7 +227,7 @@ def _coordinates(head: Head, observation: Observation, number: int, link: LinkFu
     if isinstance(head.core.expression, RowSoftmax):
         ratios = np.asarray(observation.log_ratios)
         scores = ratios[:, number] if several else ratios
-        rounding = 8 * eps * (np.abs(scores).max(axis=(1, 2)) + (0.0 if observation.exact else 1.0))
+        rounding = 8 * eps * (np.abs(scores).max(axis=(1, 2)) + observation.lost)
         shift = head.constant - np.diag(head.constant)[:, None]
     else:
         y = observation.y[:, number] if several else observation.y

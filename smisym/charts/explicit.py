@@ -45,10 +45,10 @@ class Read:
     def rounding(self, observation: Observation, values: np.ndarray) -> np.ndarray:
         """(S,) what rounding of y may have done to its values (S, K), relative to the largest: log-ratios of rounded
         entries are off by some units of 10^-16, however small they are."""
-        if self.places is None or observation.exact or not values.shape[1]:
+        if self.places is None or not values.shape[1]:
             return np.zeros(len(values))
-        largest = np.abs(values).max(axis=1)
-        return np.asarray(4 * np.finfo(float).eps / np.maximum(largest, np.finfo(float).tiny))
+        largest = np.maximum(np.abs(values).max(axis=1), np.finfo(float).tiny)
+        return np.asarray(4 * np.finfo(float).eps * observation.lost / largest)
 
     def only(self, kept: tuple[int, ...]) -> Read:
         """The same of some of the expressions."""

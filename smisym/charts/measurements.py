@@ -152,7 +152,7 @@ def read_measurements(
     def coordinates(observation: Observation) -> Coordinates:
         values = np.asarray(observation.log_ratios) if softmax else observation.y
         seen = np.where(shown, values.reshape(len(values), -1), 0.0) - b
-        size = np.abs(seen).max(axis=1) + np.abs(b).max() + (1.0 if softmax and not observation.exact else 0.0)
+        size = np.abs(seen).max(axis=1) + np.abs(b).max() + (observation.lost if softmax else 0.0)
         u, rounding = seen @ read.T, 8 * np.finfo(float).eps * size
         off = np.abs(seen - u @ back.T).max(axis=1)
         bad = ~(off <= _OFF * rounding)

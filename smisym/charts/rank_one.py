@@ -148,7 +148,7 @@ def _coordinates(coefficient: float, softmax: bool) -> Callable[[Observation], C
         ratios = observation.log_ratios
         if ratios is None:
             raise InputError("output", "no log-ratios", "an Observation of this model", "use model.observe(Z)")
-        rounding = 8 * eps * (np.abs(ratios).max(axis=(1, 2)) + (0.0 if observation.exact else 1.0))
+        rounding = 8 * eps * (np.abs(ratios).max(axis=(1, 2)) + observation.lost)
         return from_log_ratios(ratios / coefficient, rounding / coefficient)
 
     return coordinates

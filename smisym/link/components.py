@@ -34,7 +34,8 @@ class Component:
         """What of an observation of all outputs is one of these."""
         where = self.outputs[0] if len(self.outputs) == 1 else list(self.outputs)
         ratios = observation.log_ratios
-        return Observation(observation.y[:, where], None if ratios is None else ratios[:, where], observation.exact)
+        ratios = None if ratios is None else ratios[:, where]
+        return Observation(observation.y[:, where], ratios, observation.exact, observation.units)
 
     def free_of(self, V: np.ndarray) -> bool:
         """Whether covariances V (..., P, P) couple none of its rows with others."""

@@ -45,18 +45,30 @@ class Observation:
         digits in y.
     exact
         False when the log-ratios were taken from a rounded y.
+    units
+        (S,) by how many units of rounding log-ratios may be off that were taken from a rounded y: one, or more where
+        entries of y are small beside what was added to them (a skip connection). None for one.
     """
 
     y: np.ndarray
     log_ratios: np.ndarray | None
     exact: bool = True
+    units: np.ndarray | None = None
 
     def __len__(self) -> int:
         return self.y.shape[0]
 
+    @property
+    def lost(self) -> np.ndarray:
+        """(S,) units of rounding by which the log-ratios may be off, beside those of their own size."""
+        if self.exact:
+            return np.zeros(len(self))
+        return np.ones(len(self)) if self.units is None else self.units
+
     def __getitem__(self, index: slice | np.ndarray) -> Observation:
         ratios = None if self.log_ratios is None else self.log_ratios[index]
-        return Observation(self.y[index], ratios, self.exact)
+        units = None if self.units is None else self.units[index]
+        return Observation(self.y[index], ratios, self.exact, units)
 
 
 @dataclass(frozen=True, repr=False)

@@ -44,4 +44,7 @@ def observation_from_array(y: np.ndarray, link: LinkFunction, noise: float = 0.0
         logs = np.log(np.where(attended, inner, 0.0))
     first = np.where(np.einsum("...ii->...i", attended), np.arange(T), attended.argmax(axis=-1))
     base = np.take_along_axis(logs, np.broadcast_to(first, logs.shape[:-1])[..., None], axis=-1)
-    return Observation(y, logs - base, exact=False)
+    # One unit of y may be many of what is left of it where a skip connection was added.
+    moved = np.abs(link.core_values(y * (1 + np.finfo(float).eps)) - inner) / np.finfo(float).eps
+    units = np.where(attended, moved / np.where(attended, inner, 1.0), 0.0).reshape(len(y), -1).max(axis=1)
+    return Observation(y, logs - base, exact=False, units=np.maximum(units, 1.0))

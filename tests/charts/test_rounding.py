@@ -1,0 +1,44 @@
+"""What charts state of the rounding of an output, where a skip connection hides the digits of attention."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import smisym
+from smisym import Architecture, Attention
+from smisym.verify.charted import moved_by_rounding
+
+SKIPPED = Architecture(3, (Attention(tied=False),), output="sequence")
+MASKED = Architecture(2, (Attention(tied=False, mask="causal"),))
+
+
+@pytest.mark.parametrize("declared", [SKIPPED, MASKED], ids=["under a skip", "masked"])
+def test_what_one_unit_of_rounding_does_is_stated(declared: Architecture) -> None:
+    """Of outputs that are given as floats, too: attention of 1e-8 beside a one has half of its digits left."""
+    model, rng = smisym.compile(declared), np.random.default_rng(2)
+    chart = model.level_set
+    assert chart is not None
+    known, given = [], []
+    for _ in range(300):
+        Z = rng.standard_normal((model.fields, model.tokens)) * rng.choice((0.3, 1.0, 2.0))
+        found = moved_by_rounding(model.charted, chart, Z)
+        known += found[:1]
+        given += found[1:]
+    assert len(given) > 250
+    for change, stated in (*known, *given):
+        assert change <= 4 * (stated + 2 * np.finfo(float).eps)
+    # It is floats that lose them.
+    assert np.median([stated for _, stated in known]) < 1e-14
+    if declared is SKIPPED:
+        assert max(change for change, _ in given) > 1e-11
+
+
+def test_floats_that_hide_the_digits_are_ill_conditioned() -> None:
+    model = smisym.compile(SKIPPED)
+    Z = np.array([[[5.0, 0.0, 0.5], [-5.0, 0.3, 0.4]]])
+    y = model.observe(Z).y
+    assert 0 < y[0, 0, 0] - 1 < 1e-7
+    omega, V = 0.9 * Z, 0.1 * np.eye(2)
+    assert model.channel.moments(model.observe(Z), omega, V).result is smisym.Result.SUCCESS
+    assert model.channel.moments(y, omega, V).result is smisym.Result.ILL_CONDITIONED
