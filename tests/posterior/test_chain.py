@@ -154,7 +154,7 @@ def test_errors_of_chosen_columns_are_stated(name: str) -> None:
     rtol, shape = 1e-2, Lattice(2, (0.5, 0.6), 24, 10**4)
     with np.errstate(all="ignore"):
         ours = quadrature.lattice(block.prepared(rtol, False), rtol=rtol, shape=shape)
-        fine, coarse = (quadrature.lattice(everywhere(block, n), rtol=1e-3, shape=shape) for n in (190, 160))
+        fine, coarse = (quadrature.lattice(everywhere(block, n), rtol=1e-3, shape=shape) for n in (120, 100))
     gap = np.linalg.norm(fine.mean - coarse.mean, axis=1)
     known = gap < 0.1 * rtol
     assert known.sum() >= 6
