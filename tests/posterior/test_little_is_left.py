@@ -58,7 +58,7 @@ def test_against_every_pair_of_nodes() -> None:
 
 @pytest.mark.parametrize("Q", [SECOND, THIRD], ids=["second", "third"])
 def test_what_is_stated_holds_where_little_is_left(Q: np.ndarray) -> None:
-    rough, fine = (moments(Q, 48, 5, rtol) for rtol in (2e-2, 2e-3))
+    rough, fine = (moments(Q, 24, 5, rtol) for rtol in (2e-2, 2e-3))
     assert (rough.error <= 2e-2).all() and not rough.statistical.any()
     known = fine.error <= 3e-3
     assert known.mean() > 0.9
