@@ -54,7 +54,7 @@ def test_an_ellipse_in_bessel_functions(rtol: float) -> None:
     np.testing.assert_allclose(found.cov[:, 0, 0, 0, 0], exact, rtol=3 * rtol)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(
     form=st.sampled_from([(2, 0, 1), (1, 1, 2), (1, -2, 3), (1, 0, 9)]),
     y=st.floats(0.01, 20.0),

@@ -117,8 +117,8 @@ def test_two_layers_written_out_are_the_network(written: Model) -> None:
     assert written.level_set.dimension == 2
     assert written.channel.free_dimensions == 2
     np.testing.assert_array_equal(written.symmetry.elements, network.symmetry.elements)
-    same_posteriors(written, network, 1e-6)
-    found = smisym.weak_recovery(written, samples=1024, stages=1).value[0]
+    same_posteriors(written, network, 1e-6, 24)
+    found = smisym.weak_recovery(written, samples=256, stages=1).value[0]
     assert abs(found.alpha - 0.185478) < 5 * found.error + 1e-6
     assert found.error < 1e-4
 
@@ -133,7 +133,7 @@ def test_other_names_and_other_words_say_the_same(written: Model) -> None:
     shared = smisym.compile(SMI(shares, ("xx", "h"), tokens=2))
     assert shared.level_set is not None
     assert shared.level_set.rule == RULE
-    same_posteriors(shared, written, 1e-6)
+    same_posteriors(shared, written, 1e-6, 24)
 
 
 def test_three_layers_written_out_have_a_chart() -> None:

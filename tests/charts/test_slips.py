@@ -59,7 +59,7 @@ def test_a_sheet_is_none_where_a_small_output_has_the_wrong_sign() -> None:
     model = smisym.compile(SMI(outputs, ("z",), tokens=2))
     assert model.level_set is not None
     rng, V = np.random.default_rng(0), np.array([[1e-5]])
-    Z = 0.003 * rng.standard_normal((4000, 1, 2))
+    Z = 0.003 * rng.standard_normal((1000, 1, 2))
     omega = Z + np.sqrt(V) * rng.standard_normal(Z.shape)
     found = model.channel.moments(model.observe(Z), omega, V)
     # Both signs of Z are possible, and nothing else.

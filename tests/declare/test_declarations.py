@@ -148,7 +148,7 @@ def test_a_continuous_link_without_a_chart_is_solved_numerically_and_says_what_t
     assert "smisym.register_chart: it supplies the free fields" in text
     assert "solved for numerically" in model.derivation.stage("channel")[0].text
     rng = np.random.default_rng(3)
-    Z = rng.standard_normal((30, 2, 1))
+    Z = rng.standard_normal((10, 2, 1))
     moments = model.channel.moments(model.observe(Z), np.zeros_like(Z), np.eye(2), rtol=3e-2)
     assert moments.result is smisym.Result.SUCCESS
     # With noise it needs no chart either.
@@ -213,7 +213,7 @@ def test_noise_makes_a_density_of_the_output() -> None:
     """One tied layer on two tokens under noise: the density of the four outputs, by importance sampling over them."""
     model = smisym.compile(Architecture(2, (A(),), noise=0.05))
     rng = np.random.default_rng(0)
-    count = 4000
+    count = 1600
     y = rng.uniform(-1.5, 2.5, (count, 2, 2))
     omega, V = np.full((count, 1, 2), 0.5), np.array([[0.4]])
     density = 4.0**4 * np.exp(model.channel.moments(y, omega, V, rtol=1e-3).log_partition)

@@ -45,7 +45,7 @@ class Family:
 FAMILIES = {
     "tied, rank two": Family(Architecture(3, (Attention(rank=2),)), 0.4, runs=16),
     "untied, rank one": Family(Architecture(3, (Attention(tied=False),)), 0.5, runs=16),
-    "untied, rank one, two tokens": Family(Architecture(2, (Attention(tied=False),)), 0.8, runs=16),
+    "untied, rank one, two tokens": Family(Architecture(2, (Attention(tied=False),)), 0.8, runs=8),
     "heads that share the tokens": Family(Architecture(2, (Attention(heads=2),)), 0.6),
     "heads that split the tokens": Family(Architecture(2, (Attention(heads=2),), head_layout="split"), 0.3),
     "sequence output": Family(Architecture(2, (Attention(),), output="sequence"), 0.6),
@@ -68,7 +68,7 @@ FAMILIES = {
     ),
     "hardmax": Family(Architecture(2, (Attention(activation="hardmax"),)), 2.0, runs=4, points=512),
     "linear scores": Family(Architecture(2, (Attention(tied=False, activation="linear"),)), 0.5, runs=16),
-    "activation of one's own": Family(Architecture(3, (Attention(activation="s/(1 + abs(s))"),)), 0.4, runs=16),
+    "activation of one's own": Family(Architecture(3, (Attention(activation="s/(1 + abs(s))"),)), 0.4, runs=8),
     "expressions on two tokens": Family(SMI("a[1]*a[2]", ("a",), tokens=2), 1.5, runs=8, points=2048),
     # Posteriors in four dimensions, of 5 and 20 milliseconds.
     "committee, layer by layer": Family(

@@ -68,7 +68,7 @@ def check(declared: Architecture, dimension: int, seed: int) -> float:
 
 
 # Every example compiles a network: shrinking a failure would cost minutes and make it no clearer.
-@settings(max_examples=60, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=30, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
 @given(st.integers(2, 6), layers_of_any_kind, st.integers(1, 64), st.integers(0, 2**32 - 1))
 def test_the_network_is_the_link_at_its_fields(
     tokens: int, layers: tuple[Attention, ...], dimension: int, seed: int

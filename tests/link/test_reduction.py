@@ -65,7 +65,7 @@ def test_the_shallower_network_at_mixed_fields_is_the_whole_one(name: str) -> No
         holds(link, reduction)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(architectures)
 def test_of_any_architecture(declared: Architecture) -> None:
     link = link_of(declared)

@@ -150,7 +150,7 @@ def whitened(moments: Any, omega: np.ndarray, V: np.ndarray) -> np.ndarray:
 def test_moments_by_a_walk_on_the_level_set(family: Family) -> None:
     rng = np.random.default_rng([51, family.tokens, family.fields])
     Z, omega, V = drawn(family, 6, rng)
-    walk = sample_level_set(family.constraint, Z, omega, V, 1500, rng, 1.0, family.flips, chains=32)
+    walk = sample_level_set(family.constraint, Z, omega, V, 700, rng, 1.0, family.flips, chains=32)
     assert walk.error.max() < 0.12  # without the factor of volume, gaps are 4 to 30 errors
     moments = compiled(family).channel.moments(compiled(family).observe(Z), omega, V, cov=True)
     assert moments.error.max() < 0.02
@@ -170,7 +170,7 @@ def test_the_walk_on_an_ellipse() -> None:
         radius = Z[:, 0, 0] ** 2 + 4 * Z[:, 0, 1] ** 2
         return np.stack([radius, np.sin(radius), radius**3], axis=1)  # of rank one
 
-    walk = sample_level_set(constraint, Z, omega, V, 1500, rng, 1.0, (sign(0),), chains=32)
+    walk = sample_level_set(constraint, Z, omega, V, 600, rng, 1.0, (sign(0),), chains=32)
     angle = np.linspace(0, 2 * np.pi, 4000, endpoint=False)
     size = np.sqrt(constraint(Z)[:, 0])[:, None, None]
     points = size * np.stack([np.cos(angle), np.sin(angle) / 2], axis=1)

@@ -166,7 +166,7 @@ def test_importance_sampling_agrees_with_the_closed_form(tokens: int) -> None:
 
 @pytest.mark.parametrize(
     ("depth", "tokens", "bandwidth", "samples"),
-    [(1, 2, 0.02, 10**7), (1, 3, 0.03, 10**7), (2, 2, 0.02, 10**7), (3, 2, 0.025, 10**7), (2, 3, 0.035, 2 * 10**7)],
+    [(1, 2, 0.02, 10**7), (1, 3, 0.03, 10**7), (2, 2, 0.02, 10**7), (3, 2, 0.025, 4 * 10**6), (2, 3, 0.035, 2 * 10**7)],
 )
 def test_inverting_nothing_agrees_with_exact_conditioning(
     depth: int, tokens: int, bandwidth: float, samples: int

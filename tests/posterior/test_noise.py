@@ -143,7 +143,7 @@ def test_the_denoiser_tends_to_the_noiseless_one(name: str) -> None:
     assert gaps[1] < 5e-3
 
 
-@pytest.mark.parametrize(("name", "count"), [("one layer", 4000), ("three tokens", 400)])
+@pytest.mark.parametrize(("name", "count"), [("one layer", 1600), ("three tokens", 160)])
 def test_nishimori_under_weak_noise(name: str, count: int) -> None:
     """The truth is one more draw from the posterior: E[m (Z - m)] = 0 and E[C] = V - E[m m^T], omega taken off."""
     channel = around(MODELS[name], 1e-4)
@@ -163,7 +163,7 @@ def test_nishimori_under_weak_noise(name: str, count: int) -> None:
 def test_the_density_of_the_output_has_mass_one(noise: float) -> None:
     """Importance sampling over outputs, from draws at a larger noise: E_q[p / q] = 1."""
     channel, rng = around(ONE, noise), np.random.default_rng(4)
-    wide, n = around(ONE, 2 * noise), 2000
+    wide, n = around(ONE, 2 * noise), 800
     omega, V = np.zeros((n, 1, 2)), np.eye(1)
     y = wide.sample(rng.standard_normal((n, 1, 2)), rng).y
     ratio = np.exp(channel.log_partition(y, omega, V, rtol=1e-3) - wide.log_partition(y, omega, V, rtol=1e-3))

@@ -119,7 +119,7 @@ def test_numeric_posteriors_are_those_of_the_closed_chart(name: str) -> None:
     assert model.level_set is not None
     posterior = numeric_posterior(model.link, model.symmetry.signs)
     assert isinstance(posterior, kind)
-    observed, omega, V, _ = _draw(model, 3 if rtol > 0.05 else 24, 3)
+    observed, omega, V, _ = _draw(model, 3 if rtol > 0.05 else 10, 3)
     closed = model.channel.moments(observed, omega, V, cov=True, rtol=min(rtol, 1e-2))
     numeric = Channel(model.link, posterior).moments(observed, omega, V, cov=True, rtol=rtol)
     whiten = np.linalg.inv(np.linalg.cholesky(V))
@@ -158,11 +158,11 @@ def test_choices_share_the_level_set() -> None:
 def test_four_tokens_know_all_fields_up_to_signs() -> None:
     """Two layers, sequence output, T = 4: y fixes h_1 and h_2 up to signs, so that each is learned at 1/(T(T+1))."""
     model = smisym.compile(FAMILIES["sequence-two-T4"].declared)
-    observed, omega, V, Z = _draw(model, 24, 7)
+    observed, omega, V, Z = _draw(model, 10, 7)
     assert isinstance(model.channel.posterior, OnPoints)
     values = model.channel.posterior.read(observed).values
     assert values.shape[1] == 4
-    points = values.reshape(24, 4, 2, 4)
+    points = values.reshape(10, 4, 2, 4)
     apart = np.abs(np.abs(points) - np.abs(Z)[:, None]).max(axis=(1, 2, 3))
     assert np.median(apart) < 1e-9
     moments = model.channel.moments(observed, omega, V, cov=True)
@@ -179,12 +179,12 @@ def test_four_tokens_know_all_fields_up_to_signs() -> None:
 
 def test_three_tokens_have_several_classes_and_all_are_solutions() -> None:
     model = smisym.compile(FAMILIES["sequence-two-T3"].declared)
-    observed, _, _, Z = _draw(model, 96, 8)
+    observed, _, _, Z = _draw(model, 48, 8)
     posterior = model.channel.posterior
     assert isinstance(posterior, OnPoints)
     solutions = posterior.read(observed)
     weights = solutions.log_weight
-    points = solutions.values.reshape(96, -1, 2, 3)
+    points = solutions.values.reshape(48, -1, 2, 3)
     there = np.isfinite(weights)
     again = model.link(points[there])
     owner = np.nonzero(there)[0]
@@ -223,7 +223,7 @@ def test_a_set_that_may_be_incomplete_is_not_returned_as_if_it_were_complete() -
     assert (np.isnan(moments.error) | (moments.error > 0))[doubted].all()
     assert (moments.error[~doubted] == 0).all()
     # A map of such posteriors says that it lacks some, in its error and in its code.
-    omap = smisym.OverlapMap(model, samples=16, scrambles=2)
+    omap = smisym.OverlapMap(model, samples=8, scrambles=2)
     estimates = omap.evaluate(np.zeros((2, 2)))
     assert not all(e.accurate for e in estimates)
     assert np.isfinite([e.E for e in estimates]).all()
@@ -280,7 +280,7 @@ def test_units_of_the_output_do_not_matter() -> None:
     pair = ("z1 + tanh(z1*z2) + z2**3", "sin(z2) + z1*exp(z1/3)")
     tiny = tuple(f"(1/10**8)*({e})" for e in pair)
     rng = np.random.default_rng(4)
-    Z = rng.standard_normal((20, 2, 1))
+    Z = rng.standard_normal((8, 2, 1))
     found = []
     for expressions in (pair, tiny):
         model = smisym.compile(SMI(expressions, 2))
@@ -292,11 +292,11 @@ def test_units_of_the_output_do_not_matter() -> None:
 def test_finite_sets_are_found_from_several_threads() -> None:
     model = smisym.compile(FAMILIES["two-outputs"].declared)
     posterior = numeric_posterior(model.link, model.symmetry.signs)
-    Z = np.random.default_rng(6).standard_normal((40, 3, 2, 1))
+    Z = np.random.default_rng(6).standard_normal((16, 3, 2, 1))
     with ThreadPoolExecutor(4) as pool:
         sets = list(pool.map(lambda z: posterior.read(model.observe(z)).values, [*Z, *Z, *Z]))
-    for i in range(40):
-        np.testing.assert_array_equal(sets[i], sets[i + 40])
+    for i in range(16):
+        np.testing.assert_array_equal(sets[i], sets[i + 16])
 
 
 # -------------------------------------------------------------------------------------------------------- the compiler
@@ -318,5 +318,5 @@ def test_the_compiler_says_which_way_it_took_and_why() -> None:
 
 def test_a_search_that_overflows_warns_nobody() -> None:
     """Newton's steps on z exp(z) try fields of many hundreds; warnings are errors here."""
-    (found,) = smisym.weak_recovery(smisym.compile(SMI("exp(z1)*z1", 1)), samples=16).value
+    (found,) = smisym.weak_recovery(smisym.compile(SMI("exp(z1)*z1", 1)), samples=16, scrambles=2).value
     assert (found.kind, found.alpha) == ("trivial", 0.0)

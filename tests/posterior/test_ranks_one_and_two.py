@@ -14,7 +14,7 @@ def test_errors_of_lattices_in_three_dimensions_hold() -> None:
     """Against a lattice of a far smaller tolerance; the square of what sublattices miss was six times too small."""
     model = smisym.compile(Architecture(2, (Attention(), Attention(rank=2))))
     overlap = np.array([0.3, 0.3, 0.9])[:, None]
-    omega, rest = np.random.default_rng(7).standard_normal((2, 24, 3, 2))
+    omega, rest = np.random.default_rng(7).standard_normal((2, 12, 3, 2))
     omega = np.sqrt(overlap) * omega
     posterior = model.channel.posterior
     assert isinstance(posterior, OnLevelSet) and posterior.dim == 3
@@ -25,5 +25,5 @@ def test_errors_of_lattices_in_three_dimensions_hold() -> None:
         fine = quadrature.lattice(integrand, rtol=1e-4, max_nodes=10**6)
     off = np.linalg.norm(found.mean - fine.mean, axis=1)
     known = (fine.error < 0.05 * found.error) & found.converged
-    assert known.sum() >= 12
+    assert known.sum() >= 6
     assert (off <= found.bound + fine.error)[known].all()

@@ -146,7 +146,7 @@ def test_quasi_random_rows_know_their_error() -> None:
 def test_three_layers_on_three_tokens() -> None:
     """Six dimensions of rows, against posteriors one by one by other lattices of other fields."""
     model = smisym.compile(Architecture(3, (A(), A(), A())))
-    Z = fields(model, 4096, 3)
+    Z = fields(model, 1024, 3)
     many, few = at_rest(model, Z, 1e-2), slice(0, 3)
     ours = model.channel.moments(model.observe(Z[few]), np.zeros_like(Z[few]), np.eye(3), cov=True, rtol=1e-2)
     assert many.cov is not None and ours.cov is not None

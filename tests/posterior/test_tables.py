@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,15 @@ DEEP: dict[str, Architecture] = {
 TABLES = [name for name in DEEP if name != "rows of one's own"]
 
 
-def overlaps(declared: Architecture, q: float) -> np.ndarray:
+@cache
+def compiled(name: str) -> smisym.Model:
+    """Compiled once for all tests here: models are never changed."""
+    return smisym.compile(DEEP[name])
+
+
+def overlaps(name: str, q: float) -> np.ndarray:
     """Of a cavity that knows the last layer best."""
-    P = smisym.compile(declared).fields
+    P = compiled(name).fields
     return np.array([q] * (P - 1) + [1 - (1 - q) ** 2])
 
 
@@ -101,8 +108,8 @@ def by_importance(
 )
 def test_tables_are_importance_sampling(name: str, q: float) -> None:
     """Means and covariances, within stated errors and four and a half standard deviations of the other way."""
-    model = smisym.compile(DEEP[name])
-    Q = overlaps(DEEP[name], q)
+    model = compiled(name)
+    Q = overlaps(name, q)
     V, samples = 1 - Q, 2
     Z, omega = drawn(model, Q, samples, 7)
     alone = Channel(model.link, tables_of(model).tables)
@@ -125,15 +132,15 @@ def test_tables_are_importance_sampling(name: str, q: float) -> None:
 )
 def test_errors_are_stated(name: str, q: float) -> None:
     """Against a tenth of the error asked for, on steps that are no multiples of each other."""
-    model = smisym.compile(DEEP[name])
-    Q = overlaps(DEEP[name], q)
-    Z, omega = drawn(model, Q, 16, 11)
+    model = compiled(name)
+    Q = overlaps(name, q)
+    Z, omega = drawn(model, Q, 8, 11)
     alone = Channel(model.link, tables_of(model).tables)
     y, V = model.observe(Z), np.diag(1 - Q)
     ours = alone.moments(y, omega, V, rtol=1e-2)
     fine = alone.moments(y, omega, V, rtol=1e-3)
     known = fine.error <= 2e-3
-    assert known.sum() >= 14 and (ours.error <= 1e-2).sum() >= 14
+    assert known.sum() >= 7 and (ours.error <= 1e-2).sum() >= 7
     off = np.maximum(apart(ours.mean, fine.mean, 1 - Q), np.abs(ours.log_partition - fine.log_partition))
     assert (off <= ours.error + fine.error)[known].all()
     # Most are far better, and none is claimed to be.
@@ -142,9 +149,9 @@ def test_errors_are_stated(name: str, q: float) -> None:
 
 def test_nishimori() -> None:
     """E[(m - omega)(m - omega)^T] = E[(m - omega)(Z - omega)^T], and E[cov] = V - either; row by row."""
-    model = smisym.compile(DEEP["four"])
-    Q = overlaps(DEEP["four"], EARLY)
-    Z, omega = drawn(model, Q, 192, 4)
+    model = compiled("four")
+    Q = overlaps("four", EARLY)
+    Z, omega = drawn(model, Q, 96, 4)
     found = model.channel.moments(model.observe(Z), omega, np.diag(1 - Q), cov=True, rtol=1e-2)
     scale = 1 / (1 - Q)
     own = ((found.mean - omega) ** 2).sum(axis=2) * scale
@@ -160,8 +167,8 @@ def test_nishimori() -> None:
 
 def test_signs_of_fields() -> None:
     """A sign of any row of omega is that of the row's mean, as the output knows none of them."""
-    model = smisym.compile(DEEP["four"])
-    Q = overlaps(DEEP["four"], EARLY)
+    model = compiled("four")
+    Q = overlaps("four", EARLY)
     Z, omega = drawn(model, Q, 3, 5)
     y, V = model.observe(Z), np.diag(1 - Q)
     found = model.channel.moments(y, omega, V, rtol=1e-2)
@@ -173,8 +180,8 @@ def test_signs_of_fields() -> None:
 
 
 def test_exchanged_tokens() -> None:
-    model = smisym.compile(DEEP["four"])
-    Q = overlaps(DEEP["four"], EARLY)
+    model = compiled("four")
+    Q = overlaps("four", EARLY)
     Z, omega = drawn(model, Q, 3, 6)
     found = model.channel.moments(model.observe(Z), omega, np.diag(1 - Q), rtol=1e-2)
     other = model.channel.moments(model.observe(Z[:, :, ::-1]), omega[:, :, ::-1], np.diag(1 - Q), rtol=1e-2)
@@ -184,7 +191,7 @@ def test_exchanged_tokens() -> None:
 @pytest.mark.parametrize("size", [1e-2, 1e-5, 1e-8])
 def test_what_is_known_well(size: float) -> None:
     """Errors are in units of V, however small; beside the Gaussian of the tangent plane it is as far as sqrt(V)."""
-    model = smisym.compile(DEEP["four"])
+    model = compiled("four")
     V = size * np.array([1.0, 0.7, 0.5, 0.8])
     z = np.random.default_rng(3).standard_normal((4, 2, 4, 2))
     omega = z[:, 0]
@@ -215,7 +222,7 @@ def scores(Z: np.ndarray) -> np.ndarray:
 
 def test_what_no_rule_sees_is_not_claimed() -> None:
     """The last layer known far better than the others: the sum at any step misses what is there, and says so."""
-    model = smisym.compile(DEEP["four"])
+    model = compiled("four")
     V = np.array([1.0, 1.0, 1.0, 1e-8])
     z = np.random.default_rng(8).standard_normal((4, 4, 2))
     omega = np.zeros((4, 4, 2))
@@ -234,7 +241,7 @@ def same(one: Moments, other: Moments) -> None:
 
 
 def test_a_cavity_that_couples_layers_is_integrated_as_a_whole() -> None:
-    model = smisym.compile(DEEP["four"])
+    model = compiled("four")
     posterior = tables_of(model)
     V = np.diag([0.7, 0.6, 0.5, 0.4])
     V[0, 2] = V[2, 0] = 0.1
@@ -248,8 +255,7 @@ def test_a_cavity_that_couples_layers_is_integrated_as_a_whole() -> None:
 
 def test_rows_within_a_layer_may_be_coupled() -> None:
     """Queries and keys of one layer, against the level set as a whole, which samples."""
-    declared = DEEP["untied"]
-    model = smisym.compile(declared)
+    model = compiled("untied")
     V = np.diag([0.8, 0.7, 0.6, 0.5])
     V[1, 2] = V[2, 1] = 0.3
     Z, omega = drawn(model, np.zeros(4), 2, 12)
@@ -265,8 +271,8 @@ def test_rows_within_a_layer_may_be_coupled() -> None:
 
 
 def test_what_tables_miss_is_integrated_as_a_whole() -> None:
-    model = smisym.compile(DEEP["four"])
-    Q = overlaps(DEEP["four"], EARLY)
+    model = compiled("four")
+    Q = overlaps("four", EARLY)
     Z, omega = drawn(model, Q, 3, 2)
     y, V = model.observe(Z), np.diag(1 - Q)
     posterior = tables_of(model)
@@ -279,17 +285,17 @@ def test_what_tables_miss_is_integrated_as_a_whole() -> None:
 def test_no_tables_where_more_than_two_numbers_pass() -> None:
     for declared in (
         DEEP["rows of one's own"],
-        Architecture(2, (A(activation="linear"), A(), A(), A())),
-        Architecture(2, (A(), A(tied=False, rank=2), A(), A())),
-        Architecture(2, (A(),) * 4, output="sequence"),
+        Architecture(2, (A(activation="linear"), A(), A())),
+        Architecture(2, (A(), A(rank=2), A())),
+        Architecture(2, (A(),) * 3, output="sequence"),
         Architecture(2, (A(), A())),
     ):
         assert not isinstance(smisym.compile(declared).channel.posterior, ByTables)
 
 
 def test_same_bits_and_parts_of_a_batch() -> None:
-    model = smisym.compile(DEEP["four"])
-    Q = overlaps(DEEP["four"], EARLY)
+    model = compiled("four")
+    Q = overlaps("four", EARLY)
     Z, omega = drawn(model, Q, 4, 4)
     V = np.diag(1 - Q)
     one, again = (model.channel.moments(model.observe(Z), omega, V, rtol=1e-2) for _ in range(2))
@@ -299,9 +305,9 @@ def test_same_bits_and_parts_of_a_batch() -> None:
 
 
 def test_cost_is_linear_in_depth() -> None:
-    """Points of one level: three layers more are as many, whatever is before them."""
+    """Points of one level: two layers more are as many, whatever is before them."""
     spent = []
-    for depth in (5, 8, 11):
+    for depth in (4, 6, 8):
         model = smisym.compile(Architecture(2, (A(),) * depth))
         Z, omega = drawn(model, np.zeros(depth), 4, 1)
         tables = tables_of(model).tables
@@ -315,7 +321,7 @@ def test_cost_is_linear_in_depth() -> None:
 
 def test_both_ways_read_the_same_off_an_output() -> None:
     for name in TABLES:
-        model = smisym.compile(DEEP[name])
+        model = compiled(name)
         posterior = tables_of(model)
         Z, _ = drawn(model, np.zeros(model.fields), 3, 3)
         y = model.observe(Z)

@@ -137,7 +137,7 @@ def test_a_prior_from_outside_is_the_same_model_with_rescaled_fields(name: str) 
     one = smisym.compile(wide, prior=WideRows((WIDTH,) * smisym.compile(wide).fields))
     two = smisym.compile(usual)
     Q = 0.4 * np.eye(one.fields)
-    maps = [smisym.overlap_map(model, samples=512, scrambles=4, rtol=1e-4) for model in (one, two)]
+    maps = [smisym.overlap_map(model, samples=256, scrambles=4, rtol=1e-4) for model in (one, two)]
     (E, _), (F, _) = (omap(Q) for omap in maps)
     np.testing.assert_allclose(E, F, rtol=2e-3, atol=2e-3 * np.abs(F).max())
     found = [smisym.state_evolution(omap, 0.6).value for omap in maps]
@@ -145,7 +145,7 @@ def test_a_prior_from_outside_is_the_same_model_with_rescaled_fields(name: str) 
     # Base measures on the output may differ by a constant.
     phi = [[smisym.free_entropy(omap, q * np.eye(one.fields), 0.6).value for q in (0.2, 0.4)] for omap in maps]
     assert np.diff(phi[0])[0] == pytest.approx(np.diff(phi[1])[0], abs=2e-3)
-    errors = [smisym.prediction_errors(model, Q, samples=1024)["bayes"].value for model in (one, two)]
+    errors = [smisym.prediction_errors(model, Q, samples=256)["bayes"].value for model in (one, two)]
     assert errors[0] == pytest.approx(errors[1], rel=1e-9)
     first = [smisym.weak_recovery(omap, stages=1).value[0] for omap in maps]
     assert first[0].kind == first[1].kind
