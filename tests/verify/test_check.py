@@ -31,17 +31,9 @@ from smisym.verify.tokens import draw_tokens, fields_of, run_on_tokens, seen_by_
 ONE_LAYER = Architecture(2, (Attention(),))
 
 
-# As dear as all others together; of right models these are slow tests.
-DEAR = {"slope", "free-entropy", "error-bars", "fixed-point"}
-
-
 @pytest.mark.parametrize("declared", [ONE_LAYER, SMI("abs(z1)", 1)], ids=["one layer", "expression"])
 def test_what_is_right_passes(declared: Any) -> None:
     assert_holds(declared)
-
-
-def test_what_is_right_passes_all_that_is_cheap() -> None:
-    assert_holds(ONE_LAYER, only=[one.name for one in PROPERTIES if one.name not in DEAR])
 
 
 def test_noise_and_what_has_no_tokens() -> None:

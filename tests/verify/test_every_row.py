@@ -12,23 +12,7 @@ import smisym
 from smisym.verify import PROPERTIES, assert_holds, check
 
 # Of programs and charts alone: no posterior is integrated.
-<<<<<<< HEAD
 QUICK = ("mapping", "many-layers", "symmetry", "level-set", "rounding", "sheets", "measure")
-=======
-QUICK = ("mapping", "many-layers", "symmetry", "level-set")
-# As dear as these together, and asked of every row in another way when it is compiled, and by tests/charts/
-# test_checking.py: here of one row of each rule of charts.
-CHARTS = ("sheets", "measure")
-RULES = (
-    "L2-T2",
-    "untied-T2",
-    "sequence-two-noiseless",
-    "extensive-T2",
-    "two-tokens",
-    "product",
-    "extensive-two-layers",
-)
->>>>>>> w-b
 
 
 @pytest.mark.parametrize("name", DECLARED)
@@ -38,11 +22,6 @@ def test_network_symmetry_and_chart(name: str) -> None:
     # Links, and symmetries where there is one, are tried whatever is declared.
     tried = {row.name for row in report.rows if row.tried.holds}
     assert tried & {"mapping", "many-layers", "symmetry"} or not isinstance(DECLARED[name], smisym.Architecture)
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_sheets_and_their_measure(name: str) -> None:
-    assert_holds(compiled(name), only=CHARTS)
 
 
 @pytest.mark.slow
