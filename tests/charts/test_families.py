@@ -145,8 +145,7 @@ def test_moments_are_those_of_the_truth(family: Family, overlap: float) -> None:
     )
     Z = omega + np.linalg.cholesky(V) @ rng.standard_normal((n, P, T))
     observed = model.channel.sample(Z, rng)
-    # With few draws, which are dear, what is allowed is many times what such an integral misses.
-    moments = model.channel.moments(observed, omega, V, cov=True, rtol=0.03 if n >= 100 else 0.1)
+    moments = model.channel.moments(observed, omega, V, cov=True, rtol=0.03)
     if not np.isfinite(moments.error).all():
         # Eight dimensions and more, few nodes: what matters is that it is not returned as if it were right.
         assert family.free >= 8
