@@ -141,7 +141,7 @@ def test_cells_tell_what_is_known_of_a_square() -> None:
 
 def test_noise_and_copies_of_entries_are_no_coordinates() -> None:
     """Rows that sum to one, and noise across them: the output of two tokens has two coordinates."""
-    for declared in (Architecture(2, (A(rank=2),), output="sequence"), Architecture(2, (A(),), noise=0.05)):
+    for declared in (Architecture(2, (A(), A()), output="sequence"), Architecture(2, (A(),), noise=0.05)):
         assert Surrogate.of(smisym.compile(declared)).axes.shape == (4, 2)
 
 
