@@ -52,7 +52,7 @@ def expected() -> tuple[float, float, float]:
     foot = optimize.minimize_scalar(alpha_at, bounds=(0.99, 0.997), method="bounded", options={"xatol": 1e-4})
 
     def gap(alpha: float) -> float:
-        ends = (0.5, top.x), (foot.x, 0.9999)
+        ends = (0.5, top.x), (foot.x, 0.9995)
         low, high = (optimize.brentq(lambda q: alpha_at(q) - alpha, *end, xtol=1e-6) for end in ends)
         phi = [0.5 * q + 0.5 * math.log1p(-q) + alpha * map_of_size(q, NOISE)[1] for q in (low, high)]
         return phi[1] - phi[0]

@@ -139,8 +139,8 @@ def test_coupled_overlaps_stay_positive_and_unlearned_rows_stay_zero() -> None:
     layers = (smisym.Attention(tied=False), smisym.Attention(tied=False))
     model = smisym.compile(smisym.Architecture(2, layers))
     assert not model.symmetry.projectors
-    omap = smisym.OverlapMap(model, samples=16, scrambles=2, seed=1, rtol=0.1)
-    Q = smisym.state_evolution(omap, 0.8, max_steps=20).value.Q
+    omap = smisym.OverlapMap(model, samples=32, scrambles=2, seed=1)
+    Q = smisym.state_evolution(omap, 0.8, max_steps=5).value.Q
     assert (Q[:2] == 0).all()
     assert (np.diag(Q)[2:] > 0.1).all()
     assert np.linalg.eigvalsh(Q)[0] >= -1e-14
