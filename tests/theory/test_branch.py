@@ -33,7 +33,7 @@ def begun(omap: OverlapMap, stage: Stage, count: int) -> list[Passed]:
 
 def test_every_point_of_the_branch_is_a_fixed_point() -> None:
     """Two coupled directions and more: the mean map, evaluated there, leaves them where they are."""
-    omap = smisym.overlap_map(smisym.compile(Architecture(2, (Attention(tied=False),))), samples=1024, scrambles=4)
+    omap = smisym.overlap_map(smisym.compile(Architecture(2, (Attention(tied=False),))), samples=512, scrambles=4)
     points = begun(omap, next(staircase(omap)), 6)
     assert len(points) == 6
     for point in points[1:]:
@@ -47,11 +47,11 @@ def test_every_point_of_the_branch_is_a_fixed_point() -> None:
 
 def test_the_branch_of_two_layers_is_that_of_a_quadrature() -> None:
     """alpha(q) where the last layer is known to q, and the growth of the first one there."""
-    omap = smisym.overlap_map(smisym.compile(TWO_LAYERS), samples=4096)
+    omap = smisym.overlap_map(smisym.compile(TWO_LAYERS), samples=1024)
     (idle,) = np.flatnonzero(omap.model.symmetry.basis[:, 0, 0])
     points = begun(omap, next(staircase(omap)), 4)
-    for point in (points[1], points[3]):
-        exact = last_layer_known(Layer(), float(point.Q[1, 1]), count=7)
+    for point in (points[3],):
+        exact = last_layer_known(Layer(), float(point.Q[1, 1]), count=6)
         assert abs(np.log(point.alpha / exact.alpha)) < 4 * point.error
         growth = point.rates(np.array([idle]))[0, 0]
         each = [here.jacobian[idle, idle] / here.alpha for here in point.found]
@@ -95,7 +95,7 @@ def test_phase_retrieval_arrives_at_the_top_of_its_branch(text: str, expected: f
 def test_an_arrival_is_looked_for_until_what_is_stated_is_small_enough(accuracy: float) -> None:
     """What a parabola through three points misses is in the error that is stated, and so is compared with it."""
     model = smisym.compile(SMI("z1**2", 1))
-    for seed in range(4):
+    for seed in range(2):
         solution = smisym.perfect_recovery(smisym.overlap_map(model, samples=4096, seed=seed), accuracy=accuracy)
         reached = solution.value[1]
         assert solution.result.ok, (seed, solution)
@@ -132,7 +132,7 @@ def test_one_evaluation_is_as_accurate_as_it_says() -> None:
 
 def test_one_evaluation_tells_what_all_scrambles_solved_tell() -> None:
     """The same random numbers, but for those of the way between: well within the error bar, which is theirs."""
-    omap = smisym.overlap_map(smisym.compile(TWO_LAYERS), samples=4096)
+    omap = smisym.overlap_map(smisym.compile(TWO_LAYERS), samples=2048)
     told = fixed_point_near(omap, np.diag([0.0, 0.92]), 0.6, omap.samples, 1e-4)
     assert told is not None
     solved = [solve(omap, r, 0.6, Q=np.diag([0.0, 0.92]), tol=1e-6).Q[1, 1] for r in range(omap.scrambles)]
@@ -144,7 +144,7 @@ def test_one_evaluation_tells_what_all_scrambles_solved_tell() -> None:
 def test_a_curve_looks_for_no_threshold_beyond_its_last_alpha() -> None:
     """Up to 0.4 only the second layer is learned, which the branch of few points tells; guesses are the same."""
     model, looked = smisym.compile(TWO_LAYERS), set[str]()
-    omap = smisym.overlap_map(model, samples=1024)
+    omap = smisym.overlap_map(model, samples=256, scrambles=2)
     omap.on_evaluation = lambda record: looked.add(record["what"])
     few = Guesses.of(omap, 0.4)
     assert not any("next threshold" in what for what in looked)

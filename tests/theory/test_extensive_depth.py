@@ -19,7 +19,7 @@ def test_overlaps_between_layers_vanish_where_signs_only_relabel() -> None:
     """At Q = 0 and elsewhere the mean of g_1 g_2 is no more than its error, and counting says where all is known."""
     model = smisym.compile(Architecture(2, layers(0.5, 2.0)))
     assert model.symmetry.apart
-    omap = smisym.overlap_map(model, samples=128, scrambles=2, rtol=0.1)
+    omap = smisym.overlap_map(model, samples=64, scrambles=2, rtol=0.1)
     for Q in (np.zeros((2, 2)), np.diag([0.3, 0.6])):
         E, _ = omap(Q)
         assert E[0, 1] == 0

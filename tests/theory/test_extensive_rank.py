@@ -95,7 +95,7 @@ def test_hardmax_far_out() -> None:
 def test_noise_on_linear_scores() -> None:
     """Each score is seen twice: h_12 in two entries, and h_aa = sqrt(2) z_aa: E = (T (T + 1) / 2) / (V + Delta / 2)."""
     rho, noise, alpha = 0.5, 0.1, 0.1
-    omap = smisym.overlap_map(smisym.compile(network(2, rho, activation="linear", noise=noise)), samples=512)
+    omap = smisym.overlap_map(smisym.compile(network(2, rho, activation="linear", noise=noise)), samples=256)
     E, error = omap(np.array([[0.4]]))
     assert 2 * 3 / (0.6 + noise / 2) == pytest.approx(E[0, 0], abs=5 * error[0, 0] + 2e-3)
     found = smisym.state_evolution(omap, alpha)
@@ -115,7 +115,7 @@ def test_the_free_entropy_is_highest_at_the_fixed_point() -> None:
 
 
 def test_points_of_a_curve_carry_the_error_of_each_layer() -> None:
-    (nothing, some) = curve(smisym.overlap_map(smisym.compile(network(2, 0.5))), [0.0, 0.1])
+    (nothing, some) = curve(smisym.overlap_map(smisym.compile(network(2, 0.5)), samples=1024), [0.0, 0.1])
     assert nothing["mmse"] == [1.0]
     assert some["mmse"] == pytest.approx([1 - some["Q"][0][0]])
     two = smisym.compile(Architecture(2, (Attention(rank=2), Attention())))

@@ -84,7 +84,7 @@ def untied_linear(tokens: int) -> float:
 @pytest.mark.parametrize("tokens", [2, 3])
 def test_untied_linear_by_bessel_functions(tokens: int) -> None:
     """A route that shares neither chart nor integrator."""
-    found = thresholds(Architecture(tokens, (Attention(tied=False, activation="linear"),)), 32768)[0]
+    found = thresholds(Architecture(tokens, (Attention(tied=False, activation="linear"),)), 16384)[0]
     assert abs(found.alpha - untied_linear(tokens)) < 4 * found.error
     assert found.error < 0.002
 
@@ -143,7 +143,7 @@ def test_no_threshold_of_the_table_is_below_its_floor() -> None:
 @pytest.mark.parametrize("name", ["untied, rank 1, T = 3", "causal mask, tied, T = 2", "z1 z2"])
 def test_rows_of_the_table_come_out_again(name: str) -> None:
     row = next(row for row in rows() if row["name"] == name)
-    first = thresholds(declared_rows()[name].declared, 16384)[0]
+    first = thresholds(declared_rows()[name].declared, 4096)[0]
     assert abs(first.alpha - row["alpha"]) < 5 * np.hypot(first.error, row["error"]) + 1e-6
 
 

@@ -60,7 +60,9 @@ def compiled(name: str) -> smisym.Model:
     return smisym.compile(DIFFERENT[name][0])
 
 
+@cache
 def small_map(name: str, samples: int = SAMPLES) -> OverlapMap:
+    """One for all tests: what one of them has it evaluate the others are told."""
     return smisym.overlap_map(compiled(name), samples=samples, scrambles=8)
 
 
@@ -93,7 +95,7 @@ def test_curve_and_state_evolution_are_one(name: str) -> None:
 
 def test_an_untied_head_where_it_was_wrong() -> None:
     """Independent: Q_22 = .287(2) at alpha = 0.5 and .906(3) at 0.95; Q_11 + Q_22 = 2 alpha as Q nears I."""
-    omap = smisym.overlap_map(compiled("untied, two tokens"), samples=1024)
+    omap = small_map("untied, two tokens")
     half, late = smisym.curve(omap, [0.5, 0.95])
     assert half.value.Q[1, 1] == pytest.approx(0.287, abs=3 * np.hypot(0.002, half.value.Q_error[1, 1]))
     assert late.value.Q[1, 1] == pytest.approx(0.906, abs=3 * np.hypot(0.003, late.value.Q_error[1, 1]))
@@ -154,7 +156,7 @@ def test_a_long_step_passes_no_fixed_point() -> None:
 def test_a_direction_that_is_never_seen_stays_at_zero() -> None:
     """y = z1 + z2: overlaps alpha / 2 along what is seen, exactly; rounding must not leave the cone."""
     model = smisym.compile(SMI("z1 + z2", 2))
-    for alpha in (0.5, 1.0, 1.2, 1.5, 3.0):
+    for alpha in (0.5, 1.0, 1.5):
         solution = smisym.state_evolution(model, alpha, samples=512)
         assert solution.result.ok
         room = 4 * solution.value.Q_error.max() + 2 * solution.deterministic_error.max() + 1e-6
@@ -178,7 +180,7 @@ def test_counting_finds_faces_in_general_position() -> None:
 def test_a_direction_may_be_perfect_by_itself() -> None:
     """z1 is seen up to its sign, z2 under a sign: nothing of Q = I is reached together."""
     model = smisym.compile(SMI(("z1**2", "sign(z2)"), 2))
-    omap = smisym.overlap_map(model, samples=512)
+    omap = smisym.overlap_map(model, samples=256, scrambles=4)
     solution = smisym.state_evolution(omap, 2.0)
     assert solution.value.Q[0, 0] == 1.0
     assert 0.5 < solution.value.Q[1, 1] < 1.0
@@ -210,7 +212,7 @@ def test_what_is_known_perfectly_is_not_askew() -> None:
 
     Once z2 + t z1 was known instead, with t six times the deviation left of z2, which told z1: .94 to .9997 at 2.8.
     """
-    omap = smisym.overlap_map(smisym.compile(SMI("z2 + sign(z1)", 2)), samples=512)
+    omap = smisym.overlap_map(smisym.compile(SMI("z2 + sign(z1)", 2)), samples=256, scrambles=4)
     for found in (*smisym.curve(omap, [0.4, 1.6, 2.8]), smisym.state_evolution(omap, 2.8)):
         if found.value.alpha > 1:
             assert found.result in (Result.SUCCESS, Result.NOISY)
@@ -218,7 +220,7 @@ def test_what_is_known_perfectly_is_not_askew() -> None:
             room = 5 * found.value.Q_error[0, 0] + 2 * found.deterministic_error[0, 0]
             assert room < 0.05
             assert found.value.Q[0, 0] == pytest.approx(sign_perceptron(found.value.alpha), abs=room)
-    points = [ScramblePath(omap, r).at(2.8, 1e-4) for r in range(8)]
+    points = [ScramblePath(omap, r).at(2.8, 1e-4) for r in range(omap.scrambles)]
     assert collect(omap, points, "symmetry-broken", 1e-4).result.ok
     # Half a millionth of z1 with what is known, which is left a millionth: a signal of one half.
     span = np.array([5e-7, 1.0])
@@ -233,16 +235,21 @@ def test_what_is_known_perfectly_is_not_askew() -> None:
 
 def test_a_curve_does_not_begin_at_next_to_nothing() -> None:
     """Overlaps below any tolerance solve the equation at every alpha: it goes on from nothing, and its unstable way."""
-    omap = smisym.overlap_map(smisym.compile(SMI("abs(z2) - (z1 + z2)*z2", 2)), samples=256)
+    omap = smisym.overlap_map(smisym.compile(SMI("abs(z2) - (z1 + z2)*z2", 2)), samples=96, scrambles=3)
     along = smisym.curve(omap, [0.4, 1.3])[-1]
     alone = smisym.state_evolution(omap, 1.3)
     assert along.value.Q[1, 1] > 0.2
     np.testing.assert_allclose(along.value.overlaps, alone.value.overlaps, atol=5e-3)
 
 
+@cache
+def rotated_form() -> OverlapMap:
+    return smisym.overlap_map(smisym.compile(SMI("z1*z2 + z1**2", 2)), samples=256)
+
+
 def test_rotated_directions_are_perfect_together() -> None:
     """What is left of one reaches its limit while a little of the other is: neither is frozen before the other."""
-    omap = smisym.overlap_map(smisym.compile(SMI("z1*z2 + z1**2", 2)), samples=256)
+    omap = rotated_form()
     for r in (4, 5):
         path = ScramblePath(omap, r)
         point = [path.at(alpha, 5e-3) for alpha in (0.4, 1.3, 2.8)][-1]
@@ -252,7 +259,7 @@ def test_rotated_directions_are_perfect_together() -> None:
 
 def test_what_rounding_leaves_decides_nothing() -> None:
     """A path through the noisy map of 32 points ends where it ends whatever the last digits of alpha are."""
-    omap = smisym.overlap_map(smisym.compile(SMI("z1*z2 + z1**2", 2)), samples=256)
+    omap = rotated_form()
     ends = []
     for digits in range(3):
         path = ScramblePath(omap, 4)
@@ -326,7 +333,7 @@ def test_a_rotated_form_has_the_thresholds_of_its_own_axes(text: str) -> None:
 
 def test_the_second_threshold_of_a_rotated_form_is_not_missed() -> None:
     """(1 + r)/2 u^2 + (1 - r)/2 v^2, r = sqrt 2, in its own rows and in rotated ones; 1.025 by a program of its own."""
-    rotated = smisym.weak_recovery(smisym.compile(SMI("z1**2 + z1*z2", 2)), samples=4096, seed=1)
+    rotated = smisym.weak_recovery(smisym.compile(SMI("z1**2 + z1*z2", 2)), samples=1024, seed=1)
     assert [t.kind for t in rotated.value] == ["weak", "weak"]
     assert abs(rotated.value[0].alpha - 0.50765) < 1e-4
     assert abs(rotated.value[1].alpha - 1.025) < 4 * rotated.value[1].error
@@ -402,10 +409,15 @@ def known_up_to_a_sign(alpha: float, tokens: int) -> float:
     return brentq(lambda q: alpha * (tokens - unknown(q)) - q, 0.9, 1 - 1e-6)
 
 
+@cache
+def three_tokens() -> tuple[smisym.Model, OverlapMap]:
+    model = smisym.compile(Architecture(3, (Attention(),)))
+    return model, smisym.overlap_map(model, samples=512)
+
+
 def test_an_error_bar_holds_what_no_point_saw() -> None:
     """Close to Q = I the sign is in doubt in one output of a thousand: once .993749(1), where .993485 is exact."""
-    model = smisym.compile(Architecture(3, (Attention(),)))
-    omap = smisym.overlap_map(model, samples=512)
+    model, omap = three_tokens()
     exact = known_up_to_a_sign(0.33125, 3)
     assert exact == pytest.approx(0.993485, abs=2e-6)
     solution = smisym.curve(omap, [0.28, 0.32, 0.33125])[-1]
@@ -420,12 +432,11 @@ def test_an_error_bar_holds_what_no_point_saw() -> None:
 
 def test_prediction_errors_hold_what_no_point_saw() -> None:
     """At the exact overlap the same errors, within bars that a thousandth of a sign unseen has its part in."""
-    model = smisym.compile(Architecture(3, (Attention(),)))
-    omap = smisym.overlap_map(model, samples=512)
+    model, omap = three_tokens()
     record = records.curve(omap, [0.28, 0.32, 0.33125])[-1]
     assert record["result"] == "success"
     q = np.full((1, 1), known_up_to_a_sign(0.33125, 3))
-    exact = smisym.prediction_errors(model, q, samples=65536)
+    exact = smisym.prediction_errors(model, q, samples=16384)
     for name in ("bayes", "plug_in"):
         error = math.hypot(record[f"{name}_error_stderr"], exact[name].statistical_error)
         assert abs(record[f"{name}_error"] - exact[name].value) < 4 * error
@@ -439,7 +450,7 @@ def test_first_thresholds_are_numbers() -> None:
     """
     model = smisym.compile(SMI("abs(z1) - abs(z2)", 2))
     assert not by_quadrature(model)
-    (first,) = smisym.weak_recovery(model, samples=1024, stages=1).value
+    (first,) = smisym.weak_recovery(model, samples=512, stages=1).value
     assert first.alpha == pytest.approx(0.748, abs=4 * first.error + 0.004)
     lost = smisym.Threshold("weak", (1,), np.eye(2), math.nan, math.nan, np.zeros((2, 2)))
     assert stability.weak_solution(small_map("product", 64), [lost], []).result is Result.INTEGRATION
@@ -470,7 +481,7 @@ def test_what_still_shrinks_does_not_crawl() -> None:
 def test_free_entropy_is_continuous_along_a_path() -> None:
     """Its slope in alpha at a fixed point is E log Zout, which grows along the path: bounds for every step."""
     omap = small_map("untied, two tokens")
-    alphas = np.linspace(0.3, 0.6, 7)
+    alphas = np.linspace(0.5, 0.65, 4)
     points = [s.value for s in smisym.curve(omap, alphas.tolist())]
     rows = [
         [
@@ -508,7 +519,7 @@ def test_keeping_results_computes_nothing_twice(tmp_path: Path) -> None:
     counts = []
     for number, store in enumerate((None, Store(tmp_path, {"task": 1}), Store(tmp_path, {"task": 1}))):
         counted = _Counted(model.channel)
-        omap = OverlapMap(dataclasses.replace(model, channel=counted), samples=128, store=store)
+        omap = OverlapMap(dataclasses.replace(model, channel=counted), samples=32, scrambles=2, store=store)
         solutions = smisym.curve(omap, [0.1, 0.15])
         counts.append(counted.made)
         if number == 0:
@@ -590,7 +601,7 @@ def test_a_missing_sheet_is_no_success(alpha: float) -> None:
 @pytest.mark.parametrize("alpha", [0.3, 0.6])
 def test_a_wrong_jacobian_is_no_success(alpha: float) -> None:
     model = with_chart("two layers", _heavy)
-    assert smisym.state_evolution(model, alpha, samples=1024).result is Result.NISHIMORI
+    assert smisym.state_evolution(model, alpha, samples=512 if alpha < 0.5 else 1024).result is Result.NISHIMORI
 
 
 class _Off:
@@ -611,7 +622,7 @@ class _Off:
 def test_an_error_that_is_not_stated_is_no_success(alpha: float) -> None:
     model = compiled("two layers")
     planted = dataclasses.replace(model, channel=_Off(model.channel))
-    assert smisym.state_evolution(planted, alpha, samples=2048).result is Result.NISHIMORI
+    assert smisym.state_evolution(planted, alpha, samples=1024).result is Result.NISHIMORI
 
 
 def test_a_wrong_symmetry_is_refused() -> None:
@@ -624,7 +635,7 @@ def test_a_wrong_symmetry_is_refused() -> None:
 
 def test_a_bad_start_is_corrected() -> None:
     """Extrapolation, which replaced interpolation, may say what it likes."""
-    omap = small_map("untied, two tokens", 1024)
+    omap = small_map("untied, two tokens")
     right = {s.value.alpha: s.value.Q for s in smisym.curve(omap, [0.5, 0.6], tol=1e-4)}
     for wrong in (np.diag([0.1, 0.9]), 0.99 * np.eye(2)):
         asked: list[float] = []
@@ -642,7 +653,7 @@ def test_a_bad_start_is_corrected() -> None:
 
 
 def test_a_point_off_its_equation_is_no_success() -> None:
-    omap = small_map("untied, two tokens", 1024)
+    omap = small_map("untied, two tokens")
     points = [ScramblePath(omap, r).at(0.5, 1e-4) for r in range(8)]
     assert collect(omap, points, "symmetry-broken", 1e-4).result.ok
     for change in (np.diag([0.0, 0.1]), np.diag([-0.05, 0.05]), np.eye(2)):
@@ -651,7 +662,7 @@ def test_a_point_off_its_equation_is_no_success() -> None:
 
 
 def test_a_false_perfection_is_no_success() -> None:
-    omap = small_map("untied, two tokens", 512)
+    omap = small_map("untied, two tokens")
     points = [ScramblePath(omap, r).at(0.5, 1e-4) for r in range(8)]
     perfect: list[Point] = [dataclasses.replace(p, Q=np.eye(2), known=np.eye(2)) for p in points]
     assert collect(omap, perfect, "symmetry-broken", 1e-4).result is Result.RESIDUAL

@@ -92,9 +92,9 @@ def test_one_of_each_orbit_stands_for_all(tokens: int) -> None:
     group = exchanges(outputs.shown, tokens, tokens)
     few = OutputLattice.of(outputs.sample(np.random.default_rng(0).standard_normal((512, 2, tokens))), group)
     all_points = dataclasses.replace(few, group=group[:1])
-    one, other = (on_lattice(outputs, (1,), lattice.nodes(0.6, 1.8), 1e-8) for lattice in (few, all_points))
+    one, other = (on_lattice(outputs, (1,), lattice.nodes(0.8, 1.8), 1e-8) for lattice in (few, all_points))
     assert one.alpha == pytest.approx(other.alpha, rel=1e-7)
-    assert len(few.nodes(0.6, 1.8)[0]) < 2 * len(all_points.nodes(0.6, 1.8)[0]) / len(group)
+    assert len(few.nodes(0.8, 1.8)[0]) < 2 * len(all_points.nodes(0.8, 1.8)[0]) / len(group)
 
 
 def test_limits_of_series() -> None:

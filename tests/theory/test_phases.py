@@ -20,7 +20,7 @@ def map_of_size(q: float, noise: float) -> tuple[float, float]:
     """(E g^2, E log p(y | omega)) of y = |z| + noise: sums over both signs of z, each a Gaussian times a half-line."""
     V = 1 - q
     S = V + noise
-    step = min(0.05, math.sqrt(V) / 6)
+    step = min(0.05, math.sqrt(V) / 3)
     xi = np.arange(0, 8 + step, step)
     weight = np.exp(-(xi**2) / 2)
     weight[0] *= 0.5
@@ -48,11 +48,11 @@ def alpha_at(q: float) -> float:
 
 def expected() -> tuple[float, float, float]:
     """alpha of the lower fold, of equal free entropies, and of the upper fold."""
-    top = optimize.minimize_scalar(lambda q: -alpha_at(q), bounds=(0.8, 0.9), method="bounded", options={"xatol": 1e-4})
+    top = optimize.minimize_scalar(lambda q: -alpha_at(q), bounds=(0.8, 0.9), method="bounded", options={"xatol": 1e-3})
     foot = optimize.minimize_scalar(alpha_at, bounds=(0.99, 0.997), method="bounded", options={"xatol": 1e-4})
 
     def gap(alpha: float) -> float:
-        ends = (0.5, top.x), (foot.x, 0.9999)
+        ends = (0.5, top.x), (foot.x, 0.9995)
         low, high = (optimize.brentq(lambda q: alpha_at(q) - alpha, *end, xtol=1e-6) for end in ends)
         phi = [0.5 * q + 0.5 * math.log1p(-q) + alpha * map_of_size(q, NOISE)[1] for q in (low, high)]
         return phi[1] - phi[0]
@@ -63,7 +63,7 @@ def expected() -> tuple[float, float, float]:
 @pytest.fixture(scope="module")
 def folded() -> smisym.Solution[smisym.Phases]:
     """Of a size under little noise."""
-    return smisym.phases(smisym.compile(SMI("abs(z1)", 1, noise=NOISE)), most=1.6, samples=8192)
+    return smisym.phases(smisym.compile(SMI("abs(z1)", 1, noise=NOISE)), most=1.6, samples=8192, scrambles=4, workers=1)
 
 
 def test_two_fixed_points_coexist_under_little_noise(folded: smisym.Solution[smisym.Phases]) -> None:
@@ -108,7 +108,7 @@ def test_phases_and_branches_show_themselves_and_are_saved(
 
 
 def test_of_a_size_without_noise_the_optimum_is_perfect_from_where_that_is_stable() -> None:
-    found = smisym.phases(smisym.compile(SMI("abs(z1)", 1)), samples=16384)
+    found = smisym.phases(smisym.compile(SMI("abs(z1)", 1)), samples=8192, scrambles=4)
     information, spinodal = found.value
     assert (information.kind, information.alpha, spinodal.kind) == ("information", 1.0, "spinodal")
     # From where AMP finds it (arXiv 2006.05228 and others: 1.128).
@@ -118,7 +118,7 @@ def test_of_a_size_without_noise_the_optimum_is_perfect_from_where_that_is_stabl
 @pytest.mark.parametrize("declared", [Architecture(2, (Attention(),)), SMI("z1**3", 1, noise=0.1)], ids=str)
 def test_where_all_is_continuous_there_is_nothing(declared: Architecture | SMI) -> None:
     model = smisym.compile(declared)
-    assert smisym.phases(model, most=2.0, samples=2048).value == ()
+    assert smisym.phases(model, most=2.0, samples=1024, scrambles=4, workers=1).value == ()
 
 
 def test_branches_begin_at_thresholds_and_end_where_they_are_said_to() -> None:
@@ -148,7 +148,7 @@ def test_what_is_learned_at_any_alpha_has_its_folds_too() -> None:
     for seed in range(3):
         (first,) = smisym.weak_recovery(model, samples=1024, seed=seed).value
         assert (first.kind, first.alpha) == ("trivial", 0.0)
-    found = smisym.phases(model, samples=2048)
+    found = smisym.phases(model, samples=2048, workers=1)
     assert found.result.ok
     expected = {"spinodal": 1.0614, "information": 1.0876}
     assert [t.kind for t in found.value] == ["spinodal", "information", "spinodal"]
@@ -159,7 +159,7 @@ def test_what_is_learned_at_any_alpha_has_its_folds_too() -> None:
 def test_the_optimum_may_change_where_nothing_is_learned_from_below() -> None:
     # Below the weak threshold Q = 0 is stable; by quadrature the informed state is as good from 1.3038 on.
     model = smisym.compile(SMI("cos(2*z1)", 1, noise=1e-3))
-    found = smisym.phases(model, samples=2048, seed=1, most=4.9)
+    found = smisym.phases(model, samples=1024, scrambles=4, seed=1, most=2.5, workers=1)
     (change,) = (t for t in found.value if t.kind == "information")
     assert abs(change.alpha - 1.3038) < 4 * change.error
     upper = max((t for t in found.value if t.kind == "spinodal"), key=lambda t: t.alpha)

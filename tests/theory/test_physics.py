@@ -270,7 +270,7 @@ def slope_of_phi(name: str, Q: np.ndarray, alpha: float, direction: np.ndarray, 
     """Derivative of Phi along ``direction`` by central differences with common random numbers, and its error."""
     values = []
     for seed in range(5):
-        omap = overlap_map(name, seed, 2048)
+        omap = overlap_map(name, seed, 1024)
         ends = [smisym.free_entropy(omap, Q + s * direction, alpha).value for s in (step, -step)]
         values.append((ends[0] - ends[1]) / (2 * step))
     return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
@@ -291,7 +291,7 @@ def test_the_gradient_of_the_free_entropy(name: str, layer: int) -> None:
     direction = np.zeros((depth, depth))
     direction[layer - 1, layer - 1] = 1.0
     found, error = slope_of_phi(name, Q, alpha, direction, 0.02)
-    estimates = [overlap_map(name, seed, 2048)(Q)[0] for seed in range(5)]
+    estimates = [overlap_map(name, seed, 1024)(Q)[0] for seed in range(5)]
     E, spread = np.mean(estimates, axis=0), np.std(estimates, axis=0, ddof=1) / np.sqrt(5)
     expected = 0.5 * np.sum((alpha * E - conjugate(Q)) * direction)
     bar = np.hypot(error, 0.5 * alpha * np.sum(spread * direction))
@@ -303,12 +303,11 @@ def test_the_gradient_of_the_free_entropy(name: str, layer: int) -> None:
 
 def test_fixed_points_are_stationary_points_of_the_free_entropy() -> None:
     alpha = 0.45
-    Q = smisym.state_evolution(overlap_map("L2-T2"), alpha).value.Q
-    for direction in (diagonal(0.0, 1.0), diagonal(0.0, -1.0)):
-        slope, error = slope_of_phi("L2-T2", Q, alpha, direction, 0.01)
-        assert abs(slope) < 4.5 * error + 0.01
+    Q = smisym.state_evolution(overlap_map("L2-T2", 0, 1024), alpha).value.Q
+    slope, error = slope_of_phi("L2-T2", Q, alpha, diagonal(0.0, 1.0), 0.01)
+    assert abs(slope) < 4.5 * error + 0.01
     # Moving away from it costs free entropy on both sides.
-    maps = [overlap_map("L2-T2", seed, 2048) for seed in range(5)]
+    maps = [overlap_map("L2-T2", seed, 1024) for seed in range(5)]
     phi = [
         np.mean([smisym.free_entropy(omap, Q + diagonal(0.0, d), alpha).value for omap in maps])
         for d in (-0.2, 0.0, 0.15)

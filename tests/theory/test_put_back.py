@@ -18,7 +18,7 @@ TWO_LAYERS = Architecture(2, (Attention(), Attention()))
 
 def test_what_thresholds_were_held_against_is_told() -> None:
     """The first one, by quadrature, against samples; the second one's fixed point and growth, on fewer points."""
-    solution = smisym.weak_recovery(smisym.compile(TWO_LAYERS), samples=16384)
+    solution = smisym.weak_recovery(smisym.compile(TWO_LAYERS), samples=4096)
     assert solution.result.ok
     checks = solution.checks
     assert checks["nishimori"]["holds"] and checks["nishimori"]["degrees_of_freedom"] == 7
@@ -33,7 +33,7 @@ def test_what_thresholds_were_held_against_is_told() -> None:
 
 def test_a_threshold_that_is_off_is_inconsistent() -> None:
     """Alpha, or the overlap there, of another place: growth is not one."""
-    omap = smisym.overlap_map(smisym.compile(TWO_LAYERS), samples=4096)
+    omap = smisym.overlap_map(smisym.compile(TWO_LAYERS), samples=1024)
     stages = list(itertools.islice(staircase(omap), 2))
     right = smisym.weak_recovery(omap, quadrature=False).value
     _, codes = checked(omap, list(zip(stages, right, strict=True)))

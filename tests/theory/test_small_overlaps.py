@@ -58,7 +58,7 @@ def test_against_quadrature(q: float) -> None:
 
 def test_noise_is_less_than_that_of_an_average() -> None:
     """E_22 of two layers beside the mean of g g^T over the same points, which is the same on average."""
-    omap = smisym.overlap_map(smisym.compile(TWO), samples=2**13, scrambles=16, seed=1, rtol=0.1)
+    omap = smisym.overlap_map(smisym.compile(TWO), samples=2**12, scrambles=16, seed=1, rtol=0.1)
     for Q in (np.diag([0.0, 0.005]), np.diag([0.01, 0.97])):
         k = int(Q[0, 0] > 0) ^ 1
         estimates = omap.evaluate(Q)
@@ -71,7 +71,7 @@ def test_noise_is_less_than_that_of_an_average() -> None:
 
 def test_queries_and_keys_go_together() -> None:
     """Overlaps of an untied head, small at once or one of them alone: the average, within its noise."""
-    omap = smisym.overlap_map(smisym.compile(UNTIED), samples=2**14, scrambles=16, seed=2)
+    omap = smisym.overlap_map(smisym.compile(UNTIED), samples=2**13, scrambles=16, seed=2)
     for Q in (np.diag([0.01, 0.005]), np.diag([0.01, 0.6])):
         estimates = omap.evaluate(Q)
         apart = np.array([(e.white - e.three[0]).diagonal() for e in estimates])
@@ -99,7 +99,7 @@ def test_just_above_an_exact_threshold(alpha: float) -> None:
     what its own error did not hold (0.0048 for 0.0020 with a stated 0.0003)."""
     exact = brentq(lambda q: q - alpha * of_retrieval(q) / (1 + alpha * of_retrieval(q)), 1e-4, 0.5)
     model = smisym.compile(RETRIEVAL)
-    for seed in range(4):
+    for seed in range(2):
         solution = smisym.state_evolution(model, alpha, accuracy=1e-3, seed=seed)
         error = float((solution.statistical_error + solution.deterministic_error)[0, 0])
         assert solution.result.ok

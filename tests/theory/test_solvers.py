@@ -140,7 +140,7 @@ def test_coupled_overlaps_stay_positive_and_unlearned_rows_stay_zero() -> None:
     model = smisym.compile(smisym.Architecture(2, layers))
     assert not model.symmetry.projectors
     omap = smisym.OverlapMap(model, samples=32, scrambles=2, seed=1)
-    Q = smisym.state_evolution(omap, 0.8, max_steps=20).value.Q
+    Q = smisym.state_evolution(omap, 0.8, max_steps=5).value.Q
     assert (Q[:2] == 0).all()
     assert (np.diag(Q)[2:] > 0.1).all()
     assert np.linalg.eigvalsh(Q)[0] >= -1e-14
@@ -193,9 +193,9 @@ class _Doubts(_Gaps):
 def test_few_bad_posteriors_make_no_direction_hard() -> None:
     """The mean error is far above the rate of growth, but what grows comes from posteriors that are known."""
     whole = smisym.compile(smisym.Architecture(2, (smisym.Attention(rank=2),)))
-    exact = smisym.weak_recovery(whole, samples=1024).value[0]
+    exact = smisym.weak_recovery(whole, samples=512).value[0]
     channel = _Doubts(whole.channel, 3)  # one posterior in three
-    found = smisym.weak_recovery(dataclasses.replace(whole, channel=channel), samples=1024)
+    found = smisym.weak_recovery(dataclasses.replace(whole, channel=channel), samples=512)
     assert found.value[0].kind == "weak"
     assert found.value[0].alpha == pytest.approx(exact.alpha, rel=1e-12)
     assert found.result is smisym.Result.INTEGRATION  # a third of the rate is in doubt
@@ -212,16 +212,16 @@ def test_a_hard_direction_of_second_order_is_a_failure_of_the_integrals() -> Non
 
 def test_one_stage_is_the_first_of_all() -> None:
     whole = smisym.compile(smisym.Architecture(2, (smisym.Attention(heads=2, activation="linear"),)))
-    every = smisym.weak_recovery(whole, samples=256, quadrature=False)
-    first = smisym.weak_recovery(whole, samples=256, stages=1, quadrature=False)
+    every = smisym.weak_recovery(whole, samples=64, scrambles=2, quadrature=False)
+    first = smisym.weak_recovery(whole, samples=64, scrambles=2, stages=1, quadrature=False)
     assert len(first.value) == 1
     assert first.value[0].alpha == every.value[0].alpha
     assert first.result is smisym.Result.SUCCESS
     layers = smisym.compile(smisym.Architecture(2, (smisym.Attention(),) * 3))
-    two = smisym.weak_recovery(layers, samples=64, stages=1, quadrature=False).value
+    two = smisym.weak_recovery(layers, samples=32, scrambles=2, stages=1, quadrature=False).value
     assert [t.layers for t in two] == [(3,)]
     layers = smisym.compile(smisym.Architecture(2, (smisym.Attention(),) * 2))
-    both = smisym.weak_recovery(layers, samples=256, stages=2, quadrature=False).value
+    both = smisym.weak_recovery(layers, samples=128, scrambles=2, stages=2, quadrature=False).value
     assert [t.layers for t in both] == [(2,), (1,)]
 
 

@@ -142,7 +142,7 @@ KNOWN_WALKS = {
 def test_walks_know_closed_forms(name: str) -> None:
     """On the surface of all outputs; with noise also by the likelihood of moves of the fields alone."""
     exact, net = KNOWN_WALKS[name], seen(described(declared(name)))
-    plans = [("surface", Walk(1000, 100))] + [("fields", Walk(4000, 400))] * (net.noise > 0)
+    plans = [("surface", Walk(500, 100))] + [("fields", Walk(4000, 400))] * (net.noise > 0)
     for moves, walk in plans:
         found = walked(net, walk, moves)
         assert abs(found.drift) < 4 * found.drift_error + 1e-9
@@ -157,7 +157,7 @@ def test_singular_values_of_scores_know_what_fields_are() -> None:
     assert np.abs(lengths - [6, 4]).max() < 1e-6
     assert abs(found[0, 1] - 3) < 1e-6
     assert np.abs(found - bilinear_rates(24)[0]).max() < 1e-4
-    oracle = walked(seen(described(declared("untied-r2-T3"))), Walk(256, 200), "surface")
+    oracle = walked(seen(described(declared("untied-r2-T3"))), Walk(128, 200), "surface")
     assert abs(np.linalg.eigvalsh(found)[-1] - oracle.rate) < 4 * oracle.error
 
 

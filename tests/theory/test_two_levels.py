@@ -16,7 +16,9 @@ from smisym.theory.aim import aimed
 from smisym.theory.unshown import finer
 
 THREE = Architecture(2, (Attention(),) * 3)
-SAMPLES, SCRAMBLES, ROUGH, FINE = 4096, 8, 0.3, 1e-2
+SAMPLES, SCRAMBLES, ROUGH, FINE = 512, 2, 0.3, 1e-2
+# Where noise is told from what is off.
+MANY, SEVERAL = 16384, 8
 Q = np.diag([0.0, 0.0, 0.95])
 
 
@@ -36,11 +38,11 @@ def numbers(omap: smisym.OverlapMap) -> np.ndarray:
 @pytest.mark.slow
 def test_it_is_the_fine_map(maps: tuple[smisym.OverlapMap, ...]) -> None:
     """What is left beside the fine map is noise of few points; what the rough one is off by is more than that."""
-    omap = maps[0].sibling(4 * SAMPLES)
+    omap = maps[0].sibling(MANY, SEVERAL)
     rough, both, fine = map(
         numbers, (omap, omap.sibling(omap.samples, fine=FINE), omap.sibling(omap.samples, rtol=FINE))
     )
-    spread = (both - fine).std(axis=0, ddof=1) / np.sqrt(SCRAMBLES)
+    spread = (both - fine).std(axis=0, ddof=1) / np.sqrt(SEVERAL)
     off = np.abs((both - fine).mean(axis=0))
     assert (off <= 5 * spread).all()  # seven degrees of freedom
     bias = np.abs((rough - fine).mean(axis=0))
@@ -98,11 +100,13 @@ def test_how_fine() -> None:
 
 
 def test_a_command_takes_the_tolerance_that_a_program_does(tmp_path: Path) -> None:
-    file = tmp_path / "three.toml"
-    file.write_text("tokens = 2\n" + "[[layers]]\n" * 3)
+    file = tmp_path / "two.toml"
+    file.write_text("tokens = 2\n" + "[[layers]]\n" * 2)
     asked = ["thresholds", str(file), "--stages", "1", "--accuracy", "0.02", "--json"]
     found = json.loads(CliRunner().invoke(app, asked).stdout)
-    omap, _ = aimed(smisym.compile(THREE), 0.02, None)
+    two = smisym.compile(Architecture(2, (Attention(),) * 2))
+    omap, _ = aimed(two, 0.02, None)
+    assert omap.rtol != smisym.overlap_map(two).rtol
     assert found["settings"]["rtol"] == omap.rtol
-    given = json.loads(CliRunner().invoke(app, [*asked, "--rtol", "0.01"]).stdout)
-    assert given["settings"]["rtol"] == 0.01
+    given = json.loads(CliRunner().invoke(app, [*asked, "--rtol", "0.03"]).stdout)
+    assert given["settings"]["rtol"] == 0.03

@@ -34,7 +34,7 @@ def test_where_nothing_changes() -> None:
 
 def test_it_is_the_same_map() -> None:
     """E_22, the first layer's rate and E log Zout against plain averages over the prior's own draws."""
-    model, Q, n = smisym.compile(TWO), np.diag([0.0, 0.9]), 2**14
+    model, Q, n = smisym.compile(TWO), np.diag([0.0, 0.9]), 2**13
     estimates = smisym.overlap_map(model, samples=n, scrambles=16, seed=5).evaluate(Q)
     found = np.array([(e.E[1, 1], e.derivative(np.diag([1.0, 0.0]))[0, 0], e.log_partition) for e in estimates])
     rng, law = np.random.default_rng(11), model.prior.law(Q)
