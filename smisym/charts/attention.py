@@ -232,10 +232,11 @@ def _coordinates(head: Head, observation: Observation, number: int, link: LinkFu
     else:
         y = observation.y[:, number] if several else observation.y
         scores = head.core.undo(y)
-        rounding = 8 * eps * (np.abs(scores).max(axis=(1, 2)) + np.abs(y / head.core.coefficient).max(axis=(1, 2)))
+        off = 8 * eps * (np.abs(scores) + np.abs(y / head.core.coefficient))
+        rounding = off.max(axis=(1, 2))
         if head.undo is not None:
             # What rounding of y does to the scores: much where the activation is flat.
-            moved = [head.undo(scores * (1 + s * 8 * eps)) for s in (1.0, -1.0)]
+            moved = [head.undo(scores + s * off) for s in (1.0, -1.0)]
             scores = head.undo(scores)
             rounding = np.max([np.nan_to_num(np.abs(m - scores), nan=np.inf).max(axis=(1, 2)) for m in moved], axis=0)
             outside = _score_faults(scores)

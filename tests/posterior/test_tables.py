@@ -286,7 +286,7 @@ def test_no_tables_where_more_than_two_numbers_pass() -> None:
     for declared in (
         DEEP["rows of one's own"],
         Architecture(2, (A(activation="linear"), A(), A())),
-        Architecture(2, (A(), A(rank=2), A())),
+        Architecture(2, (A(), A(tied=False, rank=2), A())),
         Architecture(2, (A(),) * 3, output="sequence"),
         Architecture(2, (A(), A())),
     ):
