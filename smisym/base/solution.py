@@ -56,7 +56,8 @@ _MESSAGES = {
         "an inner integral missed its tolerance: loosen rtol and read the error; of single posteriors, raise max_nodes"
     ),
     Result.ILL_CONDITIONED: (
-        "y determines the fields to few digits only (nearly equal scores): pass the Observation of model.observe, not y"
+        "y determines the fields to few digits only (nearly equal scores, or attention that is small beside a skip): "
+        "pass the Observation of model.observe, not y"
     ),
     Result.EXCLUDED: (
         "y lies twenty standard deviations or more from where omega and V have it, and maxima of such a posterior may "

@@ -33,7 +33,11 @@ _ADVICE: dict[Result, tuple[tuple[tuple[str, ...], str], ...]] = {
         (("accuracy",), "the error that is printed counts it: read it, or ask for a smaller one by --accuracy"),
     ),
     Result.ILL_CONDITIONED: (
-        (("data",), "write y to the .npz in float64, not rounded; nearly equal scores lose their digits all the same"),
+        (
+            ("data",),
+            "write y to the .npz in float64, not rounded; nearly equal scores, and attention that is small beside a "
+            "skip, lose their digits all the same",
+        ),
     ),
     Result.EXCLUDED: ((("damping",), "add --damping 0.5, or check that y follows the model"),),
     Result.NOISY: ((("samples",), "raise --samples"), (("most_samples",), "raise --most-samples")),
@@ -51,7 +55,9 @@ _WHAT_HAPPENED = {
     Result.MAX_STEPS: "stopped at the largest number of steps before converging",
     Result.DIVERGED: "the iteration left the domain or became non-finite",
     Result.INTEGRATION: "an inner integral missed its tolerance",
-    Result.ILL_CONDITIONED: "y determines the fields to few digits only (nearly equal scores)",
+    Result.ILL_CONDITIONED: (
+        "y determines the fields to few digits only (nearly equal scores, or attention that is small beside a skip)"
+    ),
     Result.EXCLUDED: "outputs lie twenty standard deviations or more from where their cavities have them",
     Result.NOISY: "the statistical error exceeds the one asked for, or the noise biases the value by as much",
     Result.MISSED: "the error that was reached, and is printed, is larger than the accuracy asked for",
