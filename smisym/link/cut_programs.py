@@ -17,20 +17,23 @@ from smisym.link.program import Program
 _TRIES = 32
 _EPS = float(np.finfo(float).eps)
 _SOURCE = "data flow of the program"
+Entries = Callable[[np.ndarray], np.ndarray]
 
 
-def apart(program: Program, interface: Interface) -> float:
+def apart(program: Program, interface: Interface, at_once: Entries | None = None) -> float:
     """Largest difference of the outputs of the program in two and in one, in units of what rounding may make of it.
 
     At random fields. Rounding is that of the outputs, and of the fields and of what the cut carries, which a steep
-    network enlarges: two scores that tie are decided by it, one way or the other each time.
+    network enlarges: two scores that tie are decided by it, one way or the other each time. at_once: the program as
+    :func:`smisym.link.interfaces.entries_of` has it, where it is held against several cuts.
     """
     rng = np.random.default_rng(SEED)
     Z = {symbol: rng.standard_normal((FIELDS, int(symbol.shape[0] * symbol.shape[1]))) for symbol in program.inputs}
     earlier, later = (
         np.concatenate([Z[one] for one in group], axis=1) for group in (interface.earlier, interface.later)
     )
-    before, behind, at_once = (entries_of(one) for one in (interface.before, interface.behind, program))
+    before, behind = entries_of(interface.before), entries_of(interface.behind)
+    at_once = entries_of(program) if at_once is None else at_once
     everything = np.concatenate([Z[one] for one in program.inputs], axis=1)
     carried = np.concatenate([before(earlier), later], axis=1)
     whole, two = at_once(everything), behind(carried)
@@ -42,9 +45,7 @@ def apart(program: Program, interface: Interface) -> float:
     return float(np.max(np.where(np.isnan(off), np.inf, off), initial=0.0))
 
 
-def _spread(
-    evaluate: Callable[[np.ndarray], np.ndarray], x: np.ndarray, base: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def _spread(evaluate: Entries, x: np.ndarray, base: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Largest change of any output, a row, when each entry of x moves by some roundings, tried again and again."""
     factors = 1 + 8 * _EPS * rng.choice((-1.0, 1.0), (_TRIES, *x.shape))
     moved = evaluate((factors * x).reshape(-1, x.shape[1])).reshape(_TRIES, *base.shape)
@@ -68,9 +69,9 @@ def _step(program: Program) -> Step:
             "All of them: no cut lets fewer numbers through.",
             source=_SOURCE,
         )
-    checks = []
+    checks, at_once = [], entries_of(program)
     for interface in found:
-        off = apart(program, interface)
+        off = apart(program, interface, at_once)
         if off > 1:
             raise ArithmeticError(f"cut behind {interface.earlier} the program misses itself by {off:.1e} roundings")
         names = ", ".join(f"${sp.latex(one.symbol)}$" for one in interface.carried)

@@ -104,7 +104,9 @@ def models_by_expressions(draw: Any, fields: int = 3, terms: int = 3, noises: An
     names = [f"z{p}" for p in range(1, P + 1)]
     factor = st.builds(lambda f, z: f.format(z), st.sampled_from(_FUNCTIONS), st.sampled_from(names))
     coefficient = st.sampled_from(["1", "2", "0.5"])
-    term = st.builds(lambda c, fs: "*".join([c, *fs]), coefficient, st.lists(factor, min_size=1, max_size=2))
+    # No factor twice: a sign times itself would be the same at all fields.
+    factors = st.lists(factor, min_size=1, max_size=2, unique=True)
+    term = st.builds(lambda c, fs: "*".join([c, *fs]), coefficient, factors)
     outputs = draw(st.lists(st.lists(term, min_size=1, max_size=terms), min_size=1, max_size=2))
     texts = [" + ".join(output) for output in outputs]
     # What no term drew is added to the first output, which then also depends on something.
