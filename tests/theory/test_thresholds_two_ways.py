@@ -142,7 +142,7 @@ KNOWN_WALKS = {
 def test_walks_know_closed_forms(name: str) -> None:
     """On the surface of all outputs; with noise also by the likelihood of moves of the fields alone."""
     exact, net = KNOWN_WALKS[name], seen(described(declared(name)))
-    plans = [("surface", Walk(500, 100))] + [("fields", Walk(4000, 400))] * (net.noise > 0)
+    plans = [("surface", Walk(1000 if net.noise > 0 else 500, 100))] + [("fields", Walk(4000, 400))] * (net.noise > 0)
     for moves, walk in plans:
         found = walked(net, walk, moves)
         assert abs(found.drift) < 4 * found.drift_error + 1e-9
