@@ -34,6 +34,19 @@ def test_what_one_unit_of_rounding_does_is_stated(declared: Architecture) -> Non
         assert max(change for change, _ in given) > 1e-11
 
 
+def test_scores_of_an_activation_that_a_skip_hides() -> None:
+    """There are no log-ratios to keep: the output is floats in either case."""
+    declared = Architecture(2, (Attention(activation="s/(1 + abs(s))", tied=False),), output="sequence")
+    model, rng = smisym.compile(declared), np.random.default_rng(3)
+    chart = model.level_set
+    assert chart is not None
+    for size in (1e-3, 0.1, 1.0):
+        found = moved_by_rounding(model.charted, chart, size * rng.standard_normal((model.fields, model.tokens)))
+        assert all(change <= 4 * (stated + 2 * np.finfo(float).eps) for change, stated in found) and found
+        # Scores of size 10^-6 are added to one.
+        assert size > 1e-3 or max(change for change, _ in found) > 1e-13
+
+
 def test_floats_that_hide_the_digits_are_ill_conditioned() -> None:
     model = smisym.compile(SKIPPED)
     Z = np.array([[[5.0, 0.0, 0.5], [-5.0, 0.3, 0.4]]])
