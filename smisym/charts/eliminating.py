@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,11 +22,18 @@ Fields = tuple[sp.Symbol, ...]
 Way = list[tuple[dict[sp.Symbol, sp.Expr], sp.Expr]]
 """All solutions for some of the fields, and the determinants of their Jacobians."""
 
+Known = dict[tuple[tuple[sp.Expr, sp.Symbol], ...], Iterator[Way]]
+"""Ways that were found, by the equations: orthants that differ in signs which these do not have share them."""
 
-def ways(equations: list[tuple[sp.Expr, sp.Symbol]], fields: Fields, signs: dict[sp.Symbol, int]) -> list[Way]:
+
+def ways(
+    equations: list[tuple[sp.Expr, sp.Symbol]], fields: Fields, signs: dict[sp.Symbol, int], known: Known
+) -> list[Way]:
     """The simplest way to solve the equations without folds; where all have some, those that together have none."""
     found: dict[frozenset[sp.Symbol], Way] = {}
-    for way in _eliminations(equations, fields):
+    key = tuple(equations)
+    known[key], every = itertools.tee(known.get(key, _eliminations(equations, fields)))
+    for way in every:
         if not way:
             continue
         solved = solved_by(way)

@@ -237,7 +237,7 @@ def _outputs(count: int) -> Fields:
 def _solve(found: _Found) -> Way:
     """All A for given values of the equations, with the determinants of their Jacobians; nothing where none."""
     pairs = [(sp.expand(e), u) for e, u in zip(found.equations, _outputs(len(found.equations)), strict=True)]
-    solutions = ways(pairs, found.forms, {})
+    solutions = ways(pairs, found.forms, {}, known={})
     return solutions[0] if solutions else []
 
 

@@ -22,7 +22,7 @@ import sympy as sp
 
 from smisym.charts.atoms import only_there, preferred
 from smisym.charts.base import FLAT, Arrays, Coordinates, LevelSet, Refusal, Sheets
-from smisym.charts.eliminating import determinant, pole, solved_by, ways
+from smisym.charts.eliminating import Known, determinant, pole, solved_by, ways
 from smisym.charts.explicit import Fields, Read, explicit_entries, sign_arguments, split_signs
 from smisym.charts.implied import Implied, independent
 from smisym.charts.numpy_code import lambdified
@@ -58,12 +58,13 @@ def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
     kept = independent(every, fields)
     smooth, outputs = [every[k] for k in kept], tuple(sp.Symbol(f"{read.letter}{k + 1}", real=True) for k in kept)
     signed = {a for e in smooth for a in sign_arguments(e)}
-    sheets = _solve_everywhere(smooth, fields, outputs, signed)
+    known: Known = {}
+    sheets = _solve_everywhere(smooth, fields, outputs, signed, known)
     if isinstance(sheets, Refusal):
         return sheets
     poles = {p for sheet in sheets for p in sheet.poles}
     if not poles <= signed:
-        sheets = _solve_everywhere(smooth, fields, outputs, signed | poles)
+        sheets = _solve_everywhere(smooth, fields, outputs, signed | poles, known)
         if isinstance(sheets, Refusal):
             return sheets
     implied = Implied(every, kept, fields)
@@ -75,7 +76,7 @@ def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
 
 
 def _solve_everywhere(
-    smooth: list[sp.Expr], fields: Fields, outputs: Fields, signed: set[sp.Symbol]
+    smooth: list[sp.Expr], fields: Fields, outputs: Fields, signed: set[sp.Symbol], known: Known
 ) -> list[SolvedSheet] | Refusal:
     order = [f for f in fields if f in signed]
     if 2 ** len(order) > _PIECES:
@@ -83,9 +84,9 @@ def _solve_everywhere(
     sheets: list[SolvedSheet] = []
     for choice in itertools.product((1, -1), repeat=len(order)):
         signs = dict(zip(order, choice, strict=True))
-        known = {sp.sign(f): sp.Integer(s) for f, s in signs.items()}
-        here = [_simplified(e.subs(known).doit()) for e in smooth]
-        found = _solve_piece(here, fields, outputs, signs)
+        fixed = {sp.sign(f): sp.Integer(s) for f, s in signs.items()}
+        here = [_simplified(e.subs(fixed).doit()) for e in smooth]
+        found = _solve_piece(here, fields, outputs, signs, known)
         if isinstance(found, Refusal):
             return found
         sheets += found
@@ -101,12 +102,14 @@ def _simplified(expression: sp.Expr) -> sp.Expr:
     return expression if nested else sp.simplify(expression)
 
 
-def _solve_piece(here: list[sp.Expr], fields: Fields, outputs: Fields, signs: dict[sp.Symbol, int]) -> Any:
+def _solve_piece(
+    here: list[sp.Expr], fields: Fields, outputs: Fields, signs: dict[sp.Symbol, int], known: Known
+) -> Any:
     if any(e.atoms(sp.sign, sp.Abs) for e in here):
         return Refusal("signs remain that are not signs of fields")
     constants = {k: e for k, e in enumerate(here) if not e.free_symbols & set(fields)}
     equations = [(e, outputs[k]) for k, e in enumerate(here) if k not in constants]
-    found = ways(equations, fields, signs)
+    found = ways(equations, fields, signs, known)
     if not found:
         return Refusal(f"sympy solved none of {', '.join(str(e) for e, _ in equations)} for a field")
     by = [solved_by(way) for way in found] if len(found) > 1 else []
