@@ -1,6 +1,7 @@
 """Before numpy is loaded: one thread of linear algebra a process, for matrices are small and processes several.
 
-Single cases that take long are listed in slow.txt; whole tests are marked where they stand.
+Single cases that take very long are listed in slow.txt; whole tests are marked where they stand.  Those in long.txt
+take turns where all tests are asked for: each run has a part of them, the next commit's the next one.
 Faults are planted, and seconds are shared, in the process of the test: no other ones are begun unless asked for.
 """
 
@@ -9,9 +10,11 @@ import math
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,12 +35,26 @@ from smisym.base import processes  # noqa: E402
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LINES = (Path(__file__).parent / "slow.txt").read_text().splitlines()
+HERE = Path(__file__).parent
+# Runs of which the first has the cases of long.txt number 1, 1 + TURNS, 1 + 2 TURNS and so on, from the longest on.
+TURNS = 5
 # What shares documents, runs of commands, or the compiled rows of the table of cases.
 SHARING = {"test_documents.py", "test_cli.py", "test_families.py", "test_checking.py", "test_programs.py"}
 SHARING |= {"test_expanding.py", "test_jax.py", "test_every_row.py", "test_mapping.py"}
-LISTED = [line for line in LINES if line and not line.startswith("#")]
-SLOW = set(LISTED)
+
+
+def listed(name: str) -> list[str]:
+    """Cases of a list in this folder, in their order."""
+    lines = [line for line in (HERE / name).read_text().splitlines() if line and not line.startswith("#")]
+    if twice := sorted(line for line in set(lines) if lines.count(line) > 1):
+        raise pytest.UsageError(f"{name} lists {twice[0]} twice. To fix: remove one of the lines.")
+    return lines
+
+
+SLOW, LONG = listed("slow.txt"), listed("long.txt")
+TURN = pytest.StashKey[str]()
+# How a run of all tests is told from one of some: no path, and the marks that pyproject.toml asks for.
+ALL_TESTS, USUAL = pytest.Config.ArgsSource.TESTPATHS, "not slow"
 # Objects of each age that are looked through for cycles: models stay for all tests, and each look takes them all in.
 RARELY = (100_000, 20, 50)
 # What is run while working: declarations, links, priors, documents, and the house itself.
@@ -51,6 +68,37 @@ LONGER = {
     "test_another_process_and_the_users_settings_change_nothing",
     "test_what_the_output_never_sees_is_never_learned",
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    which = f"which of the {TURNS} turns of long.txt to run, or all; else the commit's in a run of all tests"
+    parser.addoption("--turn", choices=[*map(str, range(1, TURNS + 1)), "all"], help=which)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whose turn it is: workers are told, for they do not see what was asked for."""
+    told = getattr(config, "workerinput", {}).get("turn") or config.getoption("turn")
+    chosen = config.args_source != ALL_TESTS or config.getoption("markexpr") != USUAL or config.getoption("keyword")
+    config.stash[TURN] = told or ("all" if chosen else _by_commit())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["turn"] = node.config.stash[TURN]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    turn = config.stash[TURN]
+    one = f"turn {turn} of {TURNS} of the {len(LONG)} cases of tests/long.txt (--turn all: every one of them)"
+    return "every case of tests/long.txt" if turn == "all" else one
+
+
+def _by_commit() -> str:
+    """Every commit has the turn after that of the one before."""
+    asked = ["git", "-C", str(HERE), "rev-list", "--count", "HEAD"]
+    counted = subprocess.run(asked, capture_output=True, text=True, check=False) if shutil.which("git") else None
+    # Not a repository: an archive of the source.
+    return str(int(counted.stdout) % TURNS + 1) if counted is not None and counted.returncode == 0 else "1"
 
 
 def pytest_unconfigure() -> None:
@@ -73,23 +121,35 @@ def at_home() -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what slow.txt lists; a line that names no case of a test that is there, or is there twice, is an error."""
-    if twice := sorted(line for line in SLOW if LISTED.count(line) > 1):
-        raise pytest.UsageError(f"slow.txt lists {twice[0]} twice. To fix: remove one of the lines.")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what slow.txt lists, and leaves out what long.txt has for other turns.
+
+    A line that names no case of a test that is there is an error.
+    """
     # Workers begin with halves of what is collected and take from the ends of one another's: what shares most comes
     # first, so that one worker has all of it.
     items.sort(key=lambda item: item.path.name not in SHARING)
     collected = {f"{item.path.name}::{item.nodeid.partition('::')[2]}": item for item in items}
-    for line in SLOW & collected.keys():
+    for line in collected.keys() & SLOW:
         collected[line].add_marker(pytest.mark.slow)
     for item in items:
         chosen = FAST & {item.path.name, item.path.parent.name} and item.name.split("[")[0] not in LONGER
         if chosen and item.get_closest_marker("slow") is None:
             item.add_marker(pytest.mark.fast)
-    tests = {name.split("[")[0] for name in collected}
-    stale = sorted(line for line in SLOW - collected.keys() if line.split("[")[0] in tests)
+    for name, lines in (("slow.txt", SLOW), ("long.txt", LONG)):
+        _all_there(name, lines, collected)
+    turn = config.stash[TURN]
+    if turn != "all":
+        others = {line for k, line in enumerate(LONG) if k % TURNS != int(turn) - 1} - set(SLOW)
+        left_out = [collected[line] for line in sorted(collected.keys() & others)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _all_there(name: str, lines: list[str], collected: Collection[str]) -> None:
+    tests = {case.split("[")[0] for case in collected}
+    stale = sorted(line for line in lines if line not in collected and line.split("[")[0] in tests)
     # Asked for one case, pytest collects no other.
-    whole = [line for line in stale if sum(name.startswith(line.split("[")[0] + "[") for name in collected) > 1]
+    whole = [line for line in stale if sum(case.startswith(line.split("[")[0] + "[") for case in collected) > 1]
     if whole:
-        raise pytest.UsageError(f"slow.txt lists {whole[0]}, which is no test. To fix: remove or correct the line.")
+        raise pytest.UsageError(f"{name} lists {whole[0]}, which is no test. To fix: remove or correct the line.")

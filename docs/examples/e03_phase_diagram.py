@@ -12,9 +12,7 @@ import matplotlib.pyplot as plt
 import smisym
 from smisym import SMI
 
-diagram = smisym.phase_diagram(
-    SMI("abs(z1)", 1), {"noise": [1e-5, 3e-5, 1e-4, 3e-4, 1e-2]}, stages=1, samples=2048, refine=0
-)
+diagram = smisym.phase_diagram(SMI("abs(z1)", 1), {"noise": [1e-5, 1e-4, 1e-3]}, stages=1, samples=2048, refine=0)
 print(diagram)
 for change in diagram.changes:
     print(change)
