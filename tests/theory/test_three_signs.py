@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import optimize, special
 from two_overlaps import fixed_point
 
 import smisym
@@ -55,12 +55,29 @@ def all_below(k: np.ndarray, r: float) -> np.ndarray:
     return found
 
 
-def rates(q_u: float, q_v: float) -> tuple[float, float]:
-    """E of the squared derivative of log P(y | omega) along the sum, and along one difference."""
+def votes(q_u: float, q_v: float) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """P(y = 1 | omega) on the grid, means of the fields beside their size, their correlation and their size."""
     variance, shared = (1 - q_u + 2 * (1 - q_v)) / 3, (q_v - q_u) / 3
     r, size = shared / variance, math.sqrt(variance)
     k = AXES.T @ (np.sqrt([q_u, q_v, q_v])[:, None] * GRID) / size
     chance = sum(both_below(k[i], k[j], r) for i, j, _ in PAIRS) - 2 * all_below(k, r)
+    return chance, k, r, size
+
+
+def log_partition(q_u: float, q_v: float) -> float:
+    """E log P(y | omega)."""
+    chance = votes(q_u, q_v)[0].clip(0, 1)  # rounding leaves 1e-16 beyond
+    return float((special.xlogy(chance, chance) + special.xlogy(1 - chance, 1 - chance)) @ MASS)
+
+
+def free_entropy(alpha: float, q_u: float, q_v: float) -> float:
+    prior = 0.5 * (q_u + math.log(1 - q_u)) + q_v + math.log(1 - q_v)
+    return prior + alpha * log_partition(q_u, q_v)
+
+
+def rates(q_u: float, q_v: float) -> tuple[float, float]:
+    """E of the squared derivative of log P(y | omega) along the sum, and along one difference."""
+    chance, k, r, size = votes(q_u, q_v)
     slopes = np.empty_like(k)
     for i in range(3):
         a, b = ((k[j] - r * k[i]) / math.sqrt(1 - r * r) for j in range(3) if j != i)
@@ -78,6 +95,31 @@ def test_three_signs_specialise_by_a_jump() -> None:
     alphas = [fixed_point(rates, q_v, 0.85, 0.97)[0] for q_v in (0.002, 0.2, 0.64, 0.7)]
     # With 80 nodes an axis, which leave 3e-4; with so few as here 1e-2.
     assert alphas == pytest.approx([19.113, 13.654, 10.924, 10.975], abs=0.015)
+
+
+def alike(alpha: float) -> float:
+    """q_u at q_v = 0, members alike."""
+    return float(optimize.brentq(lambda q: q / (1 - q) - alpha * rates(q, 0.0)[0], 0.8, 0.98, xtol=1e-8))
+
+
+def test_members_that_are_apart_are_the_optimum_from_11_33_on() -> None:
+    """Between there and 19.2, where members that are alike become unstable, is a hard phase."""
+    model = smisym.compile(VOTE)
+
+    def above(q_v: float) -> tuple[float, float, float, float]:
+        alpha, q_u = fixed_point(rates, q_v, 0.85, 0.99)
+        q = alike(alpha)
+        return free_entropy(alpha, q_u, q_v) - free_entropy(alpha, q, 0.0), alpha, q_u, q
+
+    q_v = optimize.brentq(lambda q: above(q)[0], 0.775, 0.795, xtol=1e-3)
+    _, alpha, q_u, q = above(q_v)
+    # With 48, 64 and 80 nodes an axis 11.3326, 11.3325 and 11.3325.
+    assert alpha == pytest.approx(11.3325, abs=0.005)
+    for diagonal in ([q_u, q_v, q_v], [q, 0.0, 0.0]):
+        Q = AXES.T @ np.diag(diagonal) @ AXES
+        own = smisym.free_entropy(model, Q, alpha, samples=256, workers=1)
+        assert own.value == pytest.approx(free_entropy(alpha, *diagonal[:2]), abs=5 * own.statistical_error)
+        assert own.statistical_error < 0.1 * abs(own.value)
 
 
 def test_the_map_of_the_package_is_that_of_the_quadrature() -> None:
