@@ -37,7 +37,9 @@ SKIPS = [0.01, 0.1, 0.5, 0.5625, 0.625, 0.75, 0.875, 1.0, 1.25, 1.5, 2.0, 2.5, 3
 ACCURACY, SINGULAR = 0.002, 0.05
 THREE, THREE_WITHIN = [0.25, 0.5, 0.75, 0.9, 1.0, 1.125, 1.25], 0.02
 DEPTHS, DEPTH_ACCURACY = [1, 2, 3, 4, 5, 6], 1e-3
+DEEP, DEEP_ACCURACY = [8, 12, 16], 2e-3
 LAYERS, LAYERS_ACCURACY = [2, 3], 4e-3
+LAYERS_DEEP, LAYERS_DEEP_ACCURACY = [4], 1e-2
 THREE_SAMPLES = 2048
 DYNAMICS = {"alphas": [0.6, 1.2], "dim": 400, "seeds": 4, "steps": 40, "epochs": 300}
 GAMP_ALPHAS = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.1, 1.2, 1.4]
@@ -167,6 +169,8 @@ def regularised(alphas: list[float] = REGULARISED, points: int = POINTS, seeds: 
 PARTS: dict[str, Callable[[], list[Record]]] = {
     "curve": curve, "skip": skip, "gamp": gamp, "regularised": regularised, "three": three,
     "dynamics": dynamics, "depth": depth, "layers": layers,
+    # Deeper networks, which take longer.
+    "depth_deep": lambda: depth(DEEP, DEEP_ACCURACY), "layers_deep": lambda: layers(LAYERS_DEEP, LAYERS_DEEP_ACCURACY),
 }  # fmt: skip
 
 
@@ -230,8 +234,13 @@ def tables(known: Record) -> dict[str, str]:
         with_eps.append(f"| {row['alpha']:g} | {' | '.join(cells)} |")
     made = {"three": three_table, "dynamics": dynamics_table, "depth": depth_table, "layers": layers_table}
     own = {"skip": lines, "curve": curve_lines, "eps": with_eps}
-    own |= {name: table(known[name]["rows"]) for name, table in made.items()}
+    own |= {name: table(every_row(known, name)) for name, table in made.items()}
     return {name: "\n".join(rows) for name, rows in own.items()}
+
+
+def every_row(known: Record, part: str) -> list[Record]:
+    """Rows of a part, and of deeper networks where these are a part of their own."""
+    return [*known[part]["rows"], *known.get(f"{part}_deep", {"rows": []})["rows"]]
 
 
 def three_table(rows: list[Record]) -> list[str]:

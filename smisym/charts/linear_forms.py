@@ -55,7 +55,9 @@ def expressions_in_linear_forms(link: LinkFunction) -> LevelSet | Refusal:
         return Refusal(
             f"{len(shown)} outputs are no functions of another one by itself; this rule solves 2 to {_EQUATIONS}"
         )
-    reason = f"no rows of {len(shown)} fields enter through linear forms with coefficients of the others"
+    reason = (
+        f"no rows that together have {len(shown)} fields enter through linear forms with coefficients of the others"
+    )
     begun = time.monotonic()
     for rows in _choices(link, len(shown)):
         found = _in_forms(rows, link, shown, fields, values)

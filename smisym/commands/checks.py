@@ -16,7 +16,7 @@ def check(
     file: File,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="This property alone; several times, or a comma list; ? lists them."),
+        typer.Option(metavar="NAME", help="This property alone; several times, or a comma list; '?' lists them."),
     ] = None,
     thorough: Annotated[bool, typer.Option("--thorough", help="Eight times as many cases and samples.")] = False,
     seconds: Annotated[
@@ -28,10 +28,14 @@ def check(
 ) -> None:
     """Everything that must hold of the network, tried on random cases; what fails is shown as lines of Python."""
     from smisym.run.progress import progress_bar
-    from smisym.run.terminal import print_check, saying_checked
+    from smisym.run.terminal import print_check, print_properties, saying_checked
     from smisym.verify import suite
 
-    chosen = suite.chosen_of(suite.names_of(only))
+    names = suite.names_of(only)
+    if names == ["?"]:
+        print_properties(suite.PROPERTIES)
+        return
+    chosen = suite.chosen_of(names)
     tried: list[Any] = []
 
     def told(record: Any) -> None:

@@ -83,7 +83,7 @@ def certify(
     told: Told | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> Record:
-    """{"file", "seed", "rows" (records of :class:`Standing`), "stands"}.
+    """{"file", "seed", "rows" (records of :class:`Standing`), "stands", "result" (of the file itself)}.
 
     seed: of the numbers that the file does not share; None for the file's plus 1.  told: called with each row.  store:
     folder in which what is computed again is kept, for the same file when it was interrupted, and for others of the
@@ -108,7 +108,13 @@ def certify(
         rows.append(vars(_judged(part, limit)))
         if told is not None:
             told(rows[-1])
-    return {"file": os.fspath(path), "seed": other, "rows": rows, "stands": all(row["stands"] for row in rows)}
+    return {
+        "file": os.fspath(path),
+        "seed": other,
+        "rows": rows,
+        "stands": all(row["stands"] for row in rows),
+        "result": str(document.get("result", "success")),
+    }
 
 
 def _read(path: str | os.PathLike[str], where: str) -> Record:

@@ -326,9 +326,10 @@ def _check_output(output: str, what: str, endings: Sequence[str], example: str, 
     from smisym.base.files import check_path, reason, remedy
 
     path = check_path(output, what)
+    name = "output" if option == "-o" else option.lstrip("-")
     if path.suffix not in endings or os.path.isdir(path):
         raise InputError(
-            "output", output, f"the name of a file that ends in {', '.join(endings)}", f"write {option} {example}"
+            name, output, f"the name of a file that ends in {', '.join(endings)}", f"write {option} {example}"
         )
     try:
         os.stat(path)
@@ -336,14 +337,14 @@ def _check_output(output: str, what: str, endings: Sequence[str], example: str, 
         pass
     except OSError as error:
         allowed = "a name in a folder that exists and can be written"
-        raise InputError(f"output {output}", Words(reason(error)), allowed, remedy(error)) from None
+        raise InputError(f"{name} {output}", Words(reason(error)), allowed, remedy(error)) from None
     try:  # as root everything may be written, but not everything can be
         with tempfile.TemporaryFile(dir=path.parent):
             return path
     except OSError as error:
         allowed = "a name in a folder that exists and can be written"
         fix = "make the folder" if isinstance(error, FileNotFoundError) and not path.parent.exists() else remedy(error)
-        raise InputError("output", output, allowed, fix) from None
+        raise InputError(name, output, allowed, fix) from None
 
 
 def declared_in(read: Sequence[Varied]) -> dict[str, tuple[float, ...]]:

@@ -53,7 +53,7 @@ def print_phases(document: Record) -> None:
         lines = [[t["kind"], ", ".join(t["names"]) or "–", _alpha(t), _diagonal(t["Q"])] for t in found]
         _print(["transition", "fields", "alpha", "overlaps there"], lines, folded=["fields", "overlaps there"])
     else:
-        _say(f"no branch folds, and no two stable states coexist, up to alpha = {document['most']:.4g}")
+        _say(f"no fold was seen, and no two stable states at once, up to alpha = {document['most']:.4g}")
     _say(_unseen(document))
     lines = []
     for branch in document["branches"]:
@@ -245,6 +245,12 @@ def saying_checked(step: Callable[[Record], object]) -> Callable[[Any], object]:
     return told
 
 
+def print_properties(properties: Sequence[Any]) -> None:
+    """One line for each property that can be asked for (:class:`smisym.verify.Property`)."""
+    lines = [[one.name, one.sentence, one.cost] for one in properties]
+    _print(["property", "what it says", "cost on two layers"], lines, folded=["what it says", "cost on two layers"])
+
+
 def print_check(document: Record) -> None:
     """One line for each property; then what was left out and why, and each counterexample as lines of Python."""
     rows = document["properties"]
@@ -298,7 +304,12 @@ def print_certificate(found: Record) -> None:
     for row in found["rows"]:
         if row["said"]:
             _say(f"{row['what']}: {row['said']}")
-    _say("z: the difference in standard errors; each number was computed with the file's own seed as well")
+    _say(
+        "z: the difference in standard errors, what is left of the equation included; each number was computed with "
+        "the file's own seed as well"
+    )
+    if found["result"] != "success":
+        _say(f"the file itself is no success: {found['result']}; what stands is what it says, errors and all")
 
 
 def _stated(value: float, error: float) -> str:

@@ -138,7 +138,7 @@ class Phases(Thresholds):
 
     def card(self) -> Card:
         own = super().card()
-        notes = () if self else ("No two stable states coexist, and no branch of fixed points folds.",)
+        notes = () if self else ("No two stable states were seen at once, and no branch of fixed points that folds.",)
         return replace(own, title="Phases", picture=self.branches.picture(self) if self.branches else None, notes=notes)
 
     def picture_of(self, solution: Solved) -> Branched:

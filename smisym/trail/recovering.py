@@ -212,7 +212,7 @@ def _ranks_agree(subject: Subject, level: float) -> Tried:
     holds = worst <= 1
     return Tried(
         number,
-        "spans of rows",
+        "spans of rows" if number > 1 else "span of rows",
         0.0 if holds else worst,
         None,
         holds,

@@ -94,7 +94,13 @@ def moved(threshold: dict[str, Any], by: float) -> None:
 def test_an_error_that_is_stated_too_small_is_seen(tmp_path: Path) -> None:
     path = result_file(tmp_path, "curve", SMI("abs(z1) + z1 / 4", 1), "--alpha", "0.5,0.8", "--samples", 512)
     keep = ["--state", tmp_path / "state"]
-    assert run("certify", path, *keep).exit_code == 0
+    found = run("certify", path, *keep)
+    own = json.loads(path.read_text())["result"]
+    assert found.exit_code == 0
+    # A file that is no success may stand: so it says of itself.
+    assert (f"no success: {own}" in " ".join(found.stdout.split())) == (own != "success")
+    rough = changed(path, lambda document: document.update(result="statistical_error_large"))
+    assert "no success: statistical_error_large" in " ".join(run("certify", rough, *keep).stdout.split())
 
     def sure(document: dict[str, Any]) -> None:
         for point in document["points"]:

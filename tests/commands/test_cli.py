@@ -160,7 +160,7 @@ def test_help_names_every_command_and_option() -> None:
             "info": ("--json",),
             "check": ("--json", "--seed", "--only", "--thorough"),
             "cite": (),
-            "certify": ("--json", "--seed"),
+            "certify": ("--json", "--seed", "--state"),
         }
         for option in every.get(command, ("--json", "--seed", "--state")):
             assert option in options.stdout

@@ -57,6 +57,12 @@ def test_a_bad_name_is_refused_before_anything_is_computed(network: str, tmp_pat
     assert not list(state.glob("*/entry_*"))
 
 
+def test_a_name_that_cannot_be_drawn_is_called_by_its_option(network: str) -> None:
+    found = CliRunner().invoke(app, ["gamp", network, "--alpha", "1", "--dim", "50", "--plot", "x.jpg"])
+    assert found.exit_code == 2
+    assert found.stderr.startswith("smisym: --plot: given 'x.jpg'")
+
+
 @pytest.mark.parametrize("truth", [True, False])
 def test_the_steps_of_gamp_are_drawn(network: str, tmp_path: Path, truth: bool) -> None:
     """With the truth, and without, where the overlap is that of the estimate with itself."""

@@ -42,7 +42,7 @@ def test_phases_of_one_layer(network: str, tmp_path: Path) -> None:
     assert found["output"] == str(picture)
     assert picture.read_text().count("<svg") == 1
     shown = run("phases", network, "--samples", 2048).stdout
-    assert "no branch folds" in shown
+    assert "no fold was seen" in shown
     assert "would not be told from chance" in shown
 
 

@@ -42,7 +42,7 @@ def test_every_part_is_a_success_and_says_how_it_was_made(script: ModuleType, kn
         assert part["version"] == smisym.__version__
     assert {row["result"] for row in known["curve"]["rows"]} == {"success"}
     for name in ("skip", "three", "depth", "layers"):
-        assert {row["result"] for row in known[name]["rows"]} == {"success"}, name
+        assert {row["result"] for row in script.every_row(known, name)} == {"success"}, name
     assert max(max(row["error"]) for row in known["three"]["rows"]) <= script.THREE_WITHIN
     assert max(max(row["error"]) for row in known["curve"]["rows"]) <= script.ACCURACY
 
@@ -100,32 +100,35 @@ def test_points_of_three_layers_stand(script: ModuleType, known: dict[str, Any])
 
 
 def test_thresholds_of_every_layer_stand(script: ModuleType, known: dict[str, Any]) -> None:
-    by = {row["layers"]: row["thresholds"] for row in known["layers"]["rows"]}
+    by = {row["layers"]: row["thresholds"] for row in script.every_row(known, "layers")}
     # Every layer of every depth, the last one first.
     assert {count: sorted(name for one in met for name in one["rows"]) for count, met in by.items()} == {
-        count: [f"layer {n + 1}" for n in range(count)] for count in script.LAYERS
+        count: [f"layer {n + 1}" for n in range(count)] for count in script.LAYERS + script.LAYERS_DEEP
     }
     assert all(met[0]["rows"] == [f"layer {count}"] for count, met in by.items())
-    assert max(one["error"] for met in by.values() for one in met) <= script.LAYERS_ACCURACY
+    for count, met in by.items():
+        asked = script.LAYERS_ACCURACY if count in script.LAYERS else script.LAYERS_DEEP_ACCURACY
+        assert max(one["error"] for one in met) <= asked
     (again,) = script.layers([2], accuracy=0.02)
     for one, other in zip(again["thresholds"], by[2], strict=True):
         assert one["rows"] == other["rows"]
         assert abs(one["alpha"] - other["alpha"]) <= 5 * np.hypot(one["error"], other["error"])
-    for row in known["depth"]["rows"]:
+    for row in script.every_row(known, "depth"):
         if row["kind"] == "skip 1" and row["layers"] in by:
             first = by[row["layers"]][0]
             assert abs(first["alpha"] - row["alpha"]) <= 5 * np.hypot(first["error"], row["error"]) + 1e-12
 
 
 def test_first_thresholds_against_depth_stand(script: ModuleType, known: dict[str, Any]) -> None:
-    by = {(row["layers"], row["kind"]): row for row in known["depth"]["rows"]}
+    rows = script.every_row(known, "depth")
+    by = {(row["layers"], row["kind"]): row for row in rows}
     for again in script.depth([1, 2], accuracy=0.02):
         row = by[again["layers"], again["kind"]]
         assert again["rows"] == row["rows"]
         assert abs(again["alpha"] - row["alpha"]) <= 5 * np.hypot(again["error"], row["error"]) + 1e-12
     assert by[1, "skip 1"]["alpha"] == pytest.approx(1 / 6, abs=1e-9)
     # Of mixings that fluctuate less and less, the last layer knows more and more: 1/6 and no less.
-    limit = [row["alpha"] - 1 / 6 for row in known["depth"]["rows"] if row["kind"] != "skip 1" and row["layers"] > 2]
+    limit = [row["alpha"] - 1 / 6 for row in rows if row["kind"] != "skip 1" and row["layers"] > 2]
     assert limit == sorted(limit, reverse=True)
     assert limit[-1] > 0
 

@@ -52,6 +52,14 @@ def test_a_bound_that_is_reached_is_said_to_hold(network: str) -> None:
     assert "up to 1 holds" in other and "at 1:" not in other and "t, p:" not in other
 
 
+def test_properties_are_listed(network: str) -> None:
+    shown = run("check", network, "--only", "?")
+    assert shown.exit_code == 0
+    words = " ".join(shown.stdout.split())
+    assert all(one.name in words for one in PROPERTIES)
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
 def test_one_document(network: str) -> None:
     shown = run("check", network, "--only", "symmetry", "--seed", "5", "--json")
     found = json.loads(shown.stdout)
