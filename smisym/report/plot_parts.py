@@ -117,7 +117,8 @@ def draw_line(
     axes.fill_between(x, joined - half, joined + half, color=colour, alpha=0.22, linewidth=0, zorder=2)
     good = np.isfinite(joined)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
-    axes.plot(x[alone], y[alone], linestyle="none", marker=".", color=colour, zorder=3)
+    if alone.any():  # no band without a neighbour
+        draw_points(axes, x[alone], y[alone], half[alone], colour, ".", hollow=False)
     if (~ok).any():
         draw_points(axes, x[~ok], y[~ok], half[~ok], colour, UNCONVERGED, hollow=True)
 
