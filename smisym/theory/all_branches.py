@@ -51,7 +51,8 @@ class Branch:
     """Fixed points, in the order in which they are met along their branch.
 
     begins: "weak" where directions begin to be learned, "informed" where it is followed down from an informed start.
-    points: of :class:`smisym.theory.branch.Passed`.  ends: "perfect", "alpha" (the largest that was asked for),
+    points: of :class:`smisym.theory.branch.Passed`.  after: the point that followed beyond the largest alpha that was
+    asked for, if any: whether two branches are one is told up to there.  ends: "perfect", "alpha" (that largest one),
     "nothing" (all overlaps vanish), "vanishing" (next to nothing is left of one direction, much more of another: what
     is learned on begins a branch of its own) or "lost" (no further point was found).
     """
@@ -59,6 +60,7 @@ class Branch:
     begins: str
     points: tuple[Passed, ...]
     ends: str
+    after: Passed | None = None
 
     def __repr__(self) -> str:
         low, high = min(self.alphas, default=math.nan), max(self.alphas, default=math.nan)
@@ -231,12 +233,16 @@ def _informed(omap: OverlapMap, most: float) -> Branch | None:
 # Many parameters: where a branch begins, and how far it is followed.
 def _branch(begins: str, omap: OverlapMap, Q: np.ndarray, alpha: float, along: np.ndarray, most: float) -> Branch:
     omap.what = f"branch from alpha = {alpha:.3g}"
-    points, ends = list[Passed](), "lost"
+    points, ends, after, outside = list[Passed](), "lost", None, 0
     for point in followed(omap, Q, alpha, along, LENGTH):
         values = np.linalg.eigvalsh(point.Q)
-        if point.alpha > most and (len(points) or begins == "weak"):
-            ends = "alpha"
-            break
+        if point.alpha > most:
+            outside += 1
+            if begins == "weak" or points or outside >= _FIRST:
+                ends, after = "alpha", point
+                break
+            # The mean map has what an informed start reached a little farther up than asked for.
+            continue
         if values[-1] < _SOME:
             ends = "nothing"
             break
@@ -249,7 +255,7 @@ def _branch(begins: str, omap: OverlapMap, Q: np.ndarray, alpha: float, along: n
             break
         if len(points) >= _MOST:
             break
-    return Branch(begins, tuple(points), ends)
+    return Branch(begins, tuple(points), ends, after)
 
 
 def _meet(one: Branch, other: Branch) -> bool:
@@ -258,7 +264,7 @@ def _meet(one: Branch, other: Branch) -> bool:
 
 
 def _between(point: Passed, other: Branch) -> bool:
-    for a, b in itertools.pairwise(other.points):
+    for a, b in itertools.pairwise([*other.points, *([] if other.after is None else [other.after])]):
         if min(a.alpha, b.alpha) <= point.alpha <= max(a.alpha, b.alpha):
             share = (point.alpha - a.alpha) / (b.alpha - a.alpha) if b.alpha != a.alpha else 0.0
             if np.abs(a.Q + share * (b.Q - a.Q) - point.Q).max() < _APART:

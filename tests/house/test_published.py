@@ -131,6 +131,14 @@ def test_first_thresholds_against_depth_stand(script: ModuleType, known: dict[st
     limit = [row["alpha"] - 1 / 6 for row in rows if row["kind"] != "skip 1" and row["layers"] > 2]
     assert limit == sorted(limit, reverse=True)
     assert limit[-1] > 0
+    # Of infinitely many such layers the last one needs 1/6: c of c + a / L + b / L^2, as the page has it.
+    deep = [row for row in rows if row["kind"] != "skip 1" and row["layers"] > 3]
+    L, alpha, error = np.array([(row["layers"], row["alpha"], row["error"]) for row in deep]).T
+    powers = np.stack([np.ones_like(L), 1 / L, 1 / L**2], axis=1) / error[:, None]
+    covariance = np.linalg.inv(powers.T @ powers)
+    c = covariance[0] @ powers.T @ (alpha / error)
+    assert abs(c - 1 / 6) < 3 * np.sqrt(covariance[0, 0])
+    assert [c - 1 / 6, np.sqrt(covariance[0, 0])] == pytest.approx([1.1e-4, 8e-5], abs=1e-5)
 
 
 def test_layers_are_learned_in_the_same_order_step_by_step(script: ModuleType, known: dict[str, Any]) -> None:
