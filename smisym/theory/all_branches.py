@@ -51,8 +51,8 @@ class Branch:
     """Fixed points, in the order in which they are met along their branch.
 
     begins: "weak" where directions begin to be learned, "informed" where it is followed down from an informed start.
-    points: of :class:`smisym.theory.branch.Passed`.  after: the point that followed beyond the largest alpha that was
-    asked for, if any: whether two branches are one is told up to there.  ends: "perfect", "alpha" (that largest one),
+    points: of :class:`smisym.theory.branch.Passed`.  outside: those that were met beyond the largest alpha that was
+    asked for, before these or after: they tell whether two branches are one.  ends: "perfect", "alpha" (that largest),
     "nothing" (all overlaps vanish), "vanishing" (next to nothing is left of one direction, much more of another: what
     is learned on begins a branch of its own) or "lost" (no further point was found).
     """
@@ -60,7 +60,7 @@ class Branch:
     begins: str
     points: tuple[Passed, ...]
     ends: str
-    after: Passed | None = None
+    outside: tuple[Passed, ...] = ()
 
     def __repr__(self) -> str:
         low, high = min(self.alphas, default=math.nan), max(self.alphas, default=math.nan)
@@ -233,13 +233,13 @@ def _informed(omap: OverlapMap, most: float) -> Branch | None:
 # Many parameters: where a branch begins, and how far it is followed.
 def _branch(begins: str, omap: OverlapMap, Q: np.ndarray, alpha: float, along: np.ndarray, most: float) -> Branch:
     omap.what = f"branch from alpha = {alpha:.3g}"
-    points, ends, after, outside = list[Passed](), "lost", None, 0
+    points, outside, ends = list[Passed](), list[Passed](), "lost"
     for point in followed(omap, Q, alpha, along, LENGTH):
         values = np.linalg.eigvalsh(point.Q)
         if point.alpha > most:
-            outside += 1
-            if begins == "weak" or points or outside >= _FIRST:
-                ends, after = "alpha", point
+            outside.append(point)
+            if begins == "weak" or points or len(outside) >= _FIRST:
+                ends = "alpha"
                 break
             # The mean map has what an informed start reached a little farther up than asked for.
             continue
@@ -255,16 +255,16 @@ def _branch(begins: str, omap: OverlapMap, Q: np.ndarray, alpha: float, along: n
             break
         if len(points) >= _MOST:
             break
-    return Branch(begins, tuple(points), ends, after)
+    return Branch(begins, tuple(points), ends, tuple(outside))
 
 
 def _meet(one: Branch, other: Branch) -> bool:
     """Whether one branch runs along the other: some of its first points lie between two of the other's."""
-    return not one.points or any(_between(point, other) for point in one.points[:_FIRST])
+    return not one.points or any(_between(point, other) for point in (*one.outside, *one.points[:_FIRST]))
 
 
 def _between(point: Passed, other: Branch) -> bool:
-    for a, b in itertools.pairwise([*other.points, *([] if other.after is None else [other.after])]):
+    for a, b in itertools.pairwise((*other.points, *other.outside)):
         if min(a.alpha, b.alpha) <= point.alpha <= max(a.alpha, b.alpha):
             share = (point.alpha - a.alpha) / (b.alpha - a.alpha) if b.alpha != a.alpha else 0.0
             if np.abs(a.Q + share * (b.Q - a.Q) - point.Q).max() < _APART:

@@ -131,6 +131,14 @@ def test_branches_begin_at_thresholds_and_end_where_they_are_said_to() -> None:
     assert "weak" in repr(branch)
 
 
+@pytest.mark.parametrize(("most", "seed"), [(0.7, 0), (0.8, 1)])
+def test_an_informed_start_behind_the_last_point_of_a_branch_is_on_it(most: float, seed: int) -> None:
+    """It reaches the one branch that there is, behind its last point below the largest alpha, or beyond that."""
+    model = smisym.compile(SMI("abs(z1)", 1, noise=1e-2))
+    (branch,) = smisym.branches(model, most=most, samples=512, scrambles=4, seed=seed, workers=1).value
+    assert (branch.begins, branch.ends) == ("weak", "alpha")
+
+
 def test_the_optimum_that_must_change_is_found_at_every_seed() -> None:
     # Noise of 3.2e-4: equal free entropies at 1.1054 by the quadrature above.
     model = smisym.compile(SMI("abs(z1)", 1, noise=10**-3.5))
