@@ -1,7 +1,7 @@
 """Before numpy is loaded: one thread of linear algebra a process, for matrices are small and processes several.
 
 Single cases that take very long are listed in slow.txt; whole tests are marked where they stand.  Those in long.txt
-take turns where all tests are asked for: each run has a part of them, the next commit's the next one.
+take turns where all tests are asked for: each run has a part of them, told by the name of the commit.
 Faults are planted, and seconds are shared, in the process of the test: no other ones are begun unless asked for.
 """
 
@@ -94,11 +94,11 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def _by_commit() -> str:
-    """Every commit has the turn after that of the one before."""
-    asked = ["git", "-C", str(HERE), "rev-list", "--count", "HEAD"]
-    counted = subprocess.run(asked, capture_output=True, text=True, check=False) if shutil.which("git") else None
+    """By the name of the commit, which a clone without history has as well."""
+    asked = ["git", "-C", str(HERE), "rev-parse", "HEAD"]
+    named = subprocess.run(asked, capture_output=True, text=True, check=False) if shutil.which("git") else None
     # Not a repository: an archive of the source.
-    return str(int(counted.stdout) % TURNS + 1) if counted is not None and counted.returncode == 0 else "1"
+    return str(int(named.stdout, 16) % TURNS + 1) if named is not None and named.returncode == 0 else "1"
 
 
 def pytest_unconfigure() -> None:
@@ -141,9 +141,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     turn = config.stash[TURN]
     if turn != "all":
         others = {line for k, line in enumerate(LONG) if k % TURNS != int(turn) - 1} - set(SLOW)
-        left_out = [collected[line] for line in sorted(collected.keys() & others)]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        left_out = {collected[line] for line in collected.keys() & others}
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _all_there(name: str, lines: list[str], collected: Collection[str]) -> None:
