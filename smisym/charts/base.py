@@ -149,6 +149,12 @@ class LevelSet:
     smooth
         Whether weights are smooth functions of the coordinates, so that a lattice converges fast; else they are
         sampled.
+    kinked
+        Whether weights vanish along a surface that the coordinates cross, with a kink: a lattice then converges like a
+        power of its step.
+    ended
+        Whether sheets may end where fields are: what lies between the last node on a sheet and its end no bound tells,
+        so that maxima are looked for.
     shared
         Whether several sheets hold the same points, with weights that add up to the one of the level set.
     complete
@@ -191,6 +197,8 @@ class LevelSet:
     directions: int = 0
     density: bool = False
     smooth: bool = True
+    kinked: bool = False
+    ended: bool = False
     shared: bool = False
     complete: bool = False
     unfolding: Unfolding | None = None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ _TRIALS = 32
 # fields: what is small must have its sign.  Random points at which it is seen whether any does: inverse functions such
 # as tan have more arguments than the function that they invert has values.
 _MISS, _FLOOR, _PROBES = 1e-4, 1e-9, 4096
+# Outputs at which it is seen whether a weight vanishes.
+_OUTPUTS = 64
 # The same for outputs that others imply, at fields that are nearer to zero by this factor.
 _MISSED, _NEARER = 1e-3, 0.7
 
@@ -119,7 +121,8 @@ def _solve_piece(
         free = tuple(f for f in fields if f not in solved)
         if len(free) > _COORDINATES:
             return Refusal(f"{len(free)} fields would be left as coordinates")
-        poles = frozenset(f for f in free if any(pole(e, f) for e in [*solved.values(), 1 / jacobian]))
+        # Where the weight vanishes it has a kink: a border of half-lines as well.
+        poles = frozenset(f for f in free if any(pole(e, f) for e in [*solved.values(), 1 / jacobian, jacobian]))
         shown = {k: e for k, e in enumerate(here) if k not in constants}
         sheets.append(SolvedSheet(signs, free, solved, constants, jacobian, several, poles, shown))
     return sheets
@@ -164,6 +167,8 @@ def _assemble(
         steps=(told(link, sheets, read, implied, _TRIALS),),
         latents=(FLAT,) * count,
         density=not discrete,
+        ended=_ends(codes, own(link.observe(Z)), count),
+        kinked=any(_has_kinks(sheet, fields, outputs) for sheet in sheets),
         shared=any(sheet.ways for sheet in sheets),
         pieces=len({len(sheet.solved) for sheet in sheets}) > 1,
         program=straight,
@@ -171,9 +176,11 @@ def _assemble(
     )
 
 
-def _compile(
-    sheet: SolvedSheet, fields: Fields, outputs: Fields, sizes: np.ndarray
-) -> Callable[[Arrays, Arrays], tuple[Arrays, np.ndarray]]:
+# From coordinates and outputs to every field, and the log-weight.
+Code = Callable[[Arrays, Arrays], tuple[Arrays, np.ndarray]]
+
+
+def _compile(sheet: SolvedSheet, fields: Fields, outputs: Fields, sizes: np.ndarray) -> Code:
     """Numpy code of one sheet: every field, and the log-weight."""
     arguments = [*sheet.free, *outputs]
     values = [sheet.solved.get(f, f) for f in fields]
@@ -239,6 +246,36 @@ def _has_strangers(sheet: SolvedSheet, fields: Fields, outputs: Fields, numeric:
         for i, f in enumerate(fields):
             there &= np.isfinite(solved[i]) & ((sign[i] == 0) | (np.sign(solved[i]) == sign[i]) | (f in sheet.free))
         return bool((misses(solved, u) & there).any())
+
+
+def _ends(codes: Sequence[Code], values: np.ndarray, count: int) -> bool:
+    """Whether sheets have no fields at some coordinates, and some at others, at outputs (n, K) of random fields."""
+    if not count:
+        return False
+    x = np.random.default_rng(6).standard_normal((count, 256, 1))
+    u = list(values[:_OUTPUTS].T)
+    with np.errstate(all="ignore"):
+        there = [np.isfinite(np.broadcast_to(code(list(x), u)[1], (256, len(u[0])))) for code in codes]
+    return any((on.any(axis=0) & ~on.all(axis=0)).any() for on in there)
+
+
+def _has_kinks(sheet: SolvedSheet, fields: Fields, outputs: Fields) -> bool:
+    """Whether the weight vanishes within the sheet: where the Jacobian is infinite, and changes its sign."""
+    below = sp.denom(sp.together(sheet.jacobian))
+    free = [f for f in sheet.free if f in below.free_symbols]
+    if not free:
+        return False
+    rng = np.random.default_rng(5)
+    truth, other = rng.standard_normal((len(fields), _OUTPUTS)), rng.standard_normal((len(fields), _PROBES, 1))
+    sign = np.array([[sheet.signs.get(f, 0)] for f in fields])
+    truth = np.where(sign == 0, truth, sign * np.abs(truth))
+    other = np.where(sign[..., None] == 0, other, sign[..., None] * np.abs(other))
+    with np.errstate(all="ignore"):
+        shown = dict(zip(sheet.shown, lambdified(fields, list(sheet.shown.values()))(*truth), strict=True))
+        u = [np.broadcast_to(shown.get(k, 0.0), (_OUTPUTS,)) for k in range(len(outputs))]
+        here = [other[k] for k, f in enumerate(fields) if f in free]
+        values = lambdified([*free, *outputs], [below])(*here, *u)[0] * np.ones((_PROBES, _OUTPUTS))
+    return bool(((values > 0).any(axis=0) & (values < 0).any(axis=0)).any())
 
 
 def _coordinate(x: np.ndarray, sign: int | None, pole: bool) -> tuple[np.ndarray, np.ndarray]:

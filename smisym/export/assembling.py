@@ -131,6 +131,8 @@ def _parts(model: Model, plan: Plan) -> list[str]:
     without = set[str]()
     if not model.noise and not model.level_set.directions:  # type: ignore[union-attr]
         without.add("orthonormal")
+    if plan.sampled:
+        without.add("narrowness")
     return [_part(name, without) for name in (*names, "asking")]
 
 
@@ -160,7 +162,7 @@ def _imports(texts: list[str], plan: Plan) -> str:
     needed = {
         "itertools": "itertools." in every or (plan.dim and not plan.sampled),
         "math": "math." in every or plan.sampled,
-        "re": "re." in every,
+        "re": True,  # the self-test
         "sys": True,
     }
     lines += [f"import {name}" for name, used in needed.items() if used]
@@ -193,7 +195,9 @@ def _constants(model: Model, plan: Plan) -> list[str]:
         f"RTOL, MAX_NODES, SAMPLED = {plan.rtol!r}, 2**{plan.most.bit_length() - 1}, {plan.sampled}",
     ]
     if plan.dim and not plan.sampled:
-        ragged = level_set is not None and (level_set.shared or level_set.pieces or level_set.bordered)
+        ragged = level_set is not None and any(
+            (level_set.shared, level_set.pieces, level_set.bordered, level_set.kinked)
+        )
         smooth = not ragged if level_set is not None else is_smooth(link.program)
         lines.append(f"ANALYTIC = {smooth}  # whether densities are analytic, so that a lattice converges fast")
     if model.noise:

@@ -105,8 +105,10 @@ class Integrand(Protocol):
     maxima are dear to find, or tell little of where the mass is; whoever samples it begins with broad proposals then.
     ``broken``: whether it has kinks or jumps where there is mass, so that a lattice converges like a power of its step.
     ``bordered``: whether mass may lie farther out than the log-weight near the centre tells; the error is told what the
-    border holds then.  ``saturating``: whether residuals or log-weights may be flat or steep at all nodes of a cell and
-    have a ridge beside them: their ranges are told with the corners of the cell then.
+    border holds then.  ``ended``: whether branches may end where there is mass, beyond the last node that has a
+    density: maxima are looked for, and steps must resolve them.  ``saturating``: whether residuals or log-weights may
+    be flat or steep at all nodes of a cell and have a ridge beside them: their ranges are told with the corners of the
+    cell then.
     """
 
     samples: int
@@ -117,6 +119,7 @@ class Integrand(Protocol):
     modeless: bool
     broken: bool
     bordered: bool
+    ended: bool
     saturating: bool
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values: ...
@@ -182,6 +185,10 @@ def _probe_points(dim: int) -> np.ndarray:
     return np.array([np.zeros(dim), *(0.7 * v for v in directions), *(1.6 * v for v in directions)]).T
 
 
+# How far out, and how many a side, points are among which branches that end are looked for.
+_REACH, _SIDES = 3.0, {1: 61, 2: 13, 3: 7}
+
+
 @dataclass
 class Modes:
     """Local maxima found from several starts: x (S, K, d), branch (S, K), value (S, K) exponent there."""
@@ -197,13 +204,20 @@ def starts(dim: int) -> int:
     return min(MODE_STARTS, _probe_points(dim).shape[1])
 
 
+def _grid_points(dim: int) -> np.ndarray:
+    """(d, n) points as close to each other as a few hundred of them can be, and the centre."""
+    side = _SIDES.get(dim, 3)
+    return np.array(list(itertools.product(np.linspace(-_REACH, _REACH, side), repeat=dim))).T
+
+
 def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> Modes:
-    """Levenberg-Marquardt on |x|^2 + |r_b(x)|^2 from the best of the probe points, every branch.
+    """Levenberg-Marquardt on |x|^2 + |r_b(x)|^2 from the best of some points, every branch.
 
     Derivatives by forward differences: they only place nodes and never enter a result.
     """
     d, nb = integrand.dim, integrand.branches
-    points = _probe_points(d)
+    # Branches that end have maxima near their ends, to which no climb from beyond or from far away leads.
+    points = _grid_points(d) if integrand.ended else _probe_points(d)
     S = len(index)
     x0 = np.broadcast_to(points[:, :, None], (d, points.shape[1], S))
     r, log_weight, *_ = at_points(integrand, index, x0)

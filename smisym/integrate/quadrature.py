@@ -27,7 +27,7 @@ from smisym.integrate.cells import (
     sublattice_error,
 )
 from smisym.integrate.left_out import BLIND, LeftOut
-from smisym.integrate.modes import Integrand, find_modes, probe, starts
+from smisym.integrate.modes import Integrand, Modes, find_modes, probe, starts
 from smisym.integrate.sums import CellSums
 
 # --------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def lattice(
     depth = -np.log(rtol) + 6.0
     whole, shape = shape is None, shape or LATTICES[integrand.dim]
     most = max_nodes or shape.budget
-    boxes = on_boxes(integrand, rtol, cov, depth, most)
+    boxes = None if integrand.ended else on_boxes(integrand, rtol, cov, depth, most)
     balls = on_balls(integrand, rtol, cov, most) if boxes is None and whole else None
     first = boxes or balls
     rest = np.arange(integrand.samples) if first is None else np.flatnonzero(~first.converged)
@@ -121,6 +121,8 @@ class _LatticeState:
         # Known maxima of narrow posteriors: the cells that hold them are never dropped.
         self.narrow = np.zeros(S, dtype=bool)
         self.modes = np.full((S, starts(d) * integrand.branches, d), np.nan)
+        # The level from which on steps are no longer than these are wide.
+        self.least_level = np.full(S, -1000)
         # Of the ball that is covered.
         self.radius = np.full(S, np.inf)
 
@@ -134,13 +136,15 @@ class _LatticeState:
         d = self.integrand.dim
         best, weight = probe(self.integrand, active)
         radius = radius_of_mass(best, weight, self.depth)
-        far = radius > FAR * np.sqrt(2 * self.depth)
+        far = (radius > FAR * np.sqrt(2 * self.depth)) | self.integrand.ended
         if far.any() and not self.integrand.modeless:
             modes = find_modes(self.integrand, active[far])
             best[far] = np.maximum(best[far], modes.value.max(axis=1))
             radius = radius_of_mass(best, weight, self.depth)
             self.modes[active[far]] = np.where((modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan)
             self.narrow[active[far]] = True
+            if self.integrand.ended:
+                self.least_level[active[far]] = self._resolving(modes)
         self.best[active] = best
         self.left_out.begin(active, best)
         radius = self.integrand.widening * radius
@@ -167,6 +171,16 @@ class _LatticeState:
         owner = np.concatenate(owners)
         order = np.argsort(owner, kind="stable")
         return Cells(owner[order], np.concatenate(corners)[order])
+
+    def _resolving(self, modes: Modes) -> np.ndarray:
+        """The level (S,) whose steps are no longer than the maxima that count are wide along any axis."""
+        precision = np.eye(self.integrand.dim) + np.swapaxes(modes.jacobian, 2, 3) @ modes.jacobian
+        with np.errstate(invalid="ignore", over="ignore"):
+            mass = modes.value - 0.5 * np.linalg.slogdet(np.where(np.isfinite(precision), precision, 0.0))[1]
+            mass = np.where(np.isfinite(mass), mass, -np.inf)
+            counts = mass > mass.max(axis=1, keepdims=True) + min(np.log(self.rtol), -2.0) - 2.0
+            steepest = np.where(counts, np.einsum("skii->ski", precision).max(axis=2), 1.0).max(axis=1)
+        return np.ceil(np.log2(self.first_step * np.sqrt(np.clip(steepest, 1.0, 1e12)))).astype(int)
 
     def refine(self, cells: Cells, keep: np.ndarray, active: np.ndarray) -> Cells:
         going = np.zeros(self.integrand.samples, dtype=bool)
@@ -205,7 +219,7 @@ class _LatticeState:
 
         Between the last node that is on a sheet and the next one, which may lie in the next cell, there may be fields.
         """
-        edged = np.full(self.integrand.samples, self.integrand.broken)
+        edged = np.full(self.integrand.samples, self.integrand.broken or self.integrand.ended)
         edged[cells.owner[keep & sums.cut]] = True
         there = np.isfinite(sums.peak)
         if not there.all():
@@ -245,7 +259,9 @@ class _LatticeState:
         # What the integrand itself misses, no finer lattice finds, nor what lies beyond its border.
         own = own + self.left_out.beyond(who, total, *self._border(cells, highest))
         finest = error <= 0.1 * own
-        self.error[who] = error = error + own
+        # Where steps pass by what is known to be there.
+        error = np.where(self.level[who] >= self.least_level[who], error + own, np.inf)
+        self.error[who] = error
         self.converged[who] = error <= self.rtol
         kept = np.bincount(cells.owner[keep], minlength=S)[who]
         cost = self.nodes[who] + kept * self.cells.nodes * self.integrand.branches * 2**d

@@ -238,6 +238,7 @@ class Block(abc.ABC):
     modeless = False
     broken = False
     bordered = False
+    ended = False
     saturating = False
     dim: int
     residuals: int

@@ -32,7 +32,7 @@ class OnLevelSet(Kind):
 
     def __init__(self, level_set: LevelSet, tokens: int) -> None:
         self.level_set, self.tokens = level_set, tokens
-        self.smooth, self.along = level_set.smooth, level_set.directions
+        self.smooth, self.along, self.broken = level_set.smooth, level_set.directions, level_set.kinked
         self.order = rows_of(level_set)
         self.dim = len(level_set.free_rows) * tokens + len(level_set.latents)
 
@@ -72,7 +72,7 @@ class Whitened(Block):
         self.dim = self.n_white + len(level_set.latents)
         self.residuals = self.n_solved * tokens
         self.branches = level_set.branches
-        self.bordered = level_set.bordered
+        self.bordered, self.broken, self.ended = level_set.bordered, level_set.kinked, level_set.ended
         # Which entries of the factor below the diagonal are used at all: most V are diagonal.
         self._linked = np.any(self.factor != 0.0, axis=0)
 

@@ -32,23 +32,23 @@ def _written(subject: Subject) -> Step:
         "commutes with the symmetries of the output, and an overlap in their blocks stays there."
     )
     plain = notation.gaussian(model)
-    each = rf"$\xi, u$ with {model.fields * T} standard normal entries each"
+    each = rf"$\xi, \xi'$ with {model.fields * T} standard normal entries each"
     made = r"\hat Q^{(k)} \left(I + \hat Q^{(k)}\right)^{-1}" if plain else r"1 - F\big(1 / \hat Q^{(k)}\big)"
     formulas = [
         Formula(
             r"\omega",
-            r"Q^{1/2}\, \xi, \qquad Z = \omega + (I - Q)^{1/2}\, u, \qquad y \sim p(y \mid Z)",
+            r"Q^{1/2}\, \xi, \qquad Z = \omega + (I - Q)^{1/2}\, \xi', \qquad y \sim p(y \mid Z)",
             each,
         )
         if plain
         else Formula(
             r"\omega",
-            r"A\, \xi, \qquad Z = \omega + B\, u, \qquad B B^{\top} = V = I - Q, \qquad y \sim p(y \mid Z)",
+            r"A\, \xi, \qquad Z = \omega + B\, \xi', \qquad B B^{\top} = V = I - Q, \qquad y \sim p(y \mid Z)",
             each + "; $A A^{\\top}$ is what is known of the fields, with what the mean of the weights tells",
         ),
         Formula(
             r"E(Q)",
-            rf"\mathbb{{E}}_{{\xi, u}} \sum_{{t=1}}^{{{T}}} g_t\, "
+            rf"\mathbb{{E}}_{{\xi, \xi'}} \sum_{{t=1}}^{{{T}}} g_t\, "
             rf"g_t^{{\top}}, \qquad g = g_{{\mathrm{{out}}}}(y, \omega, I - Q)",
         ),
         Formula(

@@ -26,7 +26,7 @@ def _written(subject: Subject) -> Step:
     )
     text = (
         "At overlap $Q$ the fields of a new sample are $Z = \\omega + (I - "
-        "Q)^{1/2} u$, of which the estimate sees $\\omega$. The Bayes error is the "
+        "Q)^{1/2} \\xi'$, of which the estimate sees $\\omega$. The Bayes error is the "
         "least of any predictor: that of the mean output given $\\omega$. "
         "Gibbs predicts by one posterior sample $Z'$, which differs from the "
         "truth as two samples do: twice Bayes. Plug-in puts the mean fields "

@@ -19,7 +19,8 @@ BUDGET = 10**6
 class _Sheets:
     """Two sheets r = A_b x - c_b of constant weight: Gaussians in closed form.  ends: x_1 where the first one does."""
 
-    widening, modeless, broken, bordered, saturating = 1.0, False, False, False, False
+    widening, modeless, broken = 1.0, False, False
+    bordered = ended = saturating = False
     branches = 2
 
     def __init__(self, dim: int, seed: int, samples: int = 32, steep: float = 1.5, ends: float = np.inf) -> None:
@@ -58,7 +59,8 @@ class _Walls:
     """Residuals x_1 - c and (x_2 / 3.5)^15: hardly any mass lies where nodes may pass something by, beyond 3.5."""
 
     dim = residuals = 2
-    branches, widening, modeless, broken, bordered, saturating = 1, 1.0, False, False, False, False
+    branches, widening, modeless, broken = 1, 1.0, False, False
+    bordered = ended = saturating = False
 
     def __init__(self, centres: np.ndarray) -> None:
         self.centres, self.samples = centres, len(centres)

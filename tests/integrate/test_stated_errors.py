@@ -62,7 +62,7 @@ class _OneField:
     """A posterior of one field x: residual (d, n, C) -> (m, n, C) and log-weight (n, C) -> (n, C) are handed in."""
 
     samples = dim = residuals = branches = 1
-    widening, modeless, broken, saturating = 1.0, False, False, False
+    widening, modeless, broken, ended, saturating = 1.0, False, False, False, False
 
     def __init__(self, residual: Callable, log_weight: Callable, bordered: bool = False) -> None:
         self.residual, self.log_weight, self.bordered = residual, log_weight, bordered

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -196,9 +197,12 @@ def test_sums_over_pairs_of_nothing(use: Use) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [pairs_source(4, 2, True), scouts_source(4), look_source(4)], ids=["pairs", "scouts", "look"]
+    "source",
+    [partial(pairs_source, 4, 2, True), partial(scouts_source, 4), partial(look_source, 4)],
+    ids=["pairs", "scouts", "look"],
 )
-def test_loops_over_pairs_can_be_read(text: str) -> None:
+def test_loops_over_pairs_can_be_read(source: Callable[[], str]) -> None:
+    text = source()
     compile(text, "<loops>", "exec")
     assert max(map(len, text.splitlines())) <= 200
 

@@ -215,7 +215,7 @@ def test_the_same_derivation_gives_the_same_bytes_in_every_process() -> None:
         "print(hashlib.sha256(text.encode()).hexdigest())\n"
     )
     here = os.path.dirname(fake_results.__file__)
-    paths = os.pathsep.join([here, os.path.dirname(here)])
+    paths = os.pathsep.join([here, os.path.dirname(here), os.environ.get("PYTHONPATH", "")])
     digests = {
         subprocess.run(
             [sys.executable, "-c", code],

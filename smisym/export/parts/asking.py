@@ -31,7 +31,8 @@ class Moments(NamedTuple):
 
     log_partition (S,): log p(y | omega, V), up to a constant that depends on y alone.  mean (S, P, T): E[Z | y].
     g (S, P, T): V^{-1} (mean - omega).  error (S,): of the mean, in the norm of V^{-1}; compare it with ``rtol``.
-    inf where maxima may be missed: y twenty deviations and more from omega, or rows that V hardly tells apart.
+    inf where maxima may be missed: y twenty deviations and more from omega, or rows that V hardly tells apart; and,
+    with a mean of NaN, where no fields were met that give y.
     nodes (S,): evaluations.  cov, dg (S, P, T, P, T): covariance and d g / d omega, where asked for, else None.
     """
 
@@ -60,9 +61,11 @@ def moments(
 
     log_ratios: y holds log y_ij - log y_ii in place of y_ij, which keeps the digits that a softmax loses.
     rtol: error aimed at.  max_nodes: evaluations a sample that this may take.  The same seed gives the same bits.
-    Raises ValueError for wrong shapes, numbers that are not finite, a V that is not positive definite, and outputs
-    that the network cannot give.
+    Raises ValueError for wrong shapes, numbers that are not real and finite, a V that is not symmetric and positive
+    definite, and outputs that the network cannot give.
     """
+    if any(np.iscomplexobj(given) for given in (y, omega, V)):
+        raise ValueError("y, omega and V must be real")
     y, omega, V = (np.asarray(given, dtype=float) for given in (y, omega, V))
     S = len(omega) if omega.ndim else 0
     shapes = (S, *OUTPUT), (S, FIELDS, TOKENS)
@@ -71,6 +74,8 @@ def moments(
         raise ValueError(f"shapes of y, omega, V: {given}; allowed: {shapes}, ({FIELDS}, {FIELDS}) or one V a sample")
     if not all(np.isfinite(given).all() for given in (omega, V)) or np.isnan(y).any() or not rtol > 0 or not S:
         raise ValueError("y, omega and V must be finite and not empty, and rtol positive")
+    if not np.allclose(V, np.swapaxes(V, -1, -2), rtol=1e-9, atol=0.0):
+        raise ValueError("V must be symmetric")
     rows = list(ORDER)
     try:
         L = np.linalg.cholesky(np.broadcast_to(V, (S, FIELDS, FIELDS))[:, rows][:, :, rows])
@@ -78,7 +83,7 @@ def moments(
         raise ValueError("V must be positive definite: nothing is added to it") from None
     batch = Batch(read(y, log_ratios), omega[:, rows], L, np.linalg.inv(L))
     check_outputs(batch, y, log_ratios)
-    size = max(1, min(BLOCK, 2**23 // (FLOATS * (97 + 19 * SHEETS * (1 + 2 * DIM)))))
+    size = max(1, min(BLOCK, 2**23 // (FLOATS * (97 + 51 * SHEETS * (1 + 2 * DIM)))))
     parts = []
     for first in range(0, S, size):
         part = Batch(*(array[first : first + size] for array in batch))

@@ -6,18 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smisym.export.parts.given import SHEETS, Array
+from smisym.export.parts.given import ANALYTIC, SHEETS, Array
 from smisym.export.parts.on_level_set import evaluate
 from smisym.export.parts.posterior import DIM, Batch, cloud
 
 # Starts on every sheet: of the coarse points the best and the first; steps of the climb, and of its differences.
-BEST, FIRST_ONES, CLIMBS, STEP = 3, 16, 40, 1e-5
+BEST, FIRST_ONES, CLIMBS, STEP = 3, 48, 40, 1e-5
 
 
 class Maxima(NamedTuple):
-    """Points x (N, d) of samples s (N,), the log of the density (N,), the matrix of its Gaussian (N, d, d)."""
+    """Points x (N, d) of samples s (N,) on sheets (N,), log of the density (N,), matrix of its Gaussian (N, d, d)."""
 
     s: Array
+    sheet: Array
     x: Array
     log: Array
     precision: Array
@@ -51,7 +52,7 @@ def maxima(batch: Batch, seed: int) -> Maxima:
         there = (widths < 1e-2) & (np.abs(step).max(axis=1) < 0.1)
         live[k] = ~(there & (up | (damping[k] > 1e3)))
     there = np.isfinite(value)
-    return Maxima(s[there], x[there], value[there], precision[there])
+    return Maxima(s[there], sheet[there], x[there], value[there], precision[there])
 
 
 def around(batch: Batch, s: Array, sheet: Array, x: Array) -> tuple[Array, Array, Array]:
@@ -66,3 +67,18 @@ def around(batch: Batch, s: Array, sheet: Array, x: Array) -> tuple[Array, Array
     precision = jacobian.transpose(0, 2, 1) @ jacobian
     bad = ~np.isfinite(slope).all(axis=1)
     return log[:, 0], np.where(bad[:, None], 0.0, slope), np.where(bad[:, None, None], np.eye(DIM), precision)
+
+
+def narrowness(batch: Batch, tops: Maxima) -> Array:
+    """Inverse squares (N, d) of widths at maxima along each axis, no wider than to where a sheet ends."""
+    width = 1 / np.sqrt(np.maximum(np.einsum("nii->ni", tops.precision), 1.0))
+    for _ in range(0 if ANALYTIC else 30):
+        moves = np.concatenate([np.eye(DIM), -np.eye(DIM)]) * width[:, None]
+        log = evaluate(batch, tops.s, (tops.x[:, None] + moves).transpose(2, 0, 1)).log[
+            tops.sheet, np.arange(len(moves))
+        ]
+        ended = ~np.isfinite(log).reshape(-1, 2, DIM).all(axis=1)
+        if not ended.any():
+            break
+        width = np.where(ended, width / 2, width)
+    return np.asarray(1 / width**2)

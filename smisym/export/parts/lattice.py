@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smisym.export.parts.climbing import maxima
+from smisym.export.parts.climbing import maxima, narrowness
 from smisym.export.parts.given import ANALYTIC, Array
 from smisym.export.parts.on_level_set import evaluate
 from smisym.export.parts.posterior import DIM, ENTRIES, FLOATS, Average, Batch, Sums, cloud, slices
@@ -17,6 +17,7 @@ ROUNDS = 1000  # of growing by one block on all sides
 FIRST, FINER, LEVELS = 0.9, 2**-0.5, 16  # first step over the narrowest width at a maximum; the next over the last
 PER_AXIS = 2 ** (42 // DIM)  # blocks an axis, for their numbers
 NODES = np.stack([axis.ravel() for axis in np.indices((SIDE,) * DIM)])
+WITHIN = np.array(list(itertools.product((0.01, 0.5, 0.99), repeat=DIM)))
 BESIDE = np.array([move for move in itertools.product((-1, 0, 1), repeat=DIM) if any(move)])
 
 
@@ -24,17 +25,18 @@ def integral(batch: Batch, rtol: float, second: bool, seed: int, max_nodes: int)
     """Steps shrink until moments stand still.
 
     The error is what the last refinement changed, where densities are analytic: errors of the trapezoid rule then fall
-    exponentially, and less is left.  Elsewhere it is three times the last two changes.  It knows nothing of a maximum
-    that no start led to.
+    exponentially, and less is left.  Elsewhere it is three times the last two changes.  Maxima that hold less than
+    ``rtol``, and may be narrower than the step, are added.  It knows nothing of a maximum that no start led to.
     """
     S = len(batch.omega)
-    tops, cut = maxima(batch, seed), 14 - np.log(rtol)
+    tops, cut = maxima(batch, seed), 10 - np.log(rtol)
     # Steps by the narrowest of the maxima that hold a share of the mass.
     mass = tops.log - 0.5 * np.linalg.slogdet(tops.precision + 0.1 * np.eye(DIM))[1]
     best, curvature = np.full(S, -np.inf), np.ones((S, DIM))
     np.maximum.at(best, tops.s, mass)
-    held = mass > best[tops.s] - 6
-    np.maximum.at(curvature, tops.s[held], np.einsum("nii->ni", tops.precision[held]))
+    held = mass > best[tops.s] + np.log(min(rtol, 1e-2)) - 2
+    passed_by = np.bincount(tops.s[~held], np.exp(mass - best[tops.s])[~held], minlength=S)
+    np.maximum.at(curvature, tops.s[held], narrowness(batch, tops)[held])
     step = FIRST / np.sqrt(curvature)
     points = cloud(seed)
     log = evaluate(batch, np.arange(S), points[:, None] + np.zeros((1, S, 1))).log.max(axis=0)
@@ -52,7 +54,7 @@ def integral(batch: Batch, rtol: float, second: bool, seed: int, max_nodes: int)
             change = np.maximum(change, np.sqrt(((new_cov - cov) ** 2).sum(axis=(1, 2))))
             cov[done] = new_cov[done]
         change = np.nan_to_num(change, nan=np.inf)
-        error[done] = change[done] if ANALYTIC else 3 * np.maximum(change, before)[done]
+        error[done] = passed_by[done] + (change if ANALYTIC else 3 * np.maximum(change, before))[done]
         before = change
         log_norm[done], mean[done] = (new_norm + np.log(step).sum(axis=1))[done], new_mean[done]
         nodes[left] += level.nodes[left]
@@ -100,7 +102,9 @@ def grown(batch: Batch, step: Array, seeds: tuple[Array, Array], cut: float, sec
     whole[places(pending)[0]] = False
     s, block = places(visited)
     live = tops > sums.top[s] - cut
-    return Level(sums, nodes, whole, (s[live], (block[live] + 0.5) * SIDE * step[s[live]]))
+    # All over these blocks: the next ones are smaller, and what is alive may be at an edge.
+    s, block = np.repeat(s[live], len(WITHIN)), (block[live][:, None] + WITHIN).reshape(-1, DIM)
+    return Level(sums, nodes, whole, (s, block * SIDE * step[s]))
 
 
 def numbers(s: Array, block: Array) -> Array:
