@@ -318,7 +318,8 @@ def test_two_integrators_agree_on_many_posteriors_under_narrow_cavities(name: st
         gap = np.sqrt(np.einsum("spt,spt->s", found["g"] - known.g, found["g"] - known.g) * variance)
         there = np.isfinite(found["error"])
         assert there.mean() > 0.95 and np.quantile(found["error"][there], 0.9) <= 1e-6
-        assert (gap[there] <= 2 * (found["error"] + known.error)[there] + 1e-8).all()
+        # What is not resolved by the channel is sampled: a standard error.
+        assert (gap[there] <= 4 * (found["error"] + known.error)[there] + 1e-8).all()
 
 
 def test_a_module_whose_weight_has_a_kink_tests_itself(tmp_path: Path) -> None:
