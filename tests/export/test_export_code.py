@@ -116,15 +116,17 @@ def held(name: str, path: Path, samples: int, python: Path | None = None) -> Non
     rtol = {0: 1e-12, 1: 1e-10, 2: 1e-10, 3: 1e-4}.get(plan.dim, model.channel.plan.single)
     known = model.channel.moments(observed, omega, V, cov=True, rtol=rtol)
     gap = np.sqrt(np.einsum("spt,pq,sqt->s", found["g"] - known.g, V, found["g"] - known.g))
+    # A module may say that it does not know, as of a sequence of two layers, whose posteriors have long tails.
+    there = np.isfinite(found["error"])
     if plan.sampled:
         allowed = 4 * found["error"] + known.bound
     else:
         allowed = found["error"] + known.bound + 1e-10
         assert (found["error"][known.error <= rtol] <= 1e-4).all()
         scale = 1 + np.abs(known.dg).max()
-        assert np.abs(found["dg"] - known.dg).max() <= 1e2 * allowed.max() * scale
-        assert np.abs(found["log_partition"] - known.log_partition).max() <= 1e2 * allowed.max() + 1e-9
-    assert (gap <= allowed).all(), (gap, allowed)
+        assert there.any() and np.abs(found["dg"] - known.dg)[there].max() <= 1e2 * allowed[there].max() * scale
+        assert np.abs(found["log_partition"] - known.log_partition)[there].max() <= 1e2 * allowed[there].max() + 1e-9
+    assert (gap <= allowed)[there].all(), (gap, allowed)
     if name.startswith("L2-T2"):
         # Without a skip the channel itself ends far from what it is asked for.
         told = known.error <= rtol
