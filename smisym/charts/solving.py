@@ -40,10 +40,10 @@ _TRIALS = 32
 # fields: what is small must have its sign.  Random points at which it is seen whether any does: inverse functions such
 # as tan have more arguments than the function that they invert has values.
 _MISS, _FLOOR, _PROBES = 1e-4, 1e-9, 4096
-# Outputs at which it is seen whether a weight vanishes.
-_OUTPUTS = 64
 # The same for outputs that others imply, at fields that are nearer to zero by this factor.
 _MISSED, _NEARER = 1e-3, 0.7
+# Outputs, and points on each sheet, at which it is seen whether sheets end; of weights that vanish _PROBES points.
+_OUTPUTS, _POINTS = 64, 256
 
 
 def solved_expressions(link: LinkFunction) -> LevelSet | Refusal:
@@ -230,13 +230,19 @@ def _misses(sheet: SolvedSheet, fields: Fields, sizes: np.ndarray) -> Misses:
     return misses
 
 
+def _in_orthant(sheet: SolvedSheet, fields: Fields, rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Random fields (P T, ...) whose signs are those of the sheet."""
+    z = rng.standard_normal((len(fields), *shape))
+    sign = np.array([sheet.signs.get(f, 0) for f in fields]).reshape(-1, *[1] * len(shape))
+    return np.where(sign == 0, z, sign * np.abs(z))
+
+
 def _has_strangers(sheet: SolvedSheet, fields: Fields, outputs: Fields, numeric: Any, misses: Misses) -> bool:
     """Whether some solutions are none: at outputs of random fields and random coordinates."""
     rng = np.random.default_rng(1)
     forward = lambdified(fields, list(sheet.shown.values()))
     sign = np.array([[sheet.signs.get(f, 0)] for f in fields])
-    truth, other = rng.standard_normal((2, len(fields), _PROBES))
-    truth, other = (np.where(sign == 0, z, sign * np.abs(z)) for z in (truth, other))
+    truth, other = (_in_orthant(sheet, fields, rng, _PROBES) for _ in range(2))
     u = [np.zeros(_PROBES)] * len(outputs)
     with np.errstate(all="ignore"):
         for k, value in zip(sheet.shown, forward(*truth), strict=True):
@@ -252,10 +258,10 @@ def _ends(codes: Sequence[Code], values: np.ndarray, count: int) -> bool:
     """Whether sheets have no fields at some coordinates, and some at others, at outputs (n, K) of random fields."""
     if not count:
         return False
-    x = np.random.default_rng(6).standard_normal((count, 256, 1))
+    x = np.random.default_rng(6).standard_normal((count, _POINTS, 1))
     u = list(values[:_OUTPUTS].T)
     with np.errstate(all="ignore"):
-        there = [np.isfinite(np.broadcast_to(code(list(x), u)[1], (256, len(u[0])))) for code in codes]
+        there = [np.isfinite(np.broadcast_to(code(list(x), u)[1], (_POINTS, len(u[0])))) for code in codes]
     return any((on.any(axis=0) & ~on.all(axis=0)).any() for on in there)
 
 
@@ -266,10 +272,7 @@ def _has_kinks(sheet: SolvedSheet, fields: Fields, outputs: Fields) -> bool:
     if not free:
         return False
     rng = np.random.default_rng(5)
-    truth, other = rng.standard_normal((len(fields), _OUTPUTS)), rng.standard_normal((len(fields), _PROBES, 1))
-    sign = np.array([[sheet.signs.get(f, 0)] for f in fields])
-    truth = np.where(sign == 0, truth, sign * np.abs(truth))
-    other = np.where(sign[..., None] == 0, other, sign[..., None] * np.abs(other))
+    truth, other = _in_orthant(sheet, fields, rng, _OUTPUTS), _in_orthant(sheet, fields, rng, _PROBES, 1)
     with np.errstate(all="ignore"):
         shown = dict(zip(sheet.shown, lambdified(fields, list(sheet.shown.values()))(*truth), strict=True))
         u = [np.broadcast_to(shown.get(k, 0.0), (_OUTPUTS,)) for k in range(len(outputs))]

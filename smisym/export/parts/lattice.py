@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from smisym.export.parts.climbing import maxima, narrowness
-from smisym.export.parts.given import ANALYTIC, Array
+from smisym.export.parts.given import ANALYTIC, SHEETS, Array
 from smisym.export.parts.on_level_set import evaluate
 from smisym.export.parts.posterior import DIM, ENTRIES, FLOATS, Average, Batch, Sums, cloud, slices
 
@@ -34,8 +34,10 @@ def integral(batch: Batch, rtol: float, second: bool, seed: int, max_nodes: int)
     mass = tops.log - 0.5 * np.linalg.slogdet(tops.precision + 0.1 * np.eye(DIM))[1]
     best, curvature = np.full(S, -np.inf), np.ones((S, DIM))
     np.maximum.at(best, tops.s, mass)
-    held = mass > best[tops.s] + np.log(min(rtol, 1e-2)) - 2
-    passed_by = np.bincount(tops.s[~held], np.exp(mass - best[tops.s])[~held], minlength=S)
+    held = mass > best[tops.s] + np.log(min(rtol, 1e-2)) - 4
+    # Several starts lead to one maximum: of each sheet the largest of them.
+    rest = np.zeros((SHEETS, S))
+    np.maximum.at(rest, (tops.sheet[~held], tops.s[~held]), np.exp(mass - best[tops.s])[~held])
     np.maximum.at(curvature, tops.s[held], narrowness(batch, tops)[held])
     step = FIRST / np.sqrt(curvature)
     points = cloud(seed)
@@ -54,7 +56,7 @@ def integral(batch: Batch, rtol: float, second: bool, seed: int, max_nodes: int)
             change = np.maximum(change, np.sqrt(((new_cov - cov) ** 2).sum(axis=(1, 2))))
             cov[done] = new_cov[done]
         change = np.nan_to_num(change, nan=np.inf)
-        error[done] = passed_by[done] + (change if ANALYTIC else 3 * np.maximum(change, before))[done]
+        error[done] = rest.sum(axis=0)[done] + (change if ANALYTIC else 3 * np.maximum(change, before))[done]
         before = change
         log_norm[done], mean[done] = (new_norm + np.log(step).sum(axis=1))[done], new_mean[done]
         nodes[left] += level.nodes[left]

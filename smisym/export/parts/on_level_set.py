@@ -42,8 +42,7 @@ def check_outputs(batch: Batch, y: Array, log_ratios: bool) -> None:
     with np.errstate(invalid="ignore"):
         gap = np.abs(told - wanted).max(axis=2) / (1 + np.abs(wanted).max(axis=2))
     there = np.isfinite(values.log.transpose(1, 0, 2).reshape(S, -1))
-    # Where there are coordinates, these points may have missed a small level set.
-    strange = (there.any(axis=1) | (DIM == 0)) & ~(there & (gap <= 1e-5)).any(axis=1)
+    strange = (there.any(axis=1) | (DIM == 0)) & ~(there & (gap <= 1e-5)).any(axis=1)  # small ones may be passed by
     if strange.any():
         raise ValueError(f"y of sample {strange.argmax()}: no output of this noiseless network")
 
