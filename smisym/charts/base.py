@@ -22,7 +22,7 @@ from smisym.link.linking import LinkFunction, Observation
 
 # Kinds of latent coordinates, which run over the real line in the integrator's variable x: any real number with a flat
 # measure (sinh x), any positive number with a flat measure (exp x), and x itself with the measure dx, for charts
-# that bring a weight of their own which is negligible beyond |x| = 5.
+# that bring a weight of their own, of which little is beyond |x| = 5: how far it counts is looked for.
 LINE, SCALE, FLAT = "line", "scale", "flat"
 Arrays = list[np.ndarray]
 

@@ -29,12 +29,11 @@ from smisym.integrate.cells import (
     aliasing_factor,
     means_and_gaps,
     parity_signs,
-    radius_of_mass,
     random_error,
     sublattice_error,
 )
 from smisym.integrate.left_out import BLIND, DISTANCE, FAINT
-from smisym.integrate.modes import CHUNK, Integrand, Values, probe
+from smisym.integrate.modes import CHUNK, Integrand, Values, probe, radius_of_mass
 from smisym.integrate.sums import BLURRED, RESOLVED
 
 # What sublattices miss is HEAD exp(-a / step^FALL): of two layers on two tokens at Q = (0.3, 0.9), 256 posteriors, what
@@ -150,8 +149,9 @@ class BallState:
 
     def begin(self) -> np.ndarray:
         """Which posteriors are tried: those of which some point that was tried lies near the mass."""
-        self.best, weight = probe(self.integrand, np.arange(self.integrand.samples))
-        self.radius = radius_of_mass(self.best, weight, self.depth)
+        everyone = np.arange(self.integrand.samples)
+        self.best, weight = probe(self.integrand, everyone)
+        self.radius = radius_of_mass(self.integrand, everyone, self.best, weight, self.depth)
         return np.flatnonzero(np.isfinite(self.best) & (self.radius <= _FAR * np.sqrt(2 * self.depth)))
 
     def in_loops(self, run: Callable[..., None], who: np.ndarray, numbers: np.ndarray) -> None:

@@ -24,12 +24,11 @@ from smisym.integrate.cells import (
     edge_error,
     means_and_gaps,
     parity_signs,
-    radius_of_mass,
     random_error,
     sublattice_error,
 )
 from smisym.integrate.left_out import BLIND, DISTANCE, FAINT
-from smisym.integrate.modes import Integrand, probe
+from smisym.integrate.modes import Integrand, probe, radius_of_mass
 from smisym.integrate.sums import BLURRED, RESOLVED
 from smisym.kernels.jax_code import NotOnDevice, jax_function
 from smisym.kernels.points import PointProgram
@@ -103,7 +102,7 @@ class BoxState:
         """The samples of which a box of this many nodes may hold the mass: not those too narrow for the probe."""
         S = self.integrand.samples
         self.best, weight = probe(self.integrand, np.arange(S))
-        around = radius_of_mass(self.best, weight, self.depth)
+        around = radius_of_mass(self.integrand, np.arange(S), self.best, weight, self.depth)
         active = np.flatnonzero(np.isfinite(self.best) & (around <= FAR * np.sqrt(2 * self.depth)))
         self.high[active] = self.integrand.widening * around[active, None]
         self.low = -self.high

@@ -91,11 +91,6 @@ def add_runs(values: np.ndarray, scale: np.ndarray, owner: np.ndarray, targets: 
     return out
 
 
-def radius_of_mass(best: np.ndarray, weight: np.ndarray, depth: float) -> np.ndarray:
-    """Of the ball outside of which the density is negligible, from :func:`~smisym.integrate.modes.probe`."""
-    return np.asarray(np.sqrt(2 * np.maximum(depth + weight + 2.0 - best, depth)))
-
-
 def parity_signs(places: np.ndarray) -> np.ndarray:
     """(A, n) signs of the A = 2^d - 1 sublattices at nodes of whole-numbered places (n, d)."""
     halves = np.array(list(itertools.product((0, 1), repeat=places.shape[1])))[1:]

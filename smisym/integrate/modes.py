@@ -28,6 +28,8 @@ from smisym.kernels.points import PointProgram
 CHUNK = 32768
 # Points from which local maxima are sought, for every branch.
 MODE_STARTS = 12
+# Radii, relative to that of a Gaussian of the same weight, to which densities that fall more slowly are followed.
+_SHELLS = np.array([1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5])
 # How steps towards maxima are damped: by the diagonal, whose entries are at least one.
 _RULE = Rule(first=1e-2, eased=0.2, tightened=5.0, least=0.0, diagonal=True, gaussian=True)
 
@@ -108,7 +110,8 @@ class Integrand(Protocol):
     border holds then.  ``ended``: whether branches may end where there is mass, beyond the last node that has a
     density: maxima are looked for, and steps must resolve them.  ``saturating``: whether residuals or log-weights may
     be flat or steep at all nodes of a cell and have a ridge beside them: their ranges are told with the corners of the
-    cell then.
+    cell then.  ``tailed``: whether densities may fall more slowly than a Gaussian far out, so that how far they count
+    is looked for.
     """
 
     samples: int
@@ -121,6 +124,7 @@ class Integrand(Protocol):
     bordered: bool
     ended: bool
     saturating: bool
+    tailed: bool
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values: ...
 
@@ -177,12 +181,35 @@ def probe(integrand: Integrand, index: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return best, weight
 
 
+def _directions(dim: int) -> list[np.ndarray]:
+    """Unit vectors along the axes and diagonals."""
+    axes = [s * v for v in np.eye(dim) for s in (1.0, -1.0)]
+    return axes + [np.array(v) / np.sqrt(dim) for v in itertools.islice(itertools.product((1.0, -1.0), repeat=dim), 16)]
+
+
 def _probe_points(dim: int) -> np.ndarray:
     """(d, n) points: the centre and two shells of axis and diagonal directions."""
-    axes = [s * v for v in np.eye(dim) for s in (1.0, -1.0)]
-    diagonals = [np.array(v) / np.sqrt(dim) for v in itertools.islice(itertools.product((1.0, -1.0), repeat=dim), 16)]
-    directions = axes + diagonals
+    directions = _directions(dim)
     return np.array([np.zeros(dim), *(0.7 * v for v in directions), *(1.6 * v for v in directions)]).T
+
+
+def radius_of_mass(
+    integrand: Integrand, index: np.ndarray, best: np.ndarray, weight: np.ndarray, depth: float
+) -> np.ndarray:
+    """(len(index),) of the ball outside of which the density is negligible, from :func:`probe`."""
+    radius = np.asarray(np.sqrt(2 * np.maximum(depth + weight + 2.0 - best, depth)))
+    known = np.flatnonzero(np.isfinite(radius))
+    if not integrand.tailed or not known.size:
+        return radius
+    # Whichever of the shells around it is the last one on which a density counts, it ends before the next.
+    directions = np.array(_directions(integrand.dim)).T
+    shells = np.concatenate([factor * directions for factor in _SHELLS], axis=1)
+    x = shells[:, :, None] * radius[known]
+    density = at_points(integrand, index[known], x).log_density(x).max(axis=0).reshape(len(_SHELLS), -1, known.size)
+    counts = density.max(axis=1) > best[known] - depth - 2.0
+    last = np.where(counts.any(axis=0), len(_SHELLS) - counts[::-1].argmax(axis=0), 0)
+    radius[known] *= _SHELLS[np.minimum(last, len(_SHELLS) - 1)]
+    return radius
 
 
 # How far out, and how many a side, points are among which branches that end are looked for.

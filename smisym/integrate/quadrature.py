@@ -22,12 +22,11 @@ from smisym.integrate.cells import (
     keep_freed_memory,
     means_and_gaps,
     neighbours,
-    radius_of_mass,
     random_error,
     sublattice_error,
 )
 from smisym.integrate.left_out import BLIND, LeftOut
-from smisym.integrate.modes import Integrand, Modes, find_modes, probe, starts
+from smisym.integrate.modes import Integrand, Modes, find_modes, probe, radius_of_mass, starts
 from smisym.integrate.sums import CellSums
 
 # --------------------------------------------------------------------------------------------------
@@ -135,12 +134,12 @@ class _LatticeState:
         """Cells that cover the ball outside of which the density is negligible."""
         d = self.integrand.dim
         best, weight = probe(self.integrand, active)
-        radius = radius_of_mass(best, weight, self.depth)
+        radius = radius_of_mass(self.integrand, active, best, weight, self.depth)
         far = (radius > FAR * np.sqrt(2 * self.depth)) | self.integrand.ended
         if far.any() and not self.integrand.modeless:
             modes = find_modes(self.integrand, active[far])
             best[far] = np.maximum(best[far], modes.value.max(axis=1))
-            radius = radius_of_mass(best, weight, self.depth)
+            radius = radius_of_mass(self.integrand, active, best, weight, self.depth)
             self.modes[active[far]] = np.where((modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan)
             self.narrow[active[far]] = True
             if self.integrand.ended:

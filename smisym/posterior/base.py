@@ -240,6 +240,7 @@ class Block(abc.ABC):
     bordered = False
     ended = False
     saturating = False
+    tailed = False
     dim: int
     residuals: int
 

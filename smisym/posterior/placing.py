@@ -110,7 +110,7 @@ class _Problem:
     """The posterior of v with a Gaussian for what is known before y: v = mean + factor x, and r is the misfit."""
 
     branches, widening, modeless, broken = 1, 1.0, False, False
-    bordered, ended, saturating = False, False, False
+    bordered, ended, saturating, tailed = False, False, False, False
 
     def __init__(self, around: Shell, mean: np.ndarray, factor: np.ndarray) -> None:
         self.around, self.mean, self.factor = around, mean, factor

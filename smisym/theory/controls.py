@@ -73,19 +73,22 @@ def beside(
     X, known = products(star), known_mean(unit, T)
     shown = np.einsum("kpq,nptqt->nk", unit, dg)
     shown = np.where(shown.std(axis=0) > unsure / QUIET, shown, 0.0)
+    rates = rates_of(unit, dg)
+    nothing = np.zeros_like(rates)
+    of_fields = (rates_of(unit, X) if squares is None else squares) - known
+    crossed = _even(rates_of(unit, dg, X)) - rates if squares is None else nothing
+    both, alone = (nothing, nothing) if stand_in is None else stand_in.controls(unit, dg)
+    sizes = np.zeros((n, 2)) if stand_in is None else stand_in.sizes
     k = len(unit)
-    numbers = np.zeros((n, k, k, NUMBERS))
-    numbers[..., 0] = rates_of(unit, dg)
-    numbers[..., 3] = (rates_of(unit, X) if squares is None else squares) - known
-    if squares is None:
-        numbers[..., 6] = _even(rates_of(unit, dg, X)) - numbers[..., 0]
-    numbers[..., 1], numbers[..., 2] = shown[:, :, None], shown[:, None, :]
-    if stand_in is not None:
-        numbers[..., 4], numbers[..., 5] = stand_in.controls(unit, dg)
-        numbers[..., 7:] = stand_in.sizes[:, None, None]
-    mean = numbers.mean(axis=0)
-    numbers -= mean
-    return np.concatenate([mean[..., None], np.einsum("njka,njkb->jkab", numbers, numbers) / n], axis=3)
+    told = np.empty((k, k, NUMBERS, NUMBERS + 1))
+    for i, j in np.ndindex(k, k):
+        every = (rates, nothing, nothing, of_fields, both, alone, crossed)
+        numbers = np.stack([*(one[:, i, j] for one in every), *sizes.T])
+        numbers[1], numbers[2] = shown[:, i], shown[:, j]
+        mean = numbers.mean(axis=1)
+        numbers -= mean[:, None]
+        told[i, j] = np.concatenate([mean[:, None], numbers @ numbers.T / n], axis=1)
+    return told
 
 
 def products(z: np.ndarray) -> np.ndarray:
@@ -106,6 +109,10 @@ def _even(rates: np.ndarray) -> np.ndarray:
 
 def rates_of(unit: np.ndarray, G: np.ndarray, H: np.ndarray | None = None) -> np.ndarray:
     """(n, k, k) from G and H (n, P, T, P, T), one and the same where there is no other."""
+    if not any(np.count_nonzero(one - np.diag(np.diag(one))) for one in unit):
+        # Classes of whole rows, as nearly always: only what G and H have at the same pair of rows counts.
+        each = np.einsum("kpp->kp", unit)
+        return np.asarray(each @ np.einsum("nptqs,nptqs->npq", G, G if H is None else H) @ each.T)
     fed = np.einsum("nptas,kab,nqtbs->nkpq", G, unit, G if H is None else H, optimize=True)
     return np.asarray(np.einsum("jpq,nkpq->njk", unit, fed, optimize=True))
 

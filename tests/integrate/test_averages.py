@@ -23,7 +23,7 @@ class _Mixture:
     """
 
     widening, modeless, broken = 1.0, False, False
-    bordered = ended = saturating = False
+    bordered = ended = saturating = tailed = False
 
     def __init__(self, slopes: np.ndarray, centres: np.ndarray, weights: np.ndarray, along: np.ndarray | None = None):
         self.slopes, self.centres, self.weights, self.along = slopes, centres, weights, along
@@ -187,7 +187,7 @@ class _Ridge:
     """r = (x^2 - 1) / width in one dimension: two narrow maxima and a valley of nothing between them."""
 
     samples, dim, residuals, branches, widening = 1, 1, 1, 1, 1.0
-    modeless = broken = bordered = ended = saturating = False
+    modeless = broken = bordered = ended = saturating = tailed = False
 
     def __init__(self, width: float) -> None:
         self.width = width
@@ -218,7 +218,7 @@ class _Ring:
     """A posterior on a thin ring, |r| = (|x| - 2)/width: no chart of ours, exact by symmetry and one quadrature."""
 
     samples, residuals, branches, widening = 1, 1, 1, 1.0
-    modeless = broken = bordered = ended = saturating = False
+    modeless = broken = bordered = ended = saturating = tailed = False
 
     def __init__(self, dim: int, width: float) -> None:
         self.dim, self.width = dim, width

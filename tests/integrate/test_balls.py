@@ -20,7 +20,7 @@ class _Sheets:
     """Two sheets r = A_b x - c_b of constant weight: Gaussians in closed form.  ends: x_1 where the first one does."""
 
     widening, modeless, broken = 1.0, False, False
-    bordered = ended = saturating = False
+    bordered = ended = saturating = tailed = False
     branches = 2
 
     def __init__(self, dim: int, seed: int, samples: int = 32, steep: float = 1.5, ends: float = np.inf) -> None:
@@ -60,7 +60,7 @@ class _Walls:
 
     dim = residuals = 2
     branches, widening, modeless, broken = 1, 1.0, False, False
-    bordered = ended = saturating = False
+    bordered = ended = saturating = tailed = False
 
     def __init__(self, centres: np.ndarray) -> None:
         self.centres, self.samples = centres, len(centres)

@@ -15,7 +15,7 @@ class _Pair:
     """A broad and a narrow Gaussian of equal mass on sheets of their own: r_b = g_b U_b (x - a_b), U_b orthonormal."""
 
     branches, widening, modeless, broken = 2, 1.0, False, False
-    bordered = ended = saturating = False
+    bordered = ended = saturating = tailed = False
 
     def __init__(self, dim: int, residuals: int, steep: float, seed: int, samples: int = 6) -> None:
         rng = np.random.default_rng(seed)
