@@ -22,9 +22,9 @@ from smisym.integrate.averages import SURE, Average, discrete
 from smisym.integrate.boxes import at_once
 from smisym.link.components import Component
 from smisym.link.linking import LinkFunction, Observation, check_fields
-from smisym.model.moments import Moments, join, nothing, product
+from smisym.model.moments import Moments, apart, join, nothing, product
 from smisym.model.observing import observation_from_array
-from smisym.posterior.base import Integrand, Observed, Posterior, Task
+from smisym.posterior.base import Integrand, Kind, Observed, Posterior, Task
 from smisym.posterior.composite import BySharedRows
 
 __all__ = ["Channel", "Moments", "Part", "plan_of"]
@@ -34,6 +34,10 @@ _FINER = 1 / 30
 # Standard deviations between omega and the mean from which on nobody answers for the search for maxima, which begins at
 # points around omega.
 _EXCLUDED = 20.0
+# Posteriors on which another way is tried first, and the share of them that must err less for it to be used on others.
+_FEW, _SERVES = 8, 0.25
+# What is added to the seed for these others.
+_OTHERS = 2**40
 
 
 class Part(NamedTuple):
@@ -156,7 +160,7 @@ class Channel:
         tasks = (self.shared if self.shared is not None and shared else self.posterior).tasks(observed, omega, V)
         where, found = tasks[0].where, self._tried(tasks[0], how)
         for task in tasks[1:]:
-            where, found = _apart(found, where, self._tried(task, how), task.where, how.rtol)
+            where, found = apart(found, where, self._tried(task, how), task.where, how.rtol)
         return found
 
     def _tried(self, task: Task, how: _How) -> Moments:
@@ -165,11 +169,24 @@ class Channel:
         averaged = how.averaged and task.posterior.tabled
         rest = _largest(found.error, how.rtol) if averaged else np.flatnonzero(~(found.error <= how.rtol))
         if task.otherwise is not None and rest.size:
-            found = found.replaced(rest, self._task(task.take(rest, task.otherwise), replace(how, averaged=False)))
+            found = self._otherwise(task, task.otherwise, found, rest, replace(how, averaged=False))
         elif not averaged:
             return found
         missed = not found.error.mean() <= how.rtol if averaged else not (found.error <= how.rtol).all()
         return replace(found, result=_code(task.observed, missed, how.rtol))
+
+    # Many parameters: a task, what was found, and what of it is left.
+    def _otherwise(self, task: Task, other: Kind, found: Moments, rest: np.ndarray, how: _How) -> Moments:
+        """The same, what is left in another way where that errs less: first the worst, and all if that serves them."""
+        worst = rest[np.sort(np.argsort(-found.error[rest], kind="stable")[:_FEW])]
+        for part in (worst, np.setdiff1d(rest, worst)):
+            if part.size:
+                again = self._task(task.take(part, other), how)
+                serves = (again.error < found.error[part]).mean() >= _SERVES
+                found, how = found.replaced(part, again), replace(how, seed=how.seed + _OTHERS)
+                if not serves:
+                    break
+        return found
 
     def _task(self, task: Task, how: _How) -> Moments:
         """Moments of the samples of one task, block by block."""
@@ -363,31 +380,3 @@ def _doubted(posterior: Average, integrand: Integrand, rtol: float) -> Average:
     # However little, what is doubted is not returned as if it were known.
     posterior.converged &= (posterior.error <= rtol) & ~missed
     return posterior
-
-
-def _apart(
-    one: Moments, first: np.ndarray, other: Moments, others: np.ndarray, rtol: float
-) -> tuple[np.ndarray, Moments]:
-    """(which samples, their moments) from those of two tasks.
-
-    Of a sample that has both, the one with the smaller error, which is no smaller than the gap between their means:
-    neither may have seen all of the posterior.
-    """
-    union = np.union1d(first, others)
-    both, a, b = np.intersect1d(first, others, return_indices=True)
-    result = worst([one.result, other.result])
-    joined = join([one, other], result)
-    choice = np.empty(len(union), dtype=int)
-    choice[np.searchsorted(union, others)] = len(first) + np.arange(len(others))
-    better = one.error[a] < other.error[b]
-    kept = ~np.isin(first, both[~better])
-    choice[np.searchsorted(union, first[kept])] = np.flatnonzero(kept)
-    chosen = joined.take(choice)
-    gap = np.einsum("spt,spt->s", one.mean[a] - other.mean[b], one.g[a] - other.g[b])
-    with np.errstate(invalid="ignore"):
-        apart = np.nan_to_num(np.sqrt(gap), nan=np.inf, posinf=np.inf)
-    where = np.searchsorted(union, both)
-    chosen.error[where] = np.maximum(chosen.error[where], apart)
-    if result is Result.SUCCESS and (chosen.error[where] > rtol).any():
-        return union, join([chosen], Result.INTEGRATION)
-    return union, chosen

@@ -117,3 +117,31 @@ def product(parts: Sequence[tuple[Sequence[int], Moments]], rows: int) -> Moment
         np.any([m.statistical for m in every], axis=0),
         worst([m.result for m in every]),
     )
+
+
+def apart(
+    one: Moments, first: np.ndarray, other: Moments, others: np.ndarray, rtol: float
+) -> tuple[np.ndarray, Moments]:
+    """(which samples, their moments) from those of two tasks.
+
+    Of a sample that has both, the one with the smaller error, which is no smaller than the gap between their means:
+    neither may have seen all of the posterior.
+    """
+    union = np.union1d(first, others)
+    both, a, b = np.intersect1d(first, others, return_indices=True)
+    result = worst([one.result, other.result])
+    joined = join([one, other], result)
+    choice = np.empty(len(union), dtype=int)
+    choice[np.searchsorted(union, others)] = len(first) + np.arange(len(others))
+    better = one.error[a] < other.error[b]
+    kept = ~np.isin(first, both[~better])
+    choice[np.searchsorted(union, first[kept])] = np.flatnonzero(kept)
+    chosen = joined.take(choice)
+    gap = np.einsum("spt,spt->s", one.mean[a] - other.mean[b], one.g[a] - other.g[b])
+    with np.errstate(invalid="ignore"):
+        gaps = np.nan_to_num(np.sqrt(gap), nan=np.inf, posinf=np.inf)
+    where = np.searchsorted(union, both)
+    chosen.error[where] = np.maximum(chosen.error[where], gaps)
+    if result is Result.SUCCESS and (chosen.error[where] > rtol).any():
+        return union, join([chosen], Result.INTEGRATION)
+    return union, chosen
