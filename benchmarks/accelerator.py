@@ -1,11 +1,14 @@
 """Posteriors and gradients on what JAX finds, beside numba on the processor of the same machine.
 
     python benchmarks/accelerator.py OUT.json [CASE ...]     cases of boxes.py with this in their name; by default all
+    python benchmarks/accelerator.py OUT.json solvers        first thresholds and GAMP alone
 
 Posteriors: microseconds each of a batch drawn at Q, as ``channel.moments`` gives them, after one call that compiles;
 boxes alone (:func:`smisym.integrate.boxes.on_boxes`), without what takes over where they do not resolve; the share that
 they resolve; and the share of means that are farther apart than both errors.  Overlap map: seconds of one evaluation
 after another one, all processes of numba against one of JAX.  Gradients: milliseconds of one of the square loss.
+Solvers: seconds of a first threshold and of GAMP on data, each after one that compiles, and how far the answers of the
+two backends lie apart.
 """
 
 from __future__ import annotations
@@ -28,13 +31,14 @@ from smisym.integrate import boxes
 from smisym.training.gradients import SquareLoss
 
 JAX, NUMBA = "jax+numba", "numba"
+SOLVED = (Architecture(2, (Attention(),) * 2), Architecture(3, (Attention(),) * 2))
 Record = dict[str, Any]
 
 
 def main(out: str, parts: list[str], samples: int = 8192) -> None:
     os.environ["SMISYM_BACKEND"] = JAX
     print(f"{backend().version}: {backend().why}; {processes.cores()} cores", flush=True)
-    rows = []
+    rows = [solvers(declared) for declared in SOLVED] if not parts or "solvers" in parts else []
     for name, (declared, overlap) in CASES.items():
         if parts and not any(part in name for part in parts):
             continue
@@ -44,7 +48,7 @@ def main(out: str, parts: list[str], samples: int = 8192) -> None:
         if model.fields == 2:
             rows.append({"case": name} | overlap_map(model, np.diag(overlap)))
             print(rows[-1], flush=True)
-    for tokens, layers in ((2, 1), (2, 2), (2, 3), (4, 2)):
+    for tokens, layers in ((2, 1), (2, 2), (2, 3), (4, 2)) if parts != ["solvers"] else ():
         rows.append(gradients(Architecture(tokens, (Attention(),) * layers)))
         print(rows[-1], flush=True)
     with open(out, "w", encoding="utf-8") as stream:
@@ -91,6 +95,33 @@ def overlap_map(model: smisym.Model, Q: np.ndarray, samples: int = 2**15) -> Rec
     return record
 
 
+def solvers(declared: Architecture, samples: int = 2**16, dim: int = 2000, steps: int = 10) -> Record:
+    """A first threshold by samples, and steps of GAMP where both layers are being learned."""
+    model = smisym.compile(declared)
+    data = smisym.generate(model, dim, 1.2, np.random.default_rng(0))
+    record: Record = {"solvers": f"{len(declared.layers)} layers, T = {declared.tokens}", "samples": samples, "D": dim}
+    alphas, overlaps = {}, {}
+    for name in (JAX, NUMBA):
+        os.environ["SMISYM_BACKEND"] = name
+
+        def first(seed: int) -> smisym.Solution:
+            return smisym.weak_recovery(model, stages=1, quadrature=False, samples=samples, seed=seed)
+
+        def walk() -> smisym.Solution:
+            return smisym.gamp(model, data.X, data.y, W=data.W, initial=0.3, max_steps=steps)
+
+        first(1)
+        (threshold,), record[f"{name} threshold s"] = timed(lambda: first(0).value, 0)
+        alphas[name] = threshold.alpha
+        found, record[f"{name} gamp s"] = timed(walk)
+        overlaps[name] = found.value.W_hat
+        record[f"{name} alpha"], record[f"{name} error"] = threshold.alpha, threshold.error
+    record["thresholds apart"] = abs(alphas[JAX] - alphas[NUMBA])
+    record["estimates apart"] = float(np.abs(overlaps[JAX] - overlaps[NUMBA]).max())
+    print(record, flush=True)
+    return record
+
+
 def gradients(declared: Architecture, samples: int = 2**16) -> Record:
     model = smisym.compile(declared)
     Z = np.random.default_rng(0).standard_normal((samples, model.fields, model.tokens))
@@ -104,8 +135,10 @@ def gradients(declared: Architecture, samples: int = 2**16) -> Record:
 
 
 def timed(call: Callable[[], Any], repeats: int = 1) -> tuple[Any, float]:
-    """What a call returns, and the seconds of its best run after the first."""
-    found, best = call(), np.inf
+    """What a call returns, and the seconds of its best run after the first, or of that where it is not repeated."""
+    began = time.perf_counter()
+    found = call()
+    best = time.perf_counter() - began if not repeats else np.inf
     for _ in range(repeats):
         began = time.perf_counter()
         found = call()
