@@ -34,6 +34,8 @@ KNOWN = {
     "tests/house/": "files: sources, pages, tables",
     "tests/oracles/": "oracles, held against one another",
     "tests/run/test_run.py": "run.py, which stands beside the package",
+    "tests/base/test_processes.py::test_none_are_begun_where_they_are_not_worth_it":
+        "processes, which the tests' own settings call and which stay therefore",
     "tests/charts/test_families.py::test_every_kind_of_family_is_in_the_table": "the table of cases",
     "tests/charts/test_families.py::test_the_table_covers_all_pairs": "the table of cases",
     "tests/charts/test_families.py::test_the_oracle_in_fields_is_the_network": "two oracles, of every row of the table",

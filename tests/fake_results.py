@@ -50,14 +50,17 @@ def derivation() -> Derivation:
         Step(
             "chart",
             "The fields that give this output",
-            r"The output shows $D_{ij} = u_i (u_j - u_i)$ and no more. Feasible iff $y_{12} + y_{21} \le 1$.",
+            r"The output shows $\Lambda_{ij} = u_i (u_j - u_i)$ and no more. Feasible iff $y_{12} + y_{21} \le 1$.",
             (
-                Formula("D_{ij}", r"\frac{1}{k}\log\frac{y_{ij}}{y_{ii}}"),
+                Formula(r"\Lambda_{ij}", r"\frac{1}{k}\log\frac{y_{ij}}{y_{ii}}"),
                 Formula(r"\left|\det B_1\right|", sp.factor((c + 1) * (c + 1 - a - b)), "the weight of the chart"),
                 Formula(sp.Symbol("h_2"), rf"\pm {sp.latex(B.I * u)}"),
                 Formula(k, sp.Piecewise((x / y, y > 0), (-x / y, True))),
             ),
-            (("f(Z(t, s; y)) = y", "substituted, simplified to $0$"), ("$D_{12} + D_{21} < 0$", "expanded")),
+            (
+                ("f(Z(t, s; y)) = y", "substituted, simplified to $0$"),
+                (r"$\Lambda_{12} + \Lambda_{21} < 0$", "expanded"),
+            ),
             "arXiv 2502.00901, appendix E; proof by substitution",
         )
     )

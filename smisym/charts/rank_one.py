@@ -201,9 +201,9 @@ def _verify_log_ratios(x: tuple[sp.Symbol, ...]) -> list[tuple[str, str]]:
         _prove(sp.expand(x[i] ** 2 + d_ij - x[i] * x[j]) == 0, "others")
     how = f"expanded to 0 for all pairs of {len(x)} tokens"
     return [
-        ("$-(D_{ij} + D_{ji}) = (u_i - u_j)^2$", how),
-        ("$D_{ij}^2 = u_i^2 (u_i - u_j)^2$ and $-D_{ij} D_{ji} = u_i u_j (u_i - u_j)^2$", how),
-        ("$u_i u_k = u_i^2 + D_{ik}$: $y$ determines all $u_i u_j$, that is $u$ up to one sign", how),
+        (r"$-(\Lambda_{ij} + \Lambda_{ji}) = (u_i - u_j)^2$", how),
+        (r"$\Lambda_{ij}^2 = u_i^2 (u_i - u_j)^2$ and $-\Lambda_{ij} \Lambda_{ji} = u_i u_j (u_i - u_j)^2$", how),
+        (r"$u_i u_k = u_i^2 + \Lambda_{ik}$: $y$ determines all $u_i u_j$, that is $u$ up to one sign", how),
     ]
 
 
@@ -228,15 +228,15 @@ def _steps(found: _Match, tokens: int, checks: list[tuple[str, str]]) -> tuple[S
     seen = rf"u = {mixing} {name}^{{\top}}"
     if found.softmax:
         formulas = [
-            Formula("D_{ij}", rf"{_over(k)}\log\frac{{y_{{ij}}}}{{y_{{ii}}}} = u_i (u_j - u_i)"),
-            Formula(r"|u_i - u_j|", r"\sqrt{-(D_{ij} + D_{ji})}"),
-            Formula("u_i", r"-D_{ij} / (u_i - u_j), \qquad u_k = u_i + D_{ik}/u_i"),
+            Formula(r"\Lambda_{ij}", rf"{_over(k)}\log\frac{{y_{{ij}}}}{{y_{{ii}}}} = u_i (u_j - u_i)"),
+            Formula(r"|u_i - u_j|", r"\sqrt{-(\Lambda_{ij} + \Lambda_{ji})}"),
+            Formula("u_i", r"-\Lambda_{ij} / (u_i - u_j), \qquad u_k = u_i + \Lambda_{ik}/u_i"),
         ]
         text = (
             f"The output is a row softmax of ${_times(k)}u u^{{\\top}}$, with ${seen}$, so it shows the score "
-            "differences $D_{ij}$ and no more. They "
-            "determine $u$ up to one sign. Feasible exactly when $D_{ij} + D_{ji} \\le 0$; for two tokens this reads "
-            "$y_{12} + y_{21} \\le 1$."
+            "differences $\\Lambda_{ij}$ and no more. They "
+            "determine $u$ up to one sign. Feasible exactly when $\\Lambda_{ij} + \\Lambda_{ji} \\le 0$; for two "
+            "tokens this reads $y_{12} + y_{21} \\le 1$."
         )
     else:
         formulas = [Formula(r"u_i u_j", rf"{_over(k)}y_{{ij}}")]

@@ -133,26 +133,28 @@ def _counted(subject: Subject) -> Step:
         "the tangent space of its level set, so that $E$ is homogeneous of "
         "degree $-1$ in $V = I - Q$ and $\\mathrm{tr}\\, V E = K$, the mean rank "
         "of the output's derivative: $K$ equations are met in each sample. On a "
-        "subspace $S$ of the rows the count is $K_S$. $V$ shrinks from step to "
+        "subspace $\\mathcal{S}$ of the rows the count is $K_{\\mathcal{S}}$. $V$ shrinks from step to "
         "step where the samples bring more equations than there are unknowns, "
-        "on every $S$. A gauge of the weights does not change the count; directions that a sample does not see do."
+        "on every $\\mathcal{S}$. A gauge of the weights does not change the count; directions that a sample "
+        "does not see do."
     )
     formulas = [
         Formula(
-            "K_S",
+            r"K_{\mathcal{S}}",
             r"\mathbb{E}\, \mathrm{rank}\, \left.\frac{\partial "
-            r"f}{\partial Z}\right|_{S \otimes \mathbb{R}^{" + str(model.tokens) + "}}",
+            r"f}{\partial Z}\right|_{\mathcal{S} \otimes \mathbb{R}^{" + str(model.tokens) + "}}",
         ),
         Formula(
             r"\alpha_{\mathrm{perfect}}",
-            rf"\max_S \frac{{\dim "
-            rf"S}}{{{H if H > 1 else ''}K_S}}",
+            rf"\max_{{\mathcal{{S}}}} \frac{{\dim \mathcal{{S}}}}{{{H if H > 1 else ''}K_{{\mathcal{{S}}}}}}",
             "local stability of $Q = I$",
         ),
     ]
     numbers = model.prior.dimension(np.eye(model.fields))
     if numbers != model.fields:
-        formulas.append(Formula(r"\dim S", f"{numbers:.6g}", "of so many numbers a column of W is made under this law"))
+        formulas.append(
+            Formula(r"\dim \mathcal{S}", f"{numbers:.6g}", "of so many numbers a column of W is made under this law")
+        )
     ranks = model.jacobian_ranks(np.random.default_rng(0))
     for name, span in _shown(subject):
         formulas.append(Formula(rf"K_{{\{{{name}\}}}}", f"{ranks(span)[0]:.6g}"))

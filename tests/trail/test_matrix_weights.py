@@ -29,7 +29,7 @@ def test_a_derivation_of_matrices_is_tried_and_says_what_the_prior_leaves(name: 
     assert r"1 - F\big(1 / \hat Q^{(k)}\big)" in written and r"\Psi(\hat Q)" in written
     assert r"\left(I + \hat Q^{(k)}\right)^{-1}" not in written and r"\log\det" not in written
     (counted,) = [step for step in derivation if step.title == "Perfect recovery by counting"]
-    assert any(formula.left == r"\dim S" for formula in counted.formulas)
+    assert any(formula.left == r"\dim \mathcal{S}" for formula in counted.formulas)
     tried = [str(check) for step in derivation for check in step.checks]
     assert any("$S$ changes along a segment by the integral of its derivative" in check for check in tried)
     plain = told(smisym.derive(SMI("z1", 1), checks=False))
