@@ -147,7 +147,9 @@ def _coordinates(coefficient: float, softmax: bool) -> Callable[[Observation], C
             return from_gram(gram, 8 * eps * np.abs(gram).max(axis=(1, 2)))
         ratios = observation.log_ratios
         if ratios is None:
-            raise InputError("output", "no log-ratios", "an Observation of this model", "use model.observe(Z)")
+            raise InputError(
+                "output", "no log-ratios", "an Observation with log-ratios", "give y as an array, or model.observe(Z)"
+            )
         rounding = 8 * eps * (np.abs(ratios).max(axis=(1, 2)) + observation.lost)
         return from_log_ratios(ratios / coefficient, rounding / coefficient)
 

@@ -103,10 +103,8 @@ def _check(model: Model) -> None:
         why = "a discrete output, whose posteriors are cells" if discrete else "fields that are found numerically"
         fix = "declare a little noise, or use the channel itself"
     elif level_set.program is None:
-        why, fix = (
-            "a chart that is no straight-line program",
-            "write its solve in arithmetic of arrays, without searches",
-        )
+        why = "a chart that is code of its own, as of register_chart"
+        fix = "use the channel itself: only charts that smisym found are kept as programs"
     elif level_set.reading is None:
         why, fix = "a chart that does not say how outputs are read", "give its LevelSet a reading"
     else:

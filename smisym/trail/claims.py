@@ -120,7 +120,10 @@ class Purse:
         return min(_LONGEST, self.left - self.kept, _ONE * self.seconds)
 
     def empty(self) -> str:
-        return f"the {self.seconds:g} seconds of the processor that a document may take did not suffice for it"
+        return (
+            f"the {self.seconds:g} seconds of the processor that a document may take, compilation among them, did not "
+            "suffice for it; more can be given (seconds)"
+        )
 
 
 def purse_of(subject: Subject, seconds: float = SECONDS, begun: float | None = None) -> Purse:

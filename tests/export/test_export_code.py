@@ -281,7 +281,8 @@ def test_bad_input_is_an_error_of_the_module(two_layers: Model, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "no output of this noiseless network" in lines[0] and "sum to one" in lines[1]
-    assert "positive definite" in lines[3] and "finite" in lines[4] and "shapes" in lines[2] and "shapes" in lines[5]
+    assert "positive definite" in lines[3] and "finite" in lines[4] and "shape of omega" in lines[2]
+    assert "shape of V: (3, 3); allowed: (2, 2)" in lines[5]
     assert "symmetric" in lines[6] and "real" in lines[7]
 
 

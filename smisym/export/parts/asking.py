@@ -31,6 +31,7 @@ class Moments(NamedTuple):
 
     log_partition (S,): log p(y | omega, V), up to a constant that depends on y alone.  mean (S, P, T): E[Z | y].
     g (S, P, T): V^{-1} (mean - omega).  error (S,): of the mean, in the norm of V^{-1}; compare it with ``rtol``.
+    It is that of the integral: digits that y has lost before, as of nearly equal entries, are not told.
     inf where maxima may be missed: y twenty deviations and more from omega, or rows that V hardly tells apart; and,
     with a mean of NaN, where no fields were met that give y.
     nodes (S,): evaluations.  cov, dg (S, P, T, P, T): covariance and d g / d omega, where asked for, else None.
@@ -68,10 +69,10 @@ def moments(
         raise ValueError("y, omega and V must be real")
     y, omega, V = (np.asarray(given, dtype=float) for given in (y, omega, V))
     S = len(omega) if omega.ndim else 0
-    shapes = (S, *OUTPUT), (S, FIELDS, TOKENS)
-    if (y.shape, omega.shape) != shapes or V.shape not in ((FIELDS, FIELDS), (S, FIELDS, FIELDS)):
-        given = f"{y.shape}, {omega.shape}, {V.shape}"
-        raise ValueError(f"shapes of y, omega, V: {given}; allowed: {shapes}, ({FIELDS}, {FIELDS}) or one V a sample")
+    allowed = {"omega": (S, FIELDS, TOKENS), "y": (S, *OUTPUT), "V": (S, FIELDS, FIELDS)[V.ndim != 3 :]}
+    for (name, shape), values in zip(allowed.items(), (omega, y, V), strict=True):
+        if values.shape != shape:
+            raise ValueError(f"shape of {name}: {values.shape}; allowed: {shape}")
     if not all(np.isfinite(given).all() for given in (omega, V)) or np.isnan(y).any() or not rtol > 0 or not S:
         raise ValueError("y, omega and V must be finite and not empty, and rtol positive")
     if not np.allclose(V, np.swapaxes(V, -1, -2), rtol=1e-9, atol=0.0):
@@ -102,10 +103,9 @@ def of_fields(batch: Batch, found: Average) -> Moments:
     if found.cov is not None:
         spread = found.cov.reshape(S, FIELDS, TOKENS, FIELDS, TOKENS)
         less = (found.cov - np.eye(ENTRIES)).reshape(spread.shape)
-        cov = np.einsum("spi,sitju,sqj->sptqu", batch.L, spread, batch.L, optimize=True)[:, back][:, :, :, back]
-        dg = np.einsum("sip,sitju,sjq->sptqu", batch.inverse, less, batch.inverse, optimize=True)[:, back][
-            :, :, :, back
-        ]
+        cov = np.einsum("spi,sitju,sqj->sptqu", batch.L, spread, batch.L, optimize=True)
+        dg = np.einsum("sip,sitju,sjq->sptqu", batch.inverse, less, batch.inverse, optimize=True)
+        cov, dg = (one[:, back][:, :, :, back] for one in (cov, dg))
     log_partition = found.log_norm + log_constant(batch)
     own = (np.diagonal(batch.L, axis1=1, axis2=2) ** 2 / (batch.L**2).sum(axis=2)).min(axis=1)
     missed = (np.einsum("spt,spt->s", zeta, zeta) > FAR**2) | (own < TOGETHER)

@@ -74,10 +74,8 @@ def narrowness(batch: Batch, tops: Maxima) -> Array:
     width = 1 / np.sqrt(np.maximum(np.einsum("nii->ni", tops.precision), 1.0))
     for _ in range(0 if ANALYTIC else 30):
         moves = np.concatenate([np.eye(DIM), -np.eye(DIM)]) * width[:, None]
-        log = evaluate(batch, tops.s, (tops.x[:, None] + moves).transpose(2, 0, 1)).log[
-            tops.sheet, np.arange(len(moves))
-        ]
-        ended = ~np.isfinite(log).reshape(-1, 2, DIM).all(axis=1)
+        log = evaluate(batch, tops.s, (tops.x[:, None] + moves).transpose(2, 0, 1)).log
+        ended = ~np.isfinite(log[tops.sheet, np.arange(len(moves))]).reshape(-1, 2, DIM).all(axis=1)
         if not ended.any():
             break
         width = np.where(ended, width / 2, width)

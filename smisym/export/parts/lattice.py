@@ -14,9 +14,7 @@ from smisym.export.parts.posterior import DIM, ENTRIES, FLOATS, Average, Batch, 
 
 SIDE = {1: 16, 2: 8, 3: 4}[DIM]  # nodes a side of a block of the lattice
 ROUNDS = 1000  # of growing by one block on all sides
-# First step over the narrowest width at a maximum, in three dimensions one whose finer ones can be afforded; the next
-# over the last.
-FIRST, FINER, LEVELS = {1: 0.9, 2: 0.9, 3: 1.8}[DIM], 2**-0.5, 16
+FIRST, FINER, LEVELS = (0.9, 0.9, 1.8)[DIM - 1], 2**-0.5, 16  # first step over the narrowest width at a maximum
 PER_AXIS = 2 ** (42 // DIM)  # blocks an axis, for their numbers
 NODES = np.stack([axis.ravel() for axis in np.indices((SIDE,) * DIM)])
 WITHIN = np.array(list(itertools.product((0.01, 0.5, 0.99), repeat=DIM)))

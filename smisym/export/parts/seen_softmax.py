@@ -12,7 +12,9 @@ def seen_in(y: Array, log_ratios: bool) -> Array:
     if not log_ratios:
         inner = (y - CONSTANT) / COEFFICIENT
         if (np.abs(inner.sum(axis=-1) - 1) > 1e-13 * TOKENS).any() or (inner[:, ATTENDED] <= 0).any():
-            raise ValueError("y: rows of a softmax are positive and sum to one; where they underflow, give log_ratios")
+            raise ValueError(
+                "y: rows of a softmax are positive and sum to one: normalise in float64, or give log_ratios"
+            )
         with np.errstate(divide="ignore"):
             y = np.log(np.where(ATTENDED, inner, 0.0))
         y = y - np.take_along_axis(y, np.broadcast_to(REFERENCE_COLUMN, y.shape[:-1])[..., None], axis=-1)
