@@ -29,7 +29,7 @@ CHUNK = 32768
 # Points from which local maxima are sought, for every branch.
 MODE_STARTS = 12
 # Radii, relative to that of a Gaussian of the same weight, to which densities that fall more slowly are followed.
-_SHELLS = np.array([1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5])
+_SHELLS = 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5
 # How steps towards maxima are damped: by the diagonal, whose entries are at least one.
 _RULE = Rule(first=1e-2, eased=0.2, tightened=5.0, least=0.0, diagonal=True, gaussian=True)
 
@@ -198,18 +198,17 @@ def radius_of_mass(
 ) -> np.ndarray:
     """(len(index),) of the ball outside of which the density is negligible, from :func:`probe`."""
     radius = np.asarray(np.sqrt(2 * np.maximum(depth + weight + 2.0 - best, depth)))
-    known = np.flatnonzero(np.isfinite(radius))
-    if not integrand.tailed or not known.size:
+    if not integrand.tailed:
         return radius
-    # Whichever of the shells around it is the last one on which a density counts, it ends before the next.
-    directions = np.array(_directions(integrand.dim)).T
-    shells = np.concatenate([factor * directions for factor in _SHELLS], axis=1)
-    x = shells[:, :, None] * radius[known]
-    density = at_points(integrand, index[known], x).log_density(x).max(axis=0).reshape(len(_SHELLS), -1, known.size)
-    counts = density.max(axis=1) > best[known] - depth - 2.0
-    last = np.where(counts.any(axis=0), len(_SHELLS) - counts[::-1].argmax(axis=0), 0)
-    radius[known] *= _SHELLS[np.minimum(last, len(_SHELLS) - 1)]
-    return radius
+    directions, wide, rest = np.array(_directions(integrand.dim)).T, radius.copy(), np.flatnonzero(np.isfinite(radius))
+    for factor in _SHELLS:
+        if not rest.size:
+            break
+        wide[rest] = factor * radius[rest]
+        x = directions[:, :, None] * wide[rest]
+        density = at_points(integrand, index[rest], x).log_density(x).max(axis=(0, 1))
+        rest = rest[density > best[rest] - depth - 2.0]
+    return wide
 
 
 # How far out, and how many a side, points are among which branches that end are looked for.
