@@ -28,6 +28,7 @@ from smisym.integrate.cells import (
     ALIASING_POWER,
     aliasing_factor,
     means_and_gaps,
+    measured,
     parity_signs,
     random_error,
     sublattice_error,
@@ -152,7 +153,11 @@ class BallState:
         everyone = np.arange(self.integrand.samples)
         self.best, weight = probe(self.integrand, everyone)
         self.radius = radius_of_mass(self.integrand, everyone, self.best, weight, self.depth)
-        return np.flatnonzero(np.isfinite(self.best) & (self.radius <= _FAR * np.sqrt(2 * self.depth)))
+        return np.flatnonzero(
+            np.isfinite(self.best)
+            & (self.radius <= _FAR * np.sqrt(2 * self.depth))
+            & ~measured(self.integrand, self.rtol)
+        )
 
     def in_loops(self, run: Callable[..., None], who: np.ndarray, numbers: np.ndarray) -> None:
         """All lattices of some, in compiled loops."""

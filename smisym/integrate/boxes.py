@@ -23,6 +23,7 @@ from smisym.integrate.cells import (
     FAR,
     edge_error,
     means_and_gaps,
+    measured,
     parity_signs,
     random_error,
     sublattice_error,
@@ -103,7 +104,9 @@ class BoxState:
         S = self.integrand.samples
         self.best, weight = probe(self.integrand, np.arange(S))
         around = radius_of_mass(self.integrand, np.arange(S), self.best, weight, self.depth)
-        active = np.flatnonzero(np.isfinite(self.best) & (around <= FAR * np.sqrt(2 * self.depth)))
+        active = np.flatnonzero(
+            np.isfinite(self.best) & (around <= FAR * np.sqrt(2 * self.depth)) & ~measured(self.integrand, self.rtol)
+        )
         self.high[active] = self.integrand.widening * around[active, None]
         self.low = -self.high
         return active

@@ -111,7 +111,8 @@ class Integrand(Protocol):
     density: maxima are looked for, and steps must resolve them.  ``saturating``: whether residuals or log-weights may
     be flat or steep at all nodes of a cell and have a ridge beside them: their ranges are told with the corners of the
     cell then.  ``tailed``: whether densities may fall more slowly than a Gaussian far out, so that how far they count
-    is looked for.
+    is looked for.  ``outlying`` (S,): standard deviations by which the Gaussian part lies away from where the model has
+    it, which error estimates are made for.
     """
 
     samples: int
@@ -125,6 +126,9 @@ class Integrand(Protocol):
     ended: bool
     saturating: bool
     tailed: bool
+
+    @property
+    def outlying(self) -> np.ndarray | float: ...
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values: ...
 

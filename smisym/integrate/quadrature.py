@@ -21,6 +21,7 @@ from smisym.integrate.cells import (
     inner_error,
     keep_freed_memory,
     means_and_gaps,
+    measured,
     neighbours,
     random_error,
     sublattice_error,
@@ -28,6 +29,9 @@ from smisym.integrate.cells import (
 from smisym.integrate.left_out import BLIND, LeftOut
 from smisym.integrate.modes import Integrand, Modes, find_modes, probe, radius_of_mass, starts
 from smisym.integrate.sums import CellSums
+
+# Of what the sublattices of one level miss, what is left on the next one of an integrand that jumps.
+_JUMPED = 0.35
 
 # --------------------------------------------------------------------------------------------------
 # Adaptive lattice
@@ -115,6 +119,8 @@ class _LatticeState:
         self.converged = np.zeros(S, dtype=bool)
         self.sure = np.ones(S)
         self.left_out = LeftOut(S, d, nodes, depth)
+        # Whose error is what all nodes change of what half of them tell, without a law of how it goes on.
+        self.measured = measured(integrand, rtol)
         # What the sublattices of the level before missed.
         self.missed = np.full(S, np.inf)
         # Known maxima of narrow posteriors: the cells that hold them are never dropped.
@@ -234,8 +240,12 @@ class _LatticeState:
         """Error of each posterior from what its sublattices miss, gap (len(who), A)."""
         # What chance has a part in is no bound.
         self.sure[who] = np.where(edged[who], SURE, 1.0)
-        rough, self.missed[who] = edge_error(gap, self.missed[who], 0.5)
-        return np.where(edged[who], rough, sublattice_error(gap, self.integrand.dim))
+        before, measured = self.missed[who], self.measured[who]
+        rough, missed = edge_error(gap, before, 0.5)
+        self.missed[who] = missed
+        smooth = np.where(measured, missed, sublattice_error(gap, self.integrand.dim))
+        # What falls no faster than the step has jumped: where cells were left out.
+        return np.where(edged[who] | (measured & (missed > _JUMPED * before)), rough, smooth)
 
     def digest(self, active: np.ndarray, cells: Cells, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
         """Add up the cells of each posterior; returns cells worth refining and which of ``active`` are done."""

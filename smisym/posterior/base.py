@@ -249,6 +249,11 @@ class Block(abc.ABC):
         self.omega, self.factor = cavity.centre, cavity.factor
         self.samples = len(self.omega)
 
+    @property
+    def outlying(self) -> np.ndarray:
+        """(S,) largest mean of a field, which the model has of variance one at most."""
+        return np.asarray(np.abs(self.omega).reshape(self.samples, -1).max(axis=1, initial=0.0))
+
     def prepared(self, rtol: float, cov: bool) -> Self:
         return self
 

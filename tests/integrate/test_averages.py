@@ -24,6 +24,7 @@ class _Mixture:
 
     widening, modeless, broken = 1.0, False, False
     bordered = ended = saturating = tailed = False
+    outlying = 0.0
 
     def __init__(self, slopes: np.ndarray, centres: np.ndarray, weights: np.ndarray, along: np.ndarray | None = None):
         self.slopes, self.centres, self.weights, self.along = slopes, centres, weights, along
@@ -188,6 +189,7 @@ class _Ridge:
 
     samples, dim, residuals, branches, widening = 1, 1, 1, 1, 1.0
     modeless = broken = bordered = ended = saturating = tailed = False
+    outlying = 0.0
 
     def __init__(self, width: float) -> None:
         self.width = width
@@ -219,6 +221,7 @@ class _Ring:
 
     samples, residuals, branches, widening = 1, 1, 1, 1.0
     modeless = broken = bordered = ended = saturating = tailed = False
+    outlying = 0.0
 
     def __init__(self, dim: int, width: float) -> None:
         self.dim, self.width = dim, width

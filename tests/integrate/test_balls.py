@@ -21,6 +21,7 @@ class _Sheets:
 
     widening, modeless, broken = 1.0, False, False
     bordered = ended = saturating = tailed = False
+    outlying = 0.0
     branches = 2
 
     def __init__(self, dim: int, seed: int, samples: int = 32, steep: float = 1.5, ends: float = np.inf) -> None:
@@ -61,6 +62,7 @@ class _Walls:
     dim = residuals = 2
     branches, widening, modeless, broken = 1, 1.0, False, False
     bordered = ended = saturating = tailed = False
+    outlying = 0.0
 
     def __init__(self, centres: np.ndarray) -> None:
         self.centres, self.samples = centres, len(centres)

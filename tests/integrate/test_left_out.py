@@ -16,6 +16,7 @@ class _Pair:
 
     branches, widening, modeless, broken = 2, 1.0, False, False
     bordered = ended = saturating = tailed = False
+    outlying = 0.0
 
     def __init__(self, dim: int, residuals: int, steep: float, seed: int, samples: int = 6) -> None:
         rng = np.random.default_rng(seed)

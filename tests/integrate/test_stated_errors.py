@@ -63,6 +63,7 @@ class _OneField:
 
     samples = dim = residuals = branches = 1
     widening, modeless, broken, ended, saturating, tailed = 1.0, False, False, False, False, False
+    outlying = 0.0
 
     def __init__(self, residual: Callable, log_weight: Callable, bordered: bool = False) -> None:
         self.residual, self.log_weight, self.bordered = residual, log_weight, bordered
@@ -131,3 +132,34 @@ def test_tails_that_are_not_looked_for_are_missed() -> None:
     sphere, exact = _polar_angle(tailed=False)
     found = quadrature.lattice(sphere, rtol=1e-8)
     assert abs(found.mean[0, 0] - exact) > 3 * found.error[0]
+
+
+def _pole(outlying: float, place: float) -> tuple[_OneField, float]:
+    """A normal times 1 + s w / ((x - a)^2 + w^2), whose spectrum falls like exp(-w k) from s on, and its mean."""
+    share, width = 1e-4, 0.3
+
+    def factor(x: np.ndarray) -> np.ndarray:
+        return np.asarray(1 + share * width / ((x - place) ** 2 + width**2))
+
+    def moment(power: int) -> float:
+        pieces = ((-12.0, place), (place, 12.0))
+        return sum(quad(lambda x: x**power * factor(x) * np.exp(-0.5 * x * x), *p, epsabs=1e-13)[0] for p in pieces)
+
+    field = _OneField(np.zeros_like, lambda x: np.log(factor(x)))
+    field.outlying = outlying
+    return field, moment(1) / moment(0)
+
+
+@pytest.mark.parametrize("rtol", [1e-5, 1e-6])
+def test_far_from_a_model_no_law_of_falling_spectra_is_relied_on(rtol: float) -> None:
+    """What half of the nodes miss is a small part here, and no power of it tells how fast it falls."""
+    ratios: dict[float, list[float]] = {0.0: [], 4.0: []}
+    for outlying, found in ratios.items():
+        for place in np.linspace(0.3, 2.3, 20):
+            field, mean = _pole(outlying, place)
+            average = quadrature.lattice(field, rtol=rtol)
+            assert average.converged.all()
+            found.append(abs(average.mean[0, 0] - mean) / average.error[0])
+    assert max(ratios[4.0]) <= 1
+    # The law of posteriors that a model makes does not hold here.
+    assert max(ratios[0.0]) > 3
