@@ -187,7 +187,13 @@ def plain(value: object) -> Any:
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        # What is plain already as a whole is not looked at number by number.
+        listed = value.tolist()
+        return (
+            listed
+            if value.dtype.kind in "biu" or (value.dtype == float and np.isfinite(value).all())
+            else plain(listed)
+        )
     if isinstance(value, Architecture | SMI):
         return value.canonical()
     if isinstance(value, os.PathLike):
@@ -371,10 +377,11 @@ class Store:
 
     def put(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
         """Keep one entry; returns it as :meth:`get` will give it, so that a resumed run sees the same bits."""
-        kept = json.loads(to_json(value))
+        # On one line: of an indented document each number passes through the interpreter.
+        kept = json.loads(json.dumps(plain(value), allow_nan=False))
         entry = {"name": name, "checksum": _digest(json.dumps(kept)), "value": kept}
         try:
-            write_bytes(self._path(name), (to_json(entry) + "\n").encode(), synced=self.asked)
+            write_bytes(self._path(name), (json.dumps(entry) + "\n").encode(), synced=self.asked)
         except InputError:
             if self.asked:
                 raise
