@@ -11,6 +11,7 @@ import numpy as np
 
 from smisym.integrate.accuracy import BALLS
 from smisym.integrate.ball_loops import LANES
+from smisym.integrate.sheet_loops import MANY
 
 
 class Plain(Protocol):
@@ -21,12 +22,17 @@ class Plain(Protocol):
     widening: float
     modeless: bool
     broken: bool
+    ended: bool
+    branches: int
 
 
 def serves(integrand: Plain) -> bool:
-    """Whether balls are a way to integrate it."""
+    """Whether balls are a way to integrate it: none where sheets end, which their maxima must be known of.
+
+    Of charts of many sheets, some end in all that were looked at, though not where there is mass: nothing was resolved.
+    """
     plain = integrand.residuals and not integrand.broken and not integrand.modeless and integrand.widening == 1.0
-    return bool(plain and integrand.dim in BALLS)
+    return bool(plain and integrand.dim in BALLS and not integrand.ended and integrand.branches < MANY)
 
 
 @dataclass(frozen=True)

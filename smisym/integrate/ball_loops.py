@@ -50,7 +50,7 @@ class _Text:
         self.own, self.factor = [f"lw{b}" for b in each], [f"f{b}" for b in each]
         self.f = [f"f{b}" for b in range(point.weights)]
         self.factors = False
-        self.sums = sums_of(point.dim, point.branches, point.residuals, point.directions, cov)[1:]
+        self.sums = sums_of(point.dim, point.branches, point.residuals, point.directions, cov, False)[1:]
 
     def add(self, depth: int, *lines: str) -> None:
         self.lines.extend("    " * depth + line for line in lines)

@@ -15,6 +15,8 @@ import numpy as np
 
 from smisym.base.backends import NUMBA, backend
 from smisym.base.remembered import Remembered
+from smisym.integrate import sheet_loops
+from smisym.integrate.sheet_loops import many
 from smisym.kernels.numba_code import HEADER, NotCompiled, impatient, load, scalar_function
 from smisym.kernels.points import PointProgram
 
@@ -120,7 +122,7 @@ class _Text:
 def cells_source(point: PointProgram, nodes: int, cov: bool) -> str:
     """The text of ``cells``, as :class:`smisym.integrate.sums.CellSums` calls it."""
     text = _Text(point, nodes, cov)
-    sums = sums_of(point.dim, point.branches, point.residuals, point.directions, cov)
+    sums = sums_of(point.dim, point.branches, point.residuals, point.directions, cov, many(point))
     B, m = point.branches, point.residuals
     text.add(
         0,
@@ -160,6 +162,10 @@ def _write_values(text: _Text) -> None:
     add(4, *(f"{row(f'x{i}')} = x{i}" for i in range(d)))
     add(4, *(f"{row(name)} = {name} if {name} - {name} == 0.0 else 0.0" for name in [*text.r, *text.v]))
     add(4, *(f"{row(name)} = {name} if {name} == {name} else -inf" for name in text.w))
+    if many(point):
+        add(4, f"{row('square')} = {' + '.join(f'x{i} * x{i}' for i in range(d))}")
+        sheet_loops.write_exponents(text, 3, text.loop)
+        return
     square = " + ".join(f"x{i} * x{i}" for i in range(d))
     for b in range(B):
         own_square = "".join(f" + r{b}_{j} * r{b}_{j}" for j in range(m))
@@ -172,6 +178,9 @@ def _write_bounds(text: _Text) -> None:
     point, add = text.point, text.add
     m = point.residuals
     add(3, "most, widest, there = -inf, 0.0, False")
+    if many(point):
+        _write_many_bounds(text)
+        return
     for b in range(point.branches):
         add(3, f"ends[{b}] = {text.extreme('largest', f'e{b}')}", f"peak[c, {b}] = ends[{b}]")
         add(3, f"most = ends[{b}] if ends[{b}] > most else most")
@@ -180,11 +189,7 @@ def _write_bounds(text: _Text) -> None:
             at, name = b * m + j, f"r{b}_{j}"
             add(3, f"low[{at}], high[{at}] = {text.extreme('smallest', name)}, {text.extreme('largest', name)}")
             add(3, f"widest = high[{at}] - low[{at}] if high[{at}] - low[{at}] > widest else widest")
-    add(3, "cut[c], change[c] = there, widest / gaps", "rough = 0.0 if change[c] <= fine else 1.0")
-    add(3, "wide = 0.5 / gaps + (0.05 if rough == 0.0 else 0.25 if widest < blurred else 1.5)", "near = 0.0")
-    for i in range(point.dim):
-        add(3, f"gap = abs(c{i}) - half * h", "near += gap * gap if gap > 0.0 else 0.0")
-    add(3, "limit = -inf")
+    _write_nearest(text)
     for b in range(point.branches):
         add(3, "away = 0.0")
         for j in range(m):
@@ -196,6 +201,37 @@ def _write_bounds(text: _Text) -> None:
     add(3, "bound[c] = limit + 1.0 - 0.5 * near")
 
 
+def _write_nearest(text: _Text) -> None:
+    """By how much ranges are widened, and how near a cell comes to the centre."""
+    add = text.add
+    add(3, "cut[c], change[c] = there, widest / gaps", "rough = 0.0 if change[c] <= fine else 1.0")
+    add(3, "wide = 0.5 / gaps + (0.05 if rough == 0.0 else 0.25 if widest < blurred else 1.5)", "near = 0.0")
+    for i in range(text.point.dim):
+        add(3, f"gap = abs(c{i}) - half * h", "near += gap * gap if gap > 0.0 else 0.0")
+    add(3, "limit = -inf")
+
+
+def _write_many_bounds(text: _Text) -> None:
+    """The same, sheet by sheet."""
+    point, add, n = text.point, text.add, text.nodes
+    m, B, e = point.residuals, point.branches, sheet_loops.block(text, [f"e{b}" for b in range(point.branches)])
+    weights = f"{sheet_loops.block(text, text.w)}{f' + b * {n}' if len(text.w) > 1 else ''}"
+    add(3, f"for b in range({B}):")
+    add(4, f"ends[b] = largest(s, {e} + b * {n}, {n})", "peak[c, b] = ends[b]", "most = max(most, ends[b])")
+    add(4, f"there = there or (ends[b] > floor and smallest(s, {e} + b * {n}, {n}) == -inf)")
+    add(4, f"for a in range(b * {m}, (b + 1) * {m}):")
+    for end in ("low", "high"):
+        which = "smallest" if end == "low" else "largest"
+        add(5, f"{end}[a] = {which}(s, {sheet_loops.block(text, text.r)} + a * {n}, {n})")
+    add(5, "widest = max(widest, high[a] - low[a])")
+    _write_nearest(text)
+    add(3, f"for b in range({B}):", "    away = 0.0", f"    for a in range(b * {m}, (b + 1) * {m}):")
+    add(5, "room = wide * (high[a] - low[a])", "gap = max(low[a] - room, -high[a] - room)")
+    add(5, "away += gap * gap if gap > 0.0 else 0.0")
+    add(4, f"limit = max(limit, largest(s, {weights}, {n}) - 0.5 * away)")
+    add(3, "bound[c] = limit + 1.0 - 0.5 * near")
+
+
 def _write_sums(text: _Text, sums: list[str]) -> None:
     """Sums over all cells of a sample, node by node, relative to the largest value met so far."""
     point, add, row = text.point, text.add, text.row
@@ -203,6 +239,13 @@ def _write_sums(text: _Text, sums: list[str]) -> None:
     add(3, "if not most > floor:", "    continue")
     add(3, "if most > reference:", "    scale = exp(reference - most)", "    reference = most", f"    {text.loop}")
     add(5, *(f"{row(f'sum{a}')} *= scale" for a in range(len(sums))))
+    if many(point):
+        pairs = sheet_loops.write_sheet_sums(text, 3, text.loop, text.cov)
+        names = ["mass", *(f"m{j}" for j in range(point.residuals)), *(f"q{i}_{j}" for i, j in pairs)]
+        add(3, text.loop, *(f"    {name} = {row(name)}" for name in names))
+        add(4, *(f"x{i} = {row(f'x{i}')}" for i in range(point.dim)))
+        add(4, *(f"{row(f'sum{a}')} += {expression}" for a, expression in enumerate(sums)))
+        return
     add(3, text.loop)
     add(4, *(f"w{b} = weight({row(f'e{b}')} - reference)" for b in B))
     add(4, f"mass = {' + '.join(f'w{b}' for b in B)}")
@@ -213,9 +256,9 @@ def _write_sums(text: _Text, sums: list[str]) -> None:
     add(4, *(f"{row(f'sum{a}')} += {expression}" for a, expression in enumerate(sums)))
 
 
-def sums_of(d: int, B: int, m: int, directions: int, cov: bool) -> list[str]:
+def sums_of(d: int, B: int, m: int, directions: int, cov: bool, summed: bool) -> list[str]:
     """What is summed over nodes, one text each: 1 over rough cells, 1, zeta, and products of two of zeta, the upper
-    triangle row by row."""
+    triangle row by row.  summed: whether products of residuals are, over sheets, by names q{i}_{j}."""
     first = ["rough * mass", "mass", *(f"mass * x{i}" for i in range(d)), *(f"m{j}" for j in range(m))]
     if not cov:
         return first
@@ -225,6 +268,8 @@ def sums_of(d: int, B: int, m: int, directions: int, cov: bool) -> list[str]:
             second.append(f"mass * x{a} * x{b}")
         elif a < d:
             second.append(f"x{a} * m{b - d}")
+        elif summed:
+            second.append(f"q{a - d}_{b - d}")
         else:
             second.append(" + ".join(_product(sheet, a - d, b - d, directions) for sheet in range(B)))
     return [*first, *second]

@@ -243,6 +243,7 @@ class Block(abc.ABC):
     tailed = False
     dim: int
     residuals: int
+    branches: int
 
     def __init__(self, cavity: Whitening) -> None:
         self.cavity = cavity

@@ -35,6 +35,11 @@ NETWORKS: dict[str, Architecture | SMI] = {
     "ellipse": SMI("2*z1**2 + z2**2", 2),
     "tanh": Architecture(2, (A(activation="tanh(s)"), A())),
 }
+# So many that loops pass over them one by one; some end.
+MANY_SHEETS: dict[str, Architecture | SMI] = {
+    "eight sheets": SMI("abs(z1) + abs(z2) + abs(z3)", 3),
+    "eight sheets of one dimension": SMI("z1**2 + sign(z1*z2)", 2),
+}
 Use = Callable[[str], None]
 
 
@@ -102,9 +107,9 @@ def test_maxima(name: str, use: Use) -> None:
 
 
 @pytest.mark.parametrize("cov", [False, True])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", NETWORKS | MANY_SHEETS)
 def test_lattices(name: str, cov: bool, use: Use) -> None:
-    model = smisym.compile(NETWORKS[name])
+    model = smisym.compile((NETWORKS | MANY_SHEETS)[name])
     posterior = integrand(model, 12)
     assert posterior.points() is not None, "this network is here to be compiled"
     found = {}
@@ -230,10 +235,10 @@ def test_one_sample_at_points_that_all_share(use: Use) -> None:
 
 
 @pytest.mark.parametrize("cov", [False, True])
-@pytest.mark.parametrize("name", ["two layers", "two layers, three tokens", "ellipse"])
+@pytest.mark.parametrize("name", ["two layers", "two layers, three tokens", "ellipse", "eight sheets"])
 def test_balls(name: str, cov: bool, use: Use) -> None:
     """All lattices of a posterior in one compiled loop: the same nodes and numbers, and the same left to others."""
-    model = smisym.compile(NETWORKS[name])
+    model = smisym.compile((NETWORKS | MANY_SHEETS)[name])
     # Narrow posteriors too: nodes that may pass by a ridge, balls far from the origin.
     for overlap in (0.6, 0.97):
         posterior, found = integrand(model, 24, overlap), {}
@@ -243,7 +248,7 @@ def test_balls(name: str, cov: bool, use: Use) -> None:
                 found[backend] = on_balls(posterior, 1e-4, cov, 10**6)
         one, other = found["numba"], found["numpy"]
         if one is None or other is None:
-            assert name == "ellipse" and one is other
+            assert name in ("ellipse", *MANY_SHEETS) and one is other
             return
         known = np.flatnonzero(other.converged)
         assert len(known) > (12 if overlap < 0.9 else 3)
