@@ -90,7 +90,7 @@ def test_what_is_no_figure_and_what_is_no_derivation_are_refused(tmp_path: Path)
         plots.save(3, tmp_path / "figure.svg")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"derivation: given 'text'.*write smisym.write_derivation\(smisym.derive"):
         write_derivation("text", tmp_path / "trail.html")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="path: given None; allowed: a path. To fix: give the name of a file"):
+    with pytest.raises(InputError, match=r"path: given None; allowed: a path\. To fix: give the name of a file"):
         write_derivation(fake_results.derivation(), None)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
