@@ -235,6 +235,8 @@ class LinkFunction:
     def observe(self, Z: np.ndarray) -> Observation:
         """The noiseless output with its log-ratios; Z (S, P, T)."""
         Z = check_fields(Z, self.fields, self.tokens)
+        if not len(Z):
+            raise InputError("shape of the fields Z", Z.shape, "at least one sample", "stack samples along axis 0")
         raw = self.raw(Z)
         if not self.output_is_softmax:
             return Observation(raw, None)
