@@ -34,12 +34,18 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "y of another shape": (lambda: moments(SEEN.y[:, 0]), r"shape of y: given \(3, 2\); allowed: \(S, 2, 2\)"),
     "no y": (lambda: moments(SEEN.y[:0], NOTHING[:0]), "shape of y: .*at least one sample"),
     "y that is not finite": (lambda: moments(SEEN.y * np.inf), "y: .*NaN or infinity.*remove the bad samples"),
-    "y that is no attention": (lambda: moments(1.5 * SEEN.y), r"y of sample 0: given 'rows that sum to \[1\.5.*normalise"),
+    "y that is no attention": (
+        lambda: moments(1.5 * SEEN.y),
+        r"y of sample 0: given 'rows that sum to \[1\.5.*normalise",
+    ),
     "y that has underflowed": (
         lambda: moments(np.stack([SEEN.y[0], np.eye(2), SEEN.y[2]])),
         r"y of sample 1: given 'smallest entry 0'; allowed: positive entries.*model\.observe\(Z\)",
     ),
-    "V of another shape": (lambda: moments(V=np.eye(2)), r"shape of V: given \(2, 2\); allowed: \(1, 1\) or \(3, 1, 1\)"),
+    "V of another shape": (
+        lambda: moments(V=np.eye(2)),
+        r"shape of V: given \(2, 2\); allowed: \(1, 1\) or \(3, 1, 1\)",
+    ),
     "V that is not finite": (lambda: moments(V=[[np.nan]]), "V: .*a finite symmetric matrix"),
     "V as text": (lambda: moments(V="one"), "V: given 'one'; allowed: real numbers"),
     "V that is negative": (lambda: moments(V=-ALL), "V: .*smallest eigenvalue -1.*positive definite"),
@@ -63,8 +69,9 @@ def test_arrays_that_are_none_are_refused_with_what_to_do(name: str) -> None:
 def test_a_v_that_is_not_symmetric_is_refused_and_one_that_is_up_to_rounding_is_not() -> None:
     model = smisym.compile(SMI("z1 + z2", 2))
     fields = np.zeros((1, 2, 1))
+    upper = np.array([[0.0, 1.0], [0.0, 0.0]])
     y, V = model.observe(fields), np.array([[1.0, 0.5], [0.5, 1.0]])
-    with pytest.raises(InputError, match="(?s)V: .*symmetrise V"):
-        model.channel.moments(y, fields, V + [[0.0, 1e-6], [0.0, 0.0]])
-    moments = [model.channel.moments(y, fields, W).mean for W in (V, V + [[0.0, 1e-14], [0.0, 0.0]])]
+    with pytest.raises(InputError, match=r"(?s)V: .*symmetrise V"):
+        model.channel.moments(y, fields, V + 1e-6 * upper)
+    moments = [model.channel.moments(y, fields, W).mean for W in (V, V + 1e-14 * upper)]
     np.testing.assert_allclose(*moments, atol=1e-12)
