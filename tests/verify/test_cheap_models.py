@@ -44,6 +44,10 @@ def bare() -> smisym.Model:
         (LINE, "no-symmetry-missed", "holds", "the least change of the output is 2.0e+00"),
         (LINE, "error-bars", "holds", ""),
         (LINE, "slope", "holds", ""),
+        (LINE, "moments", "holds", ""),
+        (SMI("z1", 1, noise=0.5), "moments", "holds", ""),
+        (SMI("z1**2 + z2**2", 2), "no-symmetry-missed", "left out", "every flip and exchange of rows is claimed"),
+        (Architecture(2, (A(rank_ratio=0),)), "gamp", "left out", "data have a width of their own"),
         (SMI("z1", 1, noise=0.5), "small-noise", "left out", "noise is declared"),
         (SMI("z1", 1, noise=0.5), "thresholds", "left out", "no threshold is finite"),
         # A sign is never known perfectly, and never unknown.
