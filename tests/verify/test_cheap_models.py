@@ -14,6 +14,7 @@ from smisym.verify import check
 
 A = Attention
 SIZE, LINE = SMI("abs(z1)", 1), SMI("z1", 1)
+HARD = SMI("sign(z1*z2*z3)", 3)
 WEAK = (A(readout=0.1),) * 2
 JUMPS = Architecture(2, (*WEAK, A(activation="hardmax")), limit="ode")
 DEEP = Architecture(2, (*(A(readout=0.01),) * 60, A()), limit="ode")
@@ -53,6 +54,9 @@ def bare() -> smisym.Model:
         # A sign is never known perfectly, and never unknown.
         (SMI("sign(z1)", 1), "thresholds", "left out", "no threshold is finite"),
         (SMI("sign(z1)", 1), "small-noise", "left out", "the output has no density in its coordinates"),
+        # A product of three signs tells nothing to first order in any of them.
+        (HARD, "onset", "left out", "nothing is learned at any alpha by first-order methods"),
+        (HARD, "fixed-point", "left out", "nothing is learned at any alpha by first-order methods"),
         (JUMPS, "many-layers", "left out", "the last attention jumps"),
         (DEEP, "many-layers", "left out", "too many layers are declared"),
         (bare(), "mapping", "left out", "a bare program has no tokens"),
