@@ -11,6 +11,8 @@ import numpy as np
 
 import smisym
 from smisym.base.solution import Result
+from smisym.run.diagram import PhaseDiagram
+from smisym.theory.branched import Branches, BranchLine, Phases
 from smisym.training.trajectories import Trajectory
 
 NAMES = ("layer 1", "layer 2")
@@ -89,6 +91,46 @@ def dynamics() -> smisym.Solution:
     return smisym.Solution(smisym.Dynamics((theory, sgd), NAMES, (1, 2)), Result.DIVERGED, settings=settings)
 
 
+def branches() -> smisym.Solution:
+    """A branch that folds, stable before the fold, and one without a point."""
+    q = np.array([0.9, 0.6, 0.4, 0.1])
+    overlaps = q[:, None, None] * np.diag([1.0, 0.5])
+    alphas, growth = np.array([0.9, 0.5, 0.4, 0.6]), np.array([0.5, 0.8, 0.95, 1.3])
+    fold = BranchLine("informed", "nothing", alphas, alphas / 100, overlaps, growth, (2,))
+    empty = BranchLine("weak", "lost", np.empty(0), np.empty(0), np.empty((0, 2, 2)), np.empty(0))
+    return smisym.Solution(Branches((fold, empty), NAMES), Result.SUCCESS, settings=SETTINGS)
+
+
+def phases() -> smisym.Solution:
+    """The fold of that branch, and where the optimum comes to be on it."""
+    found = [
+        smisym.Threshold(kind, (1, 2), np.eye(2), alpha, 1e-3, np.diag([0.4, 0.2]), names=NAMES)
+        for kind, alpha in (("spinodal", 0.4), ("information", 0.5))
+    ]
+    value = Phases(found, NAMES, branches().value)
+    return smisym.Solution(value, Result.SUCCESS, (1e-3, 1e-3), None, 3, (), SETTINGS)
+
+
+def diagram(seconds: Iterable[float] = ()) -> PhaseDiagram:
+    """Four values of the noise, at the last of which is no success: a threshold that moves, two folds that end, and
+    what is hard everywhere.  seconds: values of a second parameter, with which alpha grows."""
+    names = ("noise", "skip") if (skips := list(seconds)) else ("noise",)
+    records = []
+    for skip in skips or [0.0]:
+        for number, noise in enumerate((0.1, 0.2, 0.4, 0.8)):
+            folds = (0.5, 1.5) if number < 2 else ()
+            alphas = [("weak", (noise + 0.1) * (1 + skip)), *(("spinodal", a + noise) for a in folds), ("hard", None)]
+            found = [
+                {"kind": kind, "layers": [1], "names": ["layer 1"], "alpha": alpha, "error": alpha and 0.01,
+                 "Q": [[0.25]], "subspace": [[1.0]], "order": None}
+                for kind, alpha in alphas
+            ]  # fmt: skip
+            code = (Result.SUCCESS if number < 3 else Result.NOISY).value
+            at = {"noise": noise, "skip": skip} if skips else {"noise": noise}
+            records.append({"at": at, "labels": ["layer 1"], "thresholds": found, "unseen": 0.05, "result": code})
+    return PhaseDiagram(records, names)
+
+
 def number() -> smisym.Solution:
     """A free entropy without bound."""
     return smisym.Solution(-math.inf, Result.SUCCESS, settings={"alpha": 0.5})
@@ -103,7 +145,8 @@ def array() -> smisym.Solution:
 ALL = {
     "fixed point": lambda: point(0.5), "failed": lambda: point(0.5, result=Result.DIVERGED), "curve": curve,
     "empty curve": smisym.Curve, "thresholds": thresholds, "gamp": gamp, "gamp without the truth": lambda: gamp(False),
-    "dynamics": dynamics,
+    "dynamics": dynamics, "branches": branches, "phases": phases, "diagram": diagram,
+    "diagram of two": lambda: diagram((0.0, 1.0)),
     "number": number, "array": array, "several": lambda: {"bayes": number(), "plug_in": array()},
 }  # fmt: skip
 

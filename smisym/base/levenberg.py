@@ -139,8 +139,7 @@ def _finite(array: np.ndarray) -> np.ndarray:
 
 
 def _slopes(slopes: Slopes | None, which: np.ndarray, x: np.ndarray, r: np.ndarray) -> np.ndarray:
-    if slopes is None:
-        raise TypeError("values without slopes: give slopes too")
+    assert slopes is not None, "values without slopes: give slopes too"
     return slopes(which, x, r)
 
 

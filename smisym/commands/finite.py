@@ -58,8 +58,7 @@ def gamp(
     settings = {"iterations": iterations, "damping": damping, **source}
     settings["tol"] = gamp_runs.gamp_tolerance(max(dim, 1)) if tol is None else tol
     task = begin("gamp", file, seed, state, as_json, settings)
-    if iterations > 0:
-        announce_gamp(task.model, count(task.model), dim if data is None else None, iterations)
+    announce_gamp(task.model, count(task.model), dim if data is None else None, iterations)
     how = {"iterations": iterations, "damping": damping, "tol": settings["tol"]}
     with progress_bar("gamp", iterations) as step:
         # The start comes as step 0, which is none.

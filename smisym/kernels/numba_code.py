@@ -220,8 +220,7 @@ def _elsewhere(name: str, source: str) -> Path:
 
 def _imported(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"cannot load the generated module {path}")
+    assert spec is not None and spec.loader is not None, f"cannot load the generated module {path}"
     module = importlib.util.module_from_spec(spec)
     # Before it is run: numba finds functions of a module by its name when it reads machine code back.
     sys.modules[name] = module

@@ -136,8 +136,7 @@ class LinkFunction:
     @cached_property
     def through_statistic(self) -> LinkFunction:
         """The same output as a function of the rows of the statistic's matrix and of the other rows of Z."""
-        if self.statistic is None:
-            raise TypeError("the program has no additive statistic")
+        assert self.statistic is not None, "the program has no additive statistic"
         program = self.statistic.program
         names = program.inputs[0]
         rows = [Row(0, 0, 1, 0, f"{names.name}[{i + 1}]") for i in range(int(names.shape[0]))]
@@ -235,6 +234,8 @@ class LinkFunction:
     def observe(self, Z: np.ndarray) -> Observation:
         """The noiseless output with its log-ratios; Z (S, P, T)."""
         Z = check_fields(Z, self.fields, self.tokens)
+        if not len(Z):
+            raise InputError("shape of the fields Z", Z.shape, "at least one sample", "stack samples along axis 0")
         raw = self.raw(Z)
         if not self.output_is_softmax:
             return Observation(raw, None)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smisym.base import patience
-from smisym.base.edge import real_array
+from smisym.base.edge import check_number, real_array
 from smisym.base.errors import InputError
 from smisym.base.solution import Result, worst
 from smisym.charts.base import Coordinates
@@ -31,6 +31,8 @@ __all__ = ["Channel", "Moments", "Part", "plan_of"]
 
 # Error, over that asked for, that sums of an integrand are made for where the first ones miss it.
 _FINER = 1 / 30
+# The least number above zero.
+_TINY = 5e-324
 # Standard deviations between omega and the mean from which on nobody answers for the search for maxima, which begins at
 # points around omega.
 _EXCLUDED = 20.0
@@ -129,7 +131,7 @@ class Channel:
     ) -> Moments:
         """Like :meth:`moments`, at coordinates u (S, K) of the output in the chart instead of outputs."""
         omega = check_fields(omega, self.fields, self.tokens)
-        u = np.asarray(u, dtype=float)
+        u = real_array("coordinates u", u, "real numbers", "one row a sample")
         if u.ndim != 2 or len(u) != len(omega) or not np.isfinite(u).all():
             raise InputError("coordinates u", u.shape, f"finite, of shape ({len(omega)}, n)", "one row a sample")
         how = _How(cov, self._checked_rtol(rtol), seed, max_nodes)
@@ -287,10 +289,9 @@ class Channel:
         return V.reshape(-1, P, P)
 
     def _checked_rtol(self, rtol: float | None) -> float:
-        rtol = self.default_rtol() if rtol is None else rtol
-        if not (np.isfinite(rtol) and rtol > 0):
-            raise InputError("rtol", rtol, "a positive number", "use 1e-6, or 1e-3 in many dimensions")
-        return rtol
+        if rtol is None:
+            return self.default_rtol()
+        return check_number("rtol", rtol, "a positive number", "use 1e-6, or 1e-3 in many dimensions", least=_TINY)
 
 
 @dataclass(frozen=True)

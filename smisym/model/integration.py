@@ -258,8 +258,7 @@ def _statistic_formulas(statistic: Statistic) -> tuple[Formula, ...]:
 def _check_statistic(link: LinkFunction) -> str:
     """That the program in the sum gives the link's outputs; raises where it does not."""
     statistic = link.statistic
-    if statistic is None:
-        raise TypeError("the program has no additive statistic")
+    assert statistic is not None, "the program has no additive statistic"
     Z = np.random.default_rng(0).standard_normal((16, link.fields, link.tokens))
     reduced = link.through_statistic(np.concatenate([statistic(Z), Z[:, list(statistic.rest)]], axis=1))
     off = float(np.abs(reduced - link(Z)).max())

@@ -13,8 +13,9 @@ def observation_from_array(y: np.ndarray, link: LinkFunction, noise: float = 0.0
     """An Observation from float outputs (S, ...), checked to be outputs of the right kind."""
     y = real_array("y", y, "real numbers", "give one output of the link function per sample")
     shape = link.output_shape
-    if y.ndim != 1 + len(shape) or y.shape[1:] != shape:
-        raise InputError("shape of y", y.shape, f"(S, {', '.join(map(str, shape))})", "stack samples along axis 0")
+    if y.ndim != 1 + len(shape) or y.shape[1:] != shape or not len(y):
+        allowed = f"(S, {', '.join(map(str, shape))}), at least one sample"
+        raise InputError("shape of y", y.shape, allowed, "stack samples along axis 0")
     if not np.isfinite(y).all():
         raise InputError("y", "an array with NaN or infinity", "finite numbers", "remove the bad samples")
     if noise or not link.output_is_softmax:

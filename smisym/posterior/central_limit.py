@@ -254,8 +254,7 @@ class ThroughStatistic(Kind):
 
     def __init__(self, link: LinkFunction, level_set: LevelSet | None, noise: float) -> None:
         statistic = link.statistic
-        if statistic is None:
-            raise TypeError("the program has no additive statistic")
+        assert statistic is not None, "the program has no additive statistic"
         self.statistic, self.level_set, self.tokens = statistic, level_set, link.tokens
         self.link, self.noise = link.through_statistic, noise
         self.smooth = level_set is not None or (noise > 0 and not jumps(self.link.program))

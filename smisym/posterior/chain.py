@@ -319,8 +319,7 @@ class Chained(Block):
     def _summed(self, owner: np.ndarray, rows: Mixed) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Log of the sum over the columns (N,); sums of 1, U and the border over each set of columns relative to that
         (sets, 2 + m, N); and those of U U^T over all, (N, m, m), where asked for."""
-        if self.blocks is None:
-            raise TypeError("columns are found by prepared()")
+        assert self.blocks is not None, "columns are found by prepared()"
         m = self.residuals
         out = np.zeros((2**self.chain.summed, 2 + m, len(owner)))
         pairs = np.zeros((len(owner), m, m)) if self.cov else None

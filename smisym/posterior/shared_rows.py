@@ -150,8 +150,7 @@ class Shared(Block):
         self.L_early, self.L_inverse = self.factor[0, :E, :E], np.linalg.inv(self.factor[0, E:, E:])
 
     def take(self, index: np.ndarray) -> Shared:
-        if self.found is not None:
-            raise TypeError("posteriors that were summed are not taken apart")
+        assert self.found is None, "posteriors that were summed are not taken apart"
         return Shared(self.shared, self.u[index], self.cavity.take(index))  # type: ignore[arg-type]
 
     @property
@@ -185,8 +184,7 @@ class Shared(Block):
 
     def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
         found = self.found
-        if found is None:
-            raise TypeError("the rows are summed over by prepared()")
+        assert found is not None, "the rows are summed over by prepared()"
         second = None if found.second is None else np.moveaxis(found.second[index], 0, -1)[:, :, None]
         error = found.error[index][None]
         mean = found.mean[index].T[None, :, None]

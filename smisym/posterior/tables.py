@@ -84,8 +84,7 @@ class OnTables(Kind):
 
     @staticmethod
     def _program(layer: Layer) -> StraightLine:
-        if layer.program is None:
-            raise TypeError("a mixing that is more than arithmetic has no tables")
+        assert layer.program is not None, "a mixing that is more than arithmetic has no tables"
         return layer.program
 
     def levels(self) -> Levels:

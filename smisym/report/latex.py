@@ -266,8 +266,9 @@ def _symbol(character: str) -> str:
     name = unicodedata.name(character, "")
     if match := re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", name):
         letter = match[2].lower().replace("lamda", "lambda")
-        if letter in _GREEK:
-            return "\\" + (letter.capitalize() if match[1] == "CAPITAL" and letter in _GREEK_CAPITALS else letter)
+        # Other capitals, as that of alpha, look like Latin ones and have no command.
+        if letter in (_GREEK if match[1] == "SMALL" else _GREEK_CAPITALS):
+            return "\\" + (letter if match[1] == "SMALL" else letter.capitalize())
     return f"[U+{ord(character):04X}]"
 
 

@@ -229,7 +229,8 @@ def _place_threshold_labels(axes: Axes, thresholds: Sequence[Record]) -> None:
         if not alone:
             # A hair to the right of its own line, which then reads as its stem.
             label.set_text(rf"$\;{threshold_label(threshold)}$")
-        elif label.arrow_patch is not None:
+        else:
+            assert label.arrow_patch is not None, "every label has its stem"
             label.arrow_patch.set_visible(False)
 
 

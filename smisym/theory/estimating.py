@@ -73,8 +73,7 @@ class Estimator:
         moments = self.model.channel.moments(
             observed, omega, law.V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble, averaged=True
         )
-        if moments.dg is None:
-            raise TypeError("the channel returned no covariance")
+        assert moments.dg is not None, "the channel returned no covariance"
         # A posterior that was not found tells nothing; its infinite error makes that of the estimate infinite.
         absent = ~np.isfinite(moments.g).all(axis=(1, 2)) | ~np.isfinite(moments.dg).all(axis=(1, 2, 3, 4))
         still = self._still(Q)

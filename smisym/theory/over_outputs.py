@@ -80,8 +80,7 @@ def can_be_integrated(model: Model) -> bool:
 
 
 def _chart(model: Model) -> LevelSet:
-    if model.level_set is None:
-        raise TypeError("no chart: there are no coordinates of y to integrate over")
+    assert model.level_set is not None, "no chart: there are no coordinates of y to integrate over"
     return model.level_set
 
 

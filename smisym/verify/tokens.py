@@ -122,8 +122,7 @@ def mapping_misfit(model: Model, dimension: int, seed: int) -> float | None:
     Raises ValueError for ``limit="ode"``.
     """
     declared = model.architecture
-    if declared is None:
-        raise TypeError("a bare program has no tokens")
+    assert declared is not None, "a bare program has no tokens"
     X, W = draw_tokens(declared, dimension, seed)
     nudged = W * (1 + _NUDGE * np.random.default_rng([seed, 1]).standard_normal(W.shape))
     with np.errstate(all="ignore"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -93,6 +95,8 @@ NAN, INF = float("nan"), float("inf")
         *[("beta", value) for value in (0, 0.0, -1, NAN, INF, "1", None, True, -(10**400))],
         *[("activation", value) for value in ("hardmx", "Softmax", "", None, 1, NAN, [])],
         *[("tied", value) for value in (0, 1, "true", None, NAN)],
+        *[("readout", value) for value in (0, 0.0, "1", None, NAN)],
+        *[("mask", value) for value in ("diagonal", "", 1)],
     ],
 )
 def test_bad_layers_are_refused(name: str, value: object) -> None:
@@ -124,6 +128,49 @@ def test_bad_architectures_are_refused(name: str, value: object) -> None:
 def test_layers_must_be_attention(value: object) -> None:
     with pytest.raises(InputError, match=r"^layer \d: given"):
         Architecture(2, value)  # type: ignore[arg-type]
+
+
+APART = ((False, True), (True, False))
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        ({"heads": 2, "readout": (1.0, 2.0, 3.0)}, "readout: given more than 2 numbers.*one number a head"),
+        ({"rank_ratio": 0.5, "rank": 2}, "rank with rank_ratio: given 2.*leave out one of the two"),
+        ({"rank_ratio": 0.5, "heads": 2}, "heads with rank_ratio: given 2.*leave heads out"),
+        ({"rank_ratio": 0.5, "scale": "1/rank"}, "scale: given '1/rank'.*the rank grows: give a number"),
+        ({"rank_ratio": 0, "tied": False, "mask": APART}, "tied with rank_ratio: given False.*a rank ratio > 0"),
+        ({"rank_ratio": 1, "tied": False}, "tied with rank_ratio: given False.*hide the diagonal by a mask"),
+        ({"activation": "log(2)"}, r"activation: given 'log\(2\)'.*use s in it, as in 'tanh\(s\)'"),
+    ],
+)
+def test_layers_whose_parts_do_not_go_together_are_refused_with_what_to_change(
+    layer: dict[str, object], words: str
+) -> None:
+    with pytest.raises(InputError, match=f"^{words}"):
+        Attention(**layer)  # type: ignore[arg-type]
+
+
+MATRIX = Attention(rank_ratio=0.5)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "layers", "more", "words"),
+    [
+        (2, itertools.repeat(Attention()), {}, 'layers: given .*more than that many.*limit="ode"'),
+        (13, (MATRIX,), {}, "tokens: given 13.*at most 12 where the rank is extensive.*declare fewer tokens"),
+        (2, (MATRIX, Attention()), {}, "layers: given .*in all layers or in none.*declare all ranks finite"),
+        (2, (MATRIX, Attention(rank_ratio=0)), {}, "layers: given .*one layer where rank_ratio is 0"),
+        (2, (MATRIX, Attention(rank_ratio=1, tied=False, mask=APART)), {}, "layers: given .*leave tied out"),
+        (2, (MATRIX, MATRIX), {"limit": "ode"}, "limit, statistic: given .*'ode'.*leave them out"),
+    ],
+)
+def test_layers_that_do_not_go_together_are_refused_with_what_to_change(
+    tokens: int, layers: Iterable[Attention], more: dict[str, object], words: str
+) -> None:
+    with pytest.raises(InputError, match=f"^{words}"):
+        Architecture(tokens, layers, **more)  # type: ignore[arg-type]
 
 
 COMPLEX = ["log(s)", "sqrt(s)", "s**0.5", "abs(log(s))", "1/(s - abs(s))", "sqrt(10 + s)", "log(20 - s)"]

@@ -267,6 +267,7 @@ def test_what_has_no_text_is_refused(expr: object) -> None:
         ("sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(sin(1)+1)+1)+1)+1)+1)+1)+1)+1)))))))))+x",
          ["as a decimal number"]),
         ("cosh(log(x)*(x + y + z[1] + z[2])**9)", ["cosh", "surely real"]),
+        ("tanh(tanh(tanh(tanh(1/x)))) + x", ["tanh(tanh(tanh(tanh(1/x))))", "surely real"]),
     ],
 )  # fmt: skip
 def test_refusals_name_the_part_and_the_fix(text: str, words: list[str]) -> None:

@@ -85,6 +85,7 @@ def test_what_is_declared_twice_is_one_row_by_its_first_name(tmp_path: Path) -> 
         ('tokens = 2\n[[rows]]\nname = "a"\ntokens = 2\nlayers = [{}]', "beside one another"),
         ('[[families]]\nname = "a"\nvary = { tokens = [2] }\nlayers = [{}]', "{tokens}"),
         ('[[families]]\nname = "{tokens}"\nvary = { tokens = 2 }\nlayers = [{}]', "list of values"),
+        (f'[[families]]\nname = "{{tokens}}"\nvary = {{ tokens = {[2] * 101}, rank = {[1] * 100} }}', "at most 10000"),
         ('[[families]]\nname = "{depth}"\nvary = { depth = [0] }\ntokens = 2\nlayers = [{}]', "integers >= 1"),
         (
             '[[families]]\nname = "{layers.2.rank}"\nvary = { "layers.2.rank" = [1] }\ntokens = 2\nlayers = [{}]',

@@ -55,6 +55,9 @@ def test_other_names_are_refused_with_the_nearest_one() -> None:
         varied(TWO, "skp", 1.0)
     with pytest.raises(InputError, match=r"layers\.3\.skip"):
         varied(TWO, "layers.3.skip", 1.0)
+    # Fields have no layers: nothing is said of them.
+    with pytest.raises(InputError, match=r"aspect. To fix: choose one of these.$"):
+        varied(SMI("z1", 1), "skip", 1.0)
     with pytest.raises(InputError, match="rank"):
         varied(TWO, "rank", 1.5)
     with pytest.raises(InputError, match="declaration"):

@@ -16,6 +16,7 @@ from cases import CASES, FAMILIES, KINDS, compiled
 import smisym
 from smisym import Architecture, Attention, InputError, Model
 from smisym.export.assembling import plan_for
+from smisym.export.functions import bisected
 
 # Nothing but numpy and the standard library can be imported there.
 HIDDEN = """
@@ -375,3 +376,11 @@ def test_every_family_where_numpy_alone_is_installed(name: str, fresh: Path, tmp
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     held(name, path, 4, fresh)
+
+
+def test_scores_are_found_again_by_bisection_or_refused() -> None:
+    """As it stands in smisym, where the activation is the score itself; modules have one of their own."""
+    y = np.array([-1e9, -0.3, 0.0, 1e-9, 0.5, 7.0])
+    np.testing.assert_allclose(bisected(y), y, rtol=1e-14, atol=1e-28)
+    with pytest.raises(ValueError, match="beyond the end of the activation's range"):
+        bisected(np.array([0.5, 1e13]))

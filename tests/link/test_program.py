@@ -8,9 +8,10 @@ import sympy as sp
 
 import smisym
 from smisym.base.derivation import Derivation
+from smisym.base.symbols import SCORE
 from smisym.charts import find_level_set
 from smisym.link.linking import link_function
-from smisym.link.program import Assign, Program, RowSoftmax, generic_determinant, gram_factor
+from smisym.link.program import Assign, Elementwise, Program, RowSoftmax, generic_determinant, gram_factor
 
 
 def declared(tokens: int, depth: int) -> smisym.Architecture:
@@ -106,3 +107,13 @@ def test_singular_mixing_is_told_from_small_mixing() -> None:
             link_function(smisym.Architecture(tokens=3, layers=(linear, smisym.Attention())), Derivation()),
             Derivation(),
         )
+
+
+def test_entries_of_masked_attention_are_those_of_what_is_attended() -> None:
+    scores, mask = sp.MatrixSymbol("s", 2, 2), sp.ImmutableDenseMatrix([[1, 0], [1, 1]])
+    at = {scores: sp.ImmutableMatrix([[1, 2], [3, 5]])}
+    causal, free = (RowSoftmax(scores, *more) for more in ((mask,), ()))
+    assert [causal[0, k].subs(at) for k in range(2)] == [1, 0]
+    assert [causal[1, k] for k in range(2)] == [free[1, k] for k in range(2)]
+    squares = Elementwise(scores, SCORE**2, mask)
+    assert [squares[0, k].subs(at).doit() for k in range(2)] == [1, 0] and squares[1, 1].subs(at).doit() == 25

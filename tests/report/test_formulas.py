@@ -136,6 +136,7 @@ def test_sympy_is_printed_in_the_conventions_of_the_papers() -> None:
     assert to_latex(h[0, 1]) == "h_{1,2}"
     assert to_latex(B[0, 1]) == "B_{1,12}"
     assert to_latex(y[1, 0]) == "y_{21}"
+    assert to_latex(sp.MatrixSymbol("c", 1, 1)[0, 0] + x) == "x + c"
     assert to_latex((B * h.T).doit()) == r"B_{1} h_{1}^{\top}"
     assert to_latex(sp.Transpose(B + y)) == r"\left(B_{1} + y\right)^{\top}"
     assert to_latex(sp.Identity(2)) == "I"
@@ -177,6 +178,9 @@ def test_signs_bars_letters_and_fences_are_what_they_mean() -> None:
     assert [o.get("form") for o in _presentation(r"\lVert x\rVert_F").iter("mo")] == ["prefix", "postfix"]
     assert [o.get("form") for o in _presentation(r"p(y | z)").iter("mo") if o.text == "|"] == [None]
     assert _leaves(_presentation(r"\boldsymbol{\omega}\mathbf{1}\mathbf{\Sigma}")) == ["mi:𝝎", "mn:𝟏", "mi:𝚺"]
+    assert _leaves(_presentation(r"\mathit{x}\mathbf{x}")) == ["mi:𝑥", "mi:𝐱"]
+    styles = [_presentation(rf"\text{how}{{a b}}").find("mtext").get("style") for how in ("bf", "it", "")]
+    assert styles == ["font-weight: bold", "font-style: italic", None]
     assert _presentation(r"\pm u").find("mo").text == "±"
     low, tall = (_presentation(rf"\left({inner}\right)").find(".//mo") for inner in ("x", r"\frac{x}{y}"))
     assert (low.get("stretchy"), tall.get("stretchy")) == ("false", "true")
@@ -190,6 +194,8 @@ def test_text_in_formulas_is_escaped_and_unknown_commands_are_refused() -> None:
     for latex in (r"\unknown x", "x^2^3", r"\href{javascript:alert(1)}{x}", r"\frac{a"):
         with pytest.raises(ValueError, match=re.escape(latex.split()[0][:5])):
             mathml(latex)
+    with pytest.raises(ValueError, match="an element that is not known here: menclose"):
+        mathml(r"\boxed{x}")
 
 
 def test_only_known_elements_and_attributes_are_written() -> None:

@@ -170,6 +170,24 @@ def test_gamp_that_was_printed_is_read(network: str, tmp_path: Path) -> None:
     assert solution.picture().overlaps.shape == (3, 2)
 
 
+def test_a_diagram_and_dynamics_that_were_printed_are_read(tmp_path: Path) -> None:
+    """As their commands print them; ``null`` is what was infinite or not known."""
+    path, head = tmp_path / "printed.json", {"package": "smisym", "schema": 1, "seed": 3}
+    diagram, dynamics = fake_solutions.diagram((0.0, 1.0)), fake_solutions.dynamics()
+    path.write_text(json.dumps({**head, **diagram.document()}))
+    assert smisym.load_result(path) == diagram
+    trajectories = [{**vars(one), "noise": np.full_like(one.noise, np.inf)} for one in dynamics.value.trajectories]
+    shown = {"trajectories": trajectories, "names": fake_solutions.NAMES, "layers": [1, 2], "result": "diverged"}
+    path.write_text(to_json({**head, **shown, "settings": {"seeds": 2}}))
+    found = smisym.load_result(path)
+    assert found.result is Result.DIVERGED and found.settings == {"seeds": 2, "seed": 3}
+    for one, other in zip(found.value.trajectories, dynamics.value.trajectories, strict=True):
+        np.testing.assert_array_equal(one.cosines, other.cosines)
+        np.testing.assert_array_equal(one.loss, other.loss)
+        assert np.isinf(one.noise).all()
+    assert found.value.layer_names == dynamics.value.layer_names
+
+
 # --- files that are none ---------------------------------------------------------------------------
 
 
@@ -239,6 +257,41 @@ def test_types_that_do_not_fit_are_refused(place: str, told: str, tmp_path: Path
     refused(path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "changed", "words"),
+    [
+        ("fixed point", {"/Q": np.zeros((2, 3))}, "Q is no square matrix"),
+        ("fixed point", {"/Q_error": np.zeros((1, 1))}, "Q_error of another shape than Q"),
+        ("thresholds", {"/thresholds/0/subspace": np.zeros((1, 3))}, "subspace of another number of rows"),
+        ("thresholds", {"/thresholds/0/Q": [[1.0]]}, "Q is no array"),
+        ("thresholds", {"/labels": [1]}, "names that are no texts"),
+        ("gamp", {"/W_hat": np.zeros((3, 5))}, "W_hat of another number of rows"),
+        ("dynamics", {"/trajectories/0/noise": np.zeros((3, 2))}, "of another shape than cosines"),
+        ("dynamics", {"/trajectories/1/loss": np.zeros((1, 4))}, "of another shape than cosines"),
+        ("dynamics", {"/layers": [1], "/names": []}, "cosines of another number of rows than layers"),
+        ("branches", {"/branches/0/alphas": np.zeros(3)}, "arrays do not fit together"),
+        ("phases", {"/branches/0/overlaps": np.zeros((4, 2, 3))}, "arrays do not fit together"),
+        ("phases", {"/branches/0/turns": [0.5]}, "turns is no whole number"),
+        ("diagram", {"/names": []}, "without one or two names"),
+        ("diagram", {"/records": {}}, "without one or two names"),
+        ("diagram", {"/records/1/at/noise": "0.1"}, "at is no number"),
+        ("diagram", {"/records/1/result": "fine"}, "'fine' is not a valid Result"),
+    ],
+)
+def test_parts_that_do_not_fit_one_another_are_named(
+    kind: str, changed: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    path = written(fake_solutions.ALL[kind](), tmp_path)
+    document = json.loads(path.read_text())
+    for place, value in changed.items():
+        document["types"].pop(place, None)
+        if isinstance(value, np.ndarray):
+            document["types"][place] = f"{value.dtype} {value.shape}"
+        _put(document, place, value.tolist() if isinstance(value, np.ndarray) else value)
+    path.write_text(json.dumps(document))
+    refused(path, words)
+
+
 def _put(document: Any, place: str, value: Any) -> None:
     *way, last = place.split("/")[1:]
     for step in way:
@@ -254,7 +307,10 @@ def _places(value: Any, place: str = "") -> list[str]:
 JUNK = st.sampled_from([None, True, -1, 1e308, 10**30, "", "nan", [], {}, [[]], [None], {"a": []}, [[1, 2], [3]]])
 
 
-@given(kind=st.sampled_from(["curve", "thresholds", "gamp", "number"]), choice=st.integers(0, 10**6), junk=JUNK)
+KINDS = ["curve", "thresholds", "gamp", "number", "phases", "dynamics", "diagram"]
+
+
+@given(kind=st.sampled_from(KINDS), choice=st.integers(0, 10**6), junk=JUNK)
 @settings(deadline=None, max_examples=150)
 def test_no_junk_in_a_file_ends_in_anything_but_an_input_error(
     kind: str, choice: int, junk: Any, tmp_path_factory

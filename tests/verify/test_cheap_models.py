@@ -1,0 +1,72 @@
+"""Properties on models that are known by heart: what is said of each, and why one is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sympy as sp
+
+import smisym
+from smisym import SMI, Architecture, Attention
+from smisym.link.program import Assign, Program
+from smisym.verify import check
+
+A = Attention
+SIZE, LINE = SMI("abs(z1)", 1), SMI("z1", 1)
+HARD = SMI("sign(z1*z2*z3)", 3)
+WEAK = (A(readout=0.1),) * 2
+JUMPS = Architecture(2, (*WEAK, A(activation="hardmax")), limit="ode")
+DEEP = Architecture(2, (*(A(readout=0.01),) * 60, A()), limit="ode")
+
+
+def bare() -> smisym.Model:
+    """y = 2 z, by hand: there is no declaration."""
+    z, y = sp.MatrixSymbol("z", 1, 1), sp.MatrixSymbol("y", 1, 1)
+    return smisym.compile(Program((z,), (Assign(y, 2 * z),), y))
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "verdict", "said"),
+    [
+        # abs(z) is learned from 1/(T(T+1)) on, and perfect from P/T on.
+        (SIZE, "onset", "holds", "alpha_c = 0.5: tr Q = 0 at 0.45"),
+        (SIZE, "closed-forms", "holds", "first threshold 1/(T(T+1)) = 0.5"),
+        (SIZE, "thresholds", "holds", "first threshold 0.5, floor 0.5; perfect from 1 on, floor 1"),
+        (SIZE, "no-symmetry-missed", "left out", "every flip and exchange of rows is claimed"),
+        (SIZE, "small-noise", "holds", ""),
+        (SIZE, "overlap-map", "holds", ""),
+        (SIZE, "gamp", "holds", "D = 48 and 192"),
+        # z itself is learned from the first sample on, by linear regression.
+        (LINE, "fixed-point", "holds", "at alpha = 0.3"),
+        (LINE, "onset", "left out", "something is learned at any alpha"),
+        (LINE, "closed-forms", "left out", "no closed form is known"),
+        (LINE, "thresholds", "holds", "perfect from 1 on, floor 1"),
+        (LINE, "no-symmetry-missed", "holds", "the least change of the output is 2.0e+00"),
+        (LINE, "error-bars", "holds", ""),
+        (LINE, "slope", "holds", ""),
+        (LINE, "moments", "holds", ""),
+        (SMI("z1", 1, noise=0.5), "moments", "holds", ""),
+        (SMI("z1**2 + z2**2", 2), "no-symmetry-missed", "left out", "every flip and exchange of rows is claimed"),
+        (Architecture(2, (A(rank_ratio=0),)), "gamp", "left out", "data have a width of their own"),
+        (SMI("z1", 1, noise=0.5), "small-noise", "left out", "noise is declared"),
+        (SMI("z1", 1, noise=0.5), "thresholds", "left out", "no threshold is finite"),
+        # A sign is never known perfectly, and never unknown.
+        (SMI("sign(z1)", 1), "thresholds", "left out", "no threshold is finite"),
+        (SMI("sign(z1)", 1), "small-noise", "left out", "the output has no density in its coordinates"),
+        # A product of three signs tells nothing to first order in any of them.
+        (HARD, "onset", "left out", "nothing is learned at any alpha by first-order methods"),
+        (HARD, "fixed-point", "left out", "nothing is learned at any alpha by first-order methods"),
+        (JUMPS, "many-layers", "left out", "the last attention jumps"),
+        (DEEP, "many-layers", "left out", "too many layers are declared"),
+        (bare(), "mapping", "left out", "a bare program has no tokens"),
+        (bare(), "kept", "left out", "a bare program has no file"),
+        (bare(), "small-noise", "left out", "a bare program has no noise"),
+        (bare(), "truth", "holds", ""),
+    ],
+)
+def test_what_is_said_of_models_that_are_known_by_heart(target: Any, name: str, verdict: str, said: str) -> None:
+    (row,) = check(target, only=name).rows
+    assert row.verdict == verdict
+    assert said in row.tried.said
+    assert (row.tried.number > 0) == (verdict == "holds")
