@@ -83,6 +83,12 @@ class Channel:
         serve, which miss the error asked for at some outputs."""
         return self if self.shared is None else Channel(self.link, self.shared.shared, self.noise)
 
+    @cached_property
+    def _coordinates(self) -> int:
+        """How many the posterior reads off an output, as it does off that of any fields."""
+        fields = np.random.default_rng(0).standard_normal((1, self.fields, self.tokens))
+        return int(self.posterior.read(self.link.observe(fields)).values.shape[1])
+
     # Many parameters: settings, all by keyword.
     def moments(
         self,
@@ -132,8 +138,9 @@ class Channel:
         """Like :meth:`moments`, at coordinates u (S, K) of the output in the chart instead of outputs."""
         omega = check_fields(omega, self.fields, self.tokens)
         u = real_array("coordinates u", u, "real numbers", "one row a sample")
-        if u.ndim != 2 or len(u) != len(omega) or not np.isfinite(u).all():
-            raise InputError("coordinates u", u.shape, f"finite, of shape ({len(omega)}, n)", "one row a sample")
+        allowed = len(omega), self._coordinates
+        if u.shape != allowed or not np.isfinite(u).all():
+            raise InputError("coordinates u", u.shape, f"finite, of shape {allowed}", "one row a sample")
         how = _How(cov, self._checked_rtol(rtol), seed, max_nodes)
         found = self._integrate(Coordinates(u, np.zeros(len(u))), omega, self._covariances(V, len(omega)), how)
         return self._answered_for(found, omega)
