@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from smisym.theory.entropy import free_entropy
+from smisym.theory.estimate import Estimate
 from smisym.theory.maps import OverlapMap
 from smisym.verify.chance import Verdict, in_two_stages, means_vanish
 from smisym.verify.identities import clenshaw_curtis
@@ -123,6 +124,17 @@ def _is_the_mean(subject: Subject, level: float) -> Tried:
 # --------------------------------------------------------------------------------------------------------- Nishimori
 
 
+def _of_both_gaps(estimates: list[Estimate], rtol: float) -> np.ndarray:
+    """What inner integrals may make of the gaps, (2 k,).
+
+    The stated error of E is that of squares of means, and nothing but a square itself where these vanish; covariances
+    are off by what posteriors are, which is ``rtol`` at most, and on average no more than the root of that square.
+    """
+    of_means = float(np.mean([e.inner_error for e in estimates]))
+    of_covariances = max(of_means, min(np.sqrt(of_means), rtol))
+    return np.repeat(_COVARIANCES * np.array([of_covariances, of_means]) + _ROUNDING, estimates[0].gap.shape[1])
+
+
 def _estimators_agree(subject: Subject, level: float) -> Tried:
     P = subject.model.fields
     known = np.diag(np.where(np.arange(P) % 2, 0.995, 0.3))
@@ -134,8 +146,8 @@ def _estimators_agree(subject: Subject, level: float) -> Tried:
         made.append(omap)
         every = [omap.evaluate(Q) for Q in several]
         gaps = np.concatenate([[e.gap.ravel() for e in estimates] for estimates in every], axis=1)
-        stated = [_COVARIANCES * np.mean([e.inner_error for e in estimates]) + _ROUNDING for estimates in every]
-        found = means_vanish(gaps, np.repeat(stated, gaps.shape[1] // len(several)))
+        stated = np.concatenate([_of_both_gaps(estimates, omap.rtol) for estimates in every])
+        found = means_vanish(gaps, stated)
         return Verdict(found.t, found.p, found.which, omap.samples * len(several), found.error, stage + 1)
 
     found = in_two_stages(test)

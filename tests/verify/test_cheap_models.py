@@ -70,3 +70,9 @@ def test_what_is_said_of_models_that_are_known_by_heart(target: Any, name: str, 
     assert row.verdict == verdict
     assert said in row.tried.said
     assert (row.tried.number > 0) == (verdict == "holds")
+
+
+def test_covariances_that_all_outputs_tell_alike_are_off_by_what_posteriors_are() -> None:
+    """z2 alone is told nothing of at Q = 0 by any output: -E[dg] is what integrals leave out, and no error of means."""
+    report = check(SMI("z1**2 + sign(z1*z2)", 2), only="nishimori")
+    assert report.ok
