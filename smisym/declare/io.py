@@ -187,13 +187,9 @@ def plain(value: object) -> Any:
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, np.ndarray):
-        # What is plain already as a whole is not looked at number by number.
-        listed = value.tolist()
-        return (
-            listed
-            if value.dtype.kind in "biu" or (value.dtype == float and np.isfinite(value).all())
-            else plain(listed)
-        )
+        # What is plain as a whole is not looked at number by number.
+        whole = value.dtype.kind in "biu" or (value.dtype == float and np.isfinite(value).all())
+        return value.tolist() if whole else plain(value.tolist())
     if isinstance(value, Architecture | SMI):
         return value.canonical()
     if isinstance(value, os.PathLike):

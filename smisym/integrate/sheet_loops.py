@@ -44,16 +44,16 @@ def block(text: Rows, names: list[str]) -> int:
     return starts[0]
 
 
-def of_sheet(text: Rows, names: list[str], offset: str = "k") -> str:
+def of_sheet(text: Rows, names: list[str]) -> str:
     """The entry of sheet b, where one row may be for all; names: of all sheets, once each."""
     begin = block(text, names)
-    return f"s[{begin} + b * {text.nodes} + {offset}]" if len(names) > 1 else f"s[{begin} + {offset}]"
+    return f"s[{begin} + b * {text.nodes} + k]" if len(names) > 1 else f"s[{begin} + k]"
 
 
-def residual(text: Rows, j: int, offset: str = "k") -> str:
+def residual(text: Rows, j: int) -> str:
     """Residual j of sheet b."""
     m = text.point.residuals
-    return f"s[{block(text, text.r)} + (b * {m} + {j}) * {text.nodes} + {offset}]"
+    return f"s[{block(text, text.r)} + (b * {m} + {j}) * {text.nodes} + k]"
 
 
 def write_exponents(text: Rows, depth: int, loop: str) -> None:
