@@ -356,6 +356,8 @@ def _listen(event: str, arguments: tuple[object, ...]) -> None:
         name = getattr(arguments[0], "co_filename", "?")
         if not os.path.exists(name) and not name.startswith("<frozen"):
             _events.append(f"exec {name}")
+    elif event in ("open", "os.rename") and "__pycache__" in str(arguments[0]):
+        return  # of a module of Python that is imported late
     elif event.startswith(_FORBIDDEN) or (
         event == "open" and isinstance(arguments[1], str) and set("wax+") & set(arguments[1])
     ):

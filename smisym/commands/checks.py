@@ -25,8 +25,10 @@ def check(
     ] = None,
     as_json: Json = False,
     seed: Seed = 0,
+    state: State = None,
 ) -> None:
     """Everything that must hold of the network, tried on random cases; what fails is shown as lines of Python."""
+    from smisym.run import unasked
     from smisym.run.progress import progress_bar
     from smisym.run.terminal import print_check, print_properties, saying_checked
     from smisym.verify import suite
@@ -37,19 +39,29 @@ def check(
         return
     chosen = suite.chosen_of(names)
     tried: list[Any] = []
+    head = suite.headed(file, None, thorough, seed, seconds)
 
     def told(record: Any) -> None:
         tried.append(record)
         step(record)
 
+    store = state if state is not None else unasked.keep(head)
     try:
         with progress_bar("check", len(chosen)) as step:
-            document = suite.check_file(file, chosen, thorough, seed, seconds, saying_checked(told))
+            document = suite.check_file(file, chosen, thorough, seed, seconds, saying_checked(told), store)
     except KeyboardInterrupt:
-        if not tried or as_json:
+        if not tried:
             raise
-        print_check({"properties": tried, "false_alarm": 0.0, "seed": seed})
-        fail(f"smisym: interrupted; {len(tried)} of {len(chosen)} properties were tried", INTERRUPTED)
+        part = suite.until_interrupted(file, chosen, thorough, seed, seconds, tried)
+        if as_json:
+            from smisym.declare.io import to_json
+
+            typer.echo(to_json(part))
+        else:
+            print_check(part)
+        how_far = f"{len(tried)} of {len(chosen)} properties were tried"
+        fail(f"smisym: interrupted; {how_far}; {unasked.told(state)}", INTERRUPTED)
+    unasked.forget()
     finish_check(document, as_json)
 
 

@@ -46,16 +46,25 @@ class Track:
 class Change:
     """A boundary begins or ends between two values that were solved at, neighbours.
 
-    label, kind: of the boundary.  what: "begins" or "ends", in increasing values.
+    label, kind: of the boundary.  what: "begins" or "ends", in increasing values.  second: the second parameter and its
+    value, of a diagram over two.
     """
 
     label: str
     kind: str
     what: str
     between: tuple[float, float]
+    second: tuple[str, float] | None = None
+
+    def text(self, name: str = "") -> str:
+        """For people; name: of the parameter that the boundary begins or ends in."""
+        low, high = self.between
+        where = f"{name} = {low:.6g}" if name else f"{low:.6g}"
+        other = f", at {self.second[0]} = {self.second[1]:.6g}" if self.second is not None else ""
+        return f"{self.label} {self.what} between {where} and {high:.6g}{other}"
 
     def __repr__(self) -> str:
-        return f"<Change: {self.label} {self.what} between {self.between[0]:g} and {self.between[1]:g}>"
+        return f"<Change: {self.text()}>"
 
 
 def tracks(records: Sequence[Record]) -> list[Track]:

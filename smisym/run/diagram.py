@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ class PhaseDiagram(Sequence[Record], Shown, Tabled, Drawn):
         self.names = tuple(names)
         self._records = sorted(found, key=lambda record: tuple(record["at"][name] for name in reversed(self.names)))
         self.boundaries = [(second, tracks(one)) for second, one in self._rows()]
-        self.changes = tuple(itertools.chain(*(self._changed(one) for _, one in self._rows())))
+        self.changes = tuple(itertools.chain(*(self._changed(*row) for row in self._rows())))
 
     def __getitem__(self, index: Any) -> Any:
         return self._records[index]
@@ -94,9 +94,11 @@ class PhaseDiagram(Sequence[Record], Shown, Tabled, Drawn):
         for second, one in itertools.groupby(self._records, key=lambda record: record["at"][self.names[1]]):
             yield second, list(one)
 
-    def _changed(self, one: Sequence[Record]) -> tuple[Change, ...]:
+    def _changed(self, second: float | None, one: Sequence[Record]) -> Iterator[Change]:
         values = [record["at"][self.names[0]] for record in one]
-        return changes(tracks(one), values, [is_ok(record) for record in one])
+        at = None if second is None else (self.names[1], second)
+        for change in changes(tracks(one), values, [is_ok(record) for record in one]):
+            yield replace(change, second=at)
 
     def __repr__(self) -> str:
         good = sum(map(is_ok, self))
@@ -115,7 +117,7 @@ class PhaseDiagram(Sequence[Record], Shown, Tabled, Drawn):
             for track in every
             for one in [self._line_of(track, rows)]
         ]  # fmt: skip
-        changes: list[Record] = [vars(change) | {"between": list(change.between)} for change in self.changes]
+        changes: list[Record] = [_change_record(change) for change in self.changes]
         more = {"boundaries": boundaries, "changes": changes, "unseen": plain(self.unseen)}
         return {"names": list(self.names), "records": list(self), **more}
 
@@ -134,10 +136,7 @@ class PhaseDiagram(Sequence[Record], Shown, Tabled, Drawn):
             (*(f"{record['at'][name]:g}" for name in self.names), _line(record), record["result"]) for record in self
         )
         listing = Listing(head, rows, tuple(not is_ok(record) for record in self))
-        notes = tuple(
-            f"{change.label} {change.what} between {change.between[0]:g} and {change.between[1]:g}."
-            for change in self.changes
-        )
+        notes = tuple(f"{change.text()}." for change in self.changes)
         notes += () if self.unseen is None else (f"A fold less deep than {100 * self.unseen:.2g} % goes unseen.",)
         picture = self._drawn()
         return Card("Phase diagram", notice, listing=listing, picture=picture if picture.boundaries else None,
@@ -356,6 +355,12 @@ def _solve(
         report(done[-1])
 
     resumed_by(running, keep, solved, tasks, _is_record, told)
+
+
+def _change_record(change: Change) -> Record:
+    """In plain JSON types; of two parameters the second and its value too."""
+    found: Record = {"label": change.label, "kind": change.kind, "what": change.what, "between": list(change.between)}
+    return found if change.second is None else found | {change.second[0]: change.second[1]}
 
 
 def _name(declared: Declared, job: _Job) -> str:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from smisym.report import atlas_pages, format_with_error
+from smisym.run.boundaries import Change
 from smisym.training.trajectories import Dynamics
 
 Record = Mapping[str, Any]
@@ -84,8 +85,9 @@ def print_diagram(document: Record) -> None:
     columns["result"] = [record["result"] for record in document["records"]]
     _print_wide([[*titles, "result"]], columns, at)
     for change in document["changes"]:
+        second = next(((name, change[name]) for name in names[1:]), None)
         low, high = change["between"]
-        _say(f"{change['label']} {change['what']} between {names[0]} = {low:.6g} and {high:.6g}")
+        _say(Change(change["label"], change["kind"], change["what"], (low, high), second).text(names[0]))
     if any("unseen" in record for record in document["records"]):
         _say(_unseen(document))
     _told_files(document)

@@ -7,7 +7,6 @@ command ends, and after some days.  Where it cannot be written nothing is kept, 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shutil
 import time
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from smisym.base.errors import InputError
-from smisym.base.files import cache_folder
+from smisym.base.files import cache_folder, source_digest
 from smisym.declare.io import Store
 
 # Days that a command may be taken up again, and bytes of all of them together, the latest first.
@@ -33,7 +32,7 @@ def keep(key: Mapping[str, Any]) -> Store | None:
     """A store for one command; None where there is no place for it.  Others that are old, or too many, are removed."""
     try:
         _tidy()
-        store = Store(place(), {**key, "source": _source()}, asked=False)
+        store = Store(place(), {**key, "source": source_digest()}, asked=False)
     except (InputError, OSError, RuntimeError):  # RuntimeError: a user without a home
         return None
     _kept.append(store)
@@ -73,13 +72,3 @@ def _tidy() -> None:
                 whole += sum(path.stat().st_size for path in folder.rglob("*"))
                 if whole > _BYTES or folder.stat().st_mtime < time.time() - DAYS * 86400:
                     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _source() -> str:
-    """A digest of this package as it is on disk: while it is worked on its version stays the same."""
-    root = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        about = path.stat()
-        digest.update(f"{path.relative_to(root)} {about.st_size} {about.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:16]

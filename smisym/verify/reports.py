@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,15 @@ class Row:
     @property
     def verdict(self) -> str:
         return LEFT_OUT if self.tried.holds is None else HOLDS if self.tried.holds else FAILS
+
+    @staticmethod
+    def of(record: Mapping[str, Any]) -> Row:
+        """The row of a record (:meth:`record`)."""
+        worst = math.inf if record["worst"] is None else record["worst"]
+        holds = {HOLDS: True, FAILS: False, LEFT_OUT: None}[record["verdict"]]
+        said, shown = record["said"], record["counterexample"] or ""
+        tried = Tried(record["tried"], record["of"], worst, record["p"], holds, said, shown)
+        return Row(record["property"], record["sentence"], record["source"], tried, record["seconds"])
 
     def record(self) -> dict[str, Any]:
         """As plain types, for files; what is infinite is None."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,8 +13,9 @@ from smisym.base import patience
 from smisym.base.edge import check_number, check_seed
 from smisym.base.errors import InputError, SmisymError
 from smisym.base.extras import needed
+from smisym.base.files import source_digest
 from smisym.declare.architecture import Architecture
-from smisym.declare.io import header, load
+from smisym.declare.io import Store, header, load
 from smisym.declare.smi import SMI
 from smisym.finite.message_passing import gamp
 from smisym.model.compiled import Model, compile
@@ -59,25 +61,41 @@ def verified(
     subject: dict[str, Any],
     seconds: float,
     progress: Callable[[Row], object],
+    store: Store | None = None,
 ) -> Report:
     """The report of some properties; subject: the other fields of :class:`Subject`.  seconds: of the processor for each
-    of them.  progress: called with each row."""
+    of them.  progress: called with each row.  store: rows that it has are not made again."""
     declared = not isinstance(target, Model)
     model = target if isinstance(target, Model) else compile(target)
     of = Subject(model, declared=declared, **subject)
     rows = []
     for one in chosen:
-        begun = time.perf_counter()
-        try:
-            found = patience.within(seconds, lambda one=one: one.verify(of, LEVEL))  # type: ignore[misc]
-            tried = left_out(_SLOW.format(seconds)) if found is None else found
-        except (SmisymError, ArithmeticError) as error:
-            # What cannot even be computed does not hold.
-            tried = Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
-        rows.append(Row(one.name, one.sentence, one.source, tried, time.perf_counter() - begun))
-        progress(rows[-1])
+        row = None if store is None else _kept(store, one)
+        if row is None:
+            row = _tried(one, of, seconds)
+            if store is not None and row.tried.holds is not None:  # what had no time may have it next time
+                store.put(one.name, row.record())
+        rows.append(row)
+        progress(row)
     alarm = LEVEL * sum(one.statistical for one, row in zip(chosen, rows, strict=True) if row.tried.holds is not None)
     return Report(tuple(rows), of.seed, of.thorough, LEVEL, alarm)
+
+
+def _tried(one: Property, of: Subject, seconds: float) -> Row:
+    begun = time.perf_counter()
+    try:
+        found = patience.within(seconds, lambda: one.verify(of, LEVEL))
+        tried = left_out(_SLOW.format(seconds)) if found is None else found
+    except (SmisymError, ArithmeticError) as error:
+        # What cannot even be computed does not hold.
+        tried = Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
+    return Row(one.name, one.sentence, one.source, tried, round(time.perf_counter() - begun, 3))
+
+
+def _kept(store: Store, one: Property) -> Row | None:
+    """The row as it was kept."""
+    found = store.get(one.name, lambda entry: Row.of(entry).record() == entry)
+    return None if found is None else Row.of(found)
 
 
 def chosen_of(only: Sequence[str] | str | None) -> tuple[Property, ...]:
@@ -111,13 +129,37 @@ def check_file(
     seed: int,
     seconds: float | None,
     progress: Callable[[Row], object],
+    store: str | Store | None = None,
 ) -> dict[str, Any]:
     """What ``smisym check`` prints of a network's file: :meth:`Report.record`, with what makes the run again."""
-    declared = load(file)
-    names = [one.name for one in chosen]
-    report = check(declared, only=names, thorough=thorough, seed=seed, seconds=seconds, progress=progress)
-    settings = {"only": names, "thorough": thorough} | ({} if seconds is None else {"seconds": seconds})
-    return {"command": "check", **header(declared, seed, settings), **report.record()}
+    how: dict[str, Any] = {"thorough": thorough, "seed": seed, "seconds": seconds, "store": store}
+    report = check(load(file), only=_names(chosen), progress=progress, **how)
+    return headed(file, chosen, thorough, seed, seconds) | report.record()
+
+
+def until_interrupted(
+    file: str, chosen: Sequence[Property], thorough: bool, seed: int, seconds: float | None, rows: Sequence[Any]
+) -> dict[str, Any]:
+    """What :func:`check_file` returns, of those properties alone whose records are there: ``rows``."""
+    alarm = LEVEL * sum(row["p"] is not None for row in rows)
+    done = {
+        "properties": [*rows], "ok": None, "seed": seed, "thorough": thorough, "level": LEVEL, "false_alarm": alarm,
+        "interrupted": True,
+    }  # fmt: skip
+    return headed(file, chosen, thorough, seed, seconds) | done
+
+
+def headed(
+    file: str, chosen: Sequence[Property] | None, thorough: bool, seed: int, seconds: float | None
+) -> dict[str, Any]:
+    """What makes the run again; chosen: None for what each of its properties depends on."""
+    settings: dict[str, Any] = {"thorough": thorough} | ({} if seconds is None else {"seconds": seconds})
+    settings |= {} if chosen is None else {"only": _names(chosen)}
+    return {"command": "check", **header(load(file), seed, settings)}
+
+
+def _names(chosen: Sequence[Property]) -> list[str]:
+    return [one.name for one in chosen]
 
 
 # Many parameters: settings, all by keyword.
@@ -131,6 +173,7 @@ def check(
     maps: Any = OverlapMap,
     algorithm: Any = gamp,
     progress: Callable[[Row], object] | None = None,
+    store: str | os.PathLike[str] | Store | None = None,
 ) -> Report:
     """Put a declaration, or a compiled model, through everything that must hold; a :class:`Report`, whose ``ok`` says
     whether no property fails.
@@ -141,6 +184,8 @@ def check(
     long as it takes.  maps: what makes
     overlap maps, a class with the constructor and ``load`` of :class:`~smisym.OverlapMap`.  algorithm: what runs GAMP
     on data, called as :func:`smisym.gamp` is.  progress: called with each :class:`Row`.
+    store: a folder in which what holds or fails of a declaration is kept, by all that it depends on; the same check, of
+    these or other properties, does not try it again.
 
     A statistical property fails falsely with a chance of at most 1e-3 over their number, all together at most 1e-3.
     Raises InputError for another target, names that no property has, a bad seed, and where hypothesis is not installed.
@@ -153,7 +198,14 @@ def check(
     longest = SECONDS * (8 if thorough else 1) if seconds is None else seconds
     if longest != math.inf:
         longest = check_number("seconds", longest, "seconds >= 0, or math.inf", "leave it out", least=0.0)
-    return verified(target, chosen_of(only), subject, longest, progress or (lambda row: None))
+    keep = None
+    if store is not None:
+        if isinstance(target, Model) or (maps, algorithm) != (OverlapMap, gamp):
+            fix = "leave store out, or check the declaration"
+            raise InputError("store", store, "a folder, where a declaration alone is checked", fix)
+        more = {"command": "check", "thorough": bool(thorough), "source": source_digest()}
+        keep = store if isinstance(store, Store) else Store(store, header(target, subject["seed"], more))
+    return verified(target, chosen_of(only), subject, longest, progress or (lambda row: None), keep)
 
 
 def assert_holds(target: Architecture | SMI | Model, **settings: Any) -> None:

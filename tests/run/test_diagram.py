@@ -14,6 +14,7 @@ import smisym
 from smisym import SMI, Architecture, Attention, InputError
 from smisym.base.errors import DerivationError, NoChartError
 from smisym.report.phase_pages import save_picture, save_table
+from smisym.run import terminal
 
 ONE = Architecture(2, (Attention(),))
 QUICK: dict[str, Any] = {"follow": False, "stages": 1, "samples": 1024, "refine": 0}
@@ -90,6 +91,18 @@ def test_the_gap_in_which_a_boundary_ends_is_halved() -> None:
     (change,) = found.changes
     assert (change.what, change.between) == ("ends", (0.625, 0.75))
     assert "weak, z1, z2 ends between 0.625 and 0.75" in found._repr_html_()
+
+
+def test_over_two_parameters_it_is_said_where_in_both_a_boundary_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    def make(b: float, power: float) -> SMI:
+        return SMI("sign(z1 * z2)", 2) if b < 0.7 else SMI("sign(z1 * z2 * z3)", 3)
+
+    found = smisym.phase_diagram(make, {"b": [0.0, 1.0], "power": [1, 2]}, workers=1, **QUICK)
+    assert [change.second for change in found.changes] == [("power", 1.0), ("power", 2.0)]
+    assert "weak, z1, z2 ends between 0 and 1, at power = 2." in found._repr_html_()
+    assert [change["power"] for change in found.document()["changes"]] == [1.0, 2.0]
+    terminal.print_diagram(found.document())
+    assert "weak, z1, z2 ends between b = 0 and 1, at power = 1" in capsys.readouterr().out
 
 
 def test_branches_are_followed_where_nothing_else_is_said() -> None:

@@ -13,7 +13,8 @@ import pytest
 from typer import Exit
 from typer.testing import CliRunner, Result
 
-from smisym import Architecture, Attention, save
+import smisym
+from smisym import Architecture, Attention, InputError, save
 from smisym.cli import app
 from smisym.run import task, terminal
 from smisym.verify import PROPERTIES, check
@@ -96,16 +97,64 @@ def test_progress_is_told_of_each_property() -> None:
     assert told == ["symmetry", "bits"]
 
 
-def test_what_was_tried_before_ctrl_c_is_shown(network: str) -> None:
-    """Once the progress says that something was tried: the table of it on stdout, and how far it came on stderr."""
-    command = [sys.executable, "-m", "smisym", "check", network, "--thorough"]
+def test_what_was_tried_is_kept_by_all_that_it_depends_on(tmp_path: Path) -> None:
+    one = Architecture(2, (Attention(),))
+    whole = check(one, only="symmetry, bits", store=tmp_path)
+    assert {path.name.split("_")[1] for path in tmp_path.rglob("entry_*")} == {"symmetry", "bits"}
+    assert check(one, only="bits", store=tmp_path).rows == whole.rows[1:]
+    check(one, only="bits", store=tmp_path, seed=1)
+    assert len(list(tmp_path.rglob("entry_bits*"))) == 2
+    for entry in tmp_path.rglob("entry_bits*"):  # damaged: tried again
+        entry.write_text(entry.read_text().replace("holds", "fails"))
+    assert check(one, only="bits", store=tmp_path).ok
+
+
+def test_a_failure_is_kept_with_its_counterexample(tmp_path: Path) -> None:
+    one = PROPERTIES[0]
+    failed = Tried(7, "networks", float("inf"), None, False, "found so", "print('the lines')")
+    row = Row(one.name, one.sentence, one.source, failed, 0.125)
+    assert Row.of(json.loads(json.dumps(row.record()))) == row
+
+
+def test_models_and_own_algorithms_are_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a declaration alone"):
+        check(smisym.compile(Architecture(2, (Attention(),))), only="bits", store=tmp_path)
+
+
+def test_the_same_command_resumes(network: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "smisym", "check", network, "--only", "bits", "--json", "--state", str(tmp_path)]
+    first, again = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2))
+    assert first == again
+
+
+def interrupted(network: str, *more: str) -> tuple[str, int, int]:
+    """Ctrl-C once the progress says that something was tried: stdout, and how many it says were tried, in the end and
+    before."""
+    command = [sys.executable, "-m", "smisym", "check", network, "--thorough", *more]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     line = process.stderr.readline()
-    assert (said := re.search(r"check (\d+)/(\d+)", line)), line
+    said = re.search(r"check (\d+)/(\d+)", line)
+    assert said, line
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert (ended := re.search(rf"interrupted; (\d+) of {said[2]} properties were tried", err)), err
+    ended = re.search(rf"interrupted; (\d+) of {said[2]} properties were tried", err)
+    assert ended, err
+    return out, int(ended[1]), int(said[1])
+
+
+def test_what_was_tried_before_ctrl_c_is_shown(network: str) -> None:
+    """Once the progress says that something was tried: the table of it on stdout, and how far it came on stderr."""
+    out, ended, before = interrupted(network)
     rows = [line for line in out.splitlines() if re.search(r"(holds|left out) *$", line)]
-    assert len(rows) == int(ended[1]) >= int(said[1]) > 0
+    assert len(rows) == ended >= before > 0
+
+
+def test_what_was_tried_before_ctrl_c_is_printed_as_json(network: str) -> None:
+    """The document of the whole, of the properties that were tried, which says that it is a part."""
+    out, ended, before = interrupted(network, "--json")
+    found = json.loads(out)
+    assert found["interrupted"] and found["ok"] is None and found["command"] == "check"
+    assert len(found["properties"]) == ended >= before > 0
+    assert {row["verdict"] for row in found["properties"]} <= {"holds", "left out"}
