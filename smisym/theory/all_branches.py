@@ -36,6 +36,8 @@ _INFORMED, _APART = 1e-3, 0.02
 _EARLY = 0.05
 # Halvings of that alpha, at most, until no more than so much is learned of anything.
 _EARLIER, _LITTLE = 30, 0.3
+# Where so little is learned at once the branch is that of nothing: free entropies differ by the square of it.
+_FAINT = 1e-4
 # Points at the beginning of a branch that are looked for on another.
 _FIRST = 5
 # Points beside a fold that go with those farther off.
@@ -172,16 +174,20 @@ def every_branch(omap: OverlapMap, most: float) -> tuple[Branch, ...]:
     found = [branch for stage in _stages(omap, most) if (branch := _of_stage(omap, stage, most)) is not None]
     informed = _informed(omap, most)
     if informed is not None and not any(_meet(informed, branch) for branch in found):
-        found.append(informed)
+        found.append(informed)  # also where it is lost: it is not known what there is
     return tuple(found)
 
 
 def nothing(omap: OverlapMap, most: float) -> Branch | None:
-    """Where nothing is learned, up to where something begins to be; None where something is at any alpha."""
+    """Where nothing is learned, or next to nothing, up to where something begins to be; None where something is at any
+    alpha."""
     first = next(staircase(omap, roughly=True), None)
     if first is not None and first.trivial:
-        return None
-    last = most if first is None else min(most, first.alpha)
+        last = _begun_at_once(omap, most)[0]
+        if not last:
+            return None
+    else:
+        last = most if first is None else min(most, first.alpha)
     zero, nowhere = np.zeros((omap.model.fields,) * 2), np.zeros(len(omap.model.symmetry.basis))
     points = []
     for share in (0.01, 0.25, 0.5, 0.75, 1.0):
@@ -201,29 +207,49 @@ def _stages(omap: OverlapMap, most: float) -> Iterator[Stage]:
 def _of_stage(omap: OverlapMap, stage: Stage, most: float) -> Branch | None:
     symmetry = omap.model.symmetry
     if stage.trivial:
-        # Early enough that little is learned yet: where alpha is large the branch may have folded already.
-        alpha = _EARLY * most
-        for _ in range(_EARLIER):
-            points = omap.each(lambda r, alpha=alpha: solve(omap, r, alpha, kicked=False))
-            Q = np.mean([point.Q for point in points], axis=0)
-            if not any(point.known.any() for point in points) and np.linalg.eigvalsh(Q)[-1] < _LITTLE:
-                break
-            alpha *= 0.5
-        else:
+        begun = _begun_at_once(omap, most)[1]
+        if begun is None:
             return None
+        alpha, Q = begun
     else:
         alpha, Q = stage.alpha, stage.beginning(symmetry, BEGUN)
     return _branch("weak", omap, Q, alpha, stage.upwards(symmetry), most)
 
 
+def _begun_at_once(omap: OverlapMap, most: float) -> tuple[float, tuple[float, np.ndarray] | None]:
+    """Of what is learned at any alpha: up to which alpha that is next to nothing, 0 where it is more, and an alpha
+    with its overlap, at which little is learned; None where there is none up to alpha = most."""
+    # Early enough that little is learned yet: where alpha is large the branch may have folded already.
+    alpha, faint = _EARLY * most, 0.0
+    for _ in range(_EARLIER):
+        points = omap.each(lambda r, alpha=alpha: solve(omap, r, alpha, kicked=False))
+        Q = np.mean([point.Q for point in points], axis=0)
+        learned = float(np.linalg.eigvalsh(Q)[-1])
+        if learned < _FAINT:
+            faint = alpha
+            if alpha >= most:
+                break
+            alpha = min(2 * alpha, most)
+        elif not any(point.known.any() for point in points) and learned < _LITTLE:
+            return faint, (alpha, Q)
+        else:
+            alpha = 0.5 * (faint + alpha)
+    return faint, None
+
+
 def _informed(omap: OverlapMap, most: float) -> Branch | None:
-    """Down from the fixed point that an informed start reaches, unless that is perfect or the uninformed one."""
+    """Down from the fixed point that an informed start reaches, unless that is perfect or the uninformed one; without
+    points where none is reached."""
     P, symmetry = omap.model.fields, omap.model.symmetry
     known = (1 - _INFORMED) * np.eye(P)
     ends = omap.each(lambda r: solve(omap, r, most, Q=known))
-    if any(point.known.any() or point.result is not Result.SUCCESS for point in ends):
+    if any(point.known.any() for point in ends):
         return None
-    Q = np.mean([point.Q for point in ends], axis=0)
+    # The mean map is followed from there, whatever single posteriors are off by; some scrambles may have none.
+    reached = [point.Q for point in ends if point.result in (Result.SUCCESS, Result.INTEGRATION)]
+    if 2 * len(reached) <= len(ends):
+        return Branch("informed", (), "lost")
+    Q = np.mean(reached, axis=0)
     if np.linalg.eigvalsh(Q)[-1] < _APART:
         return None
     down = -np.einsum("kij,ij->k", units(symmetry.basis), np.eye(P))
@@ -260,7 +286,7 @@ def _branch(begins: str, omap: OverlapMap, Q: np.ndarray, alpha: float, along: n
 
 def _meet(one: Branch, other: Branch) -> bool:
     """Whether one branch runs along the other: some of its first points lie between two of the other's."""
-    return not one.points or any(_between(point, other) for point in (*one.outside, *one.points[:_FIRST]))
+    return any(_between(point, other) for point in (*one.outside, *one.points[:_FIRST]))
 
 
 def _between(point: Passed, other: Branch) -> bool:

@@ -97,7 +97,10 @@ def _vertex(points: Sequence[Passed], near: float) -> Fold | None:
     shape = abs(found[-1][1] - value) if len(found) > 1 else 0.0
     nearest = int(np.abs(s - where).argmin())
     alpha = near * math.exp(value)
-    return Fold(alpha, alpha * float(error[nearest]), alpha * shape, points[nearest].Q, bent < 0)
+    # A fold is met where chance leads, and the fit leans on points whose scrambles happen to agree: few scrambles say
+    # little of their own spread, that of all points says more.
+    spread = max(float(error[nearest]), float(np.median(error)))
+    return Fold(alpha, alpha * spread, alpha * shape, points[nearest].Q, bent < 0)
 
 
 def _apart(a: Passed, b: Passed) -> float:

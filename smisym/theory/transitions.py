@@ -84,7 +84,7 @@ def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: 
     found = [*_spinodals(omap, followed), *changes]
     lost = _is_lost(followed)
     # A fold that is less deep than chance goes unseen.
-    unseen = max((branch.unseen for branch in followed), default=0.0)
+    unseen = max((branch.unseen for branch in followed if branch.points or branch.ends != "lost"), default=0.0)
     noisy = missed or unseen > _NOISY or any(t.error > _NOISY * t.alpha for t in found)
     code = Result.NOISY if noisy else Result.PARTIAL if lost else Result.SUCCESS
     found.sort(key=lambda threshold: threshold.alpha)
@@ -99,7 +99,7 @@ def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: 
 
 
 def _is_lost(branches: Sequence[Branch]) -> bool:
-    return any(branch.ends == "lost" and branch.begins == "weak" for branch in branches)
+    return any(branch.ends == "lost" and (branch.begins == "weak" or not branch.points) for branch in branches)
 
 
 def _positive(most: float) -> float:
