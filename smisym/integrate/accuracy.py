@@ -205,6 +205,11 @@ BALLS = {
     2: Ball(1.0, 40.0),
     3: Ball(1.0, 24.0),
 }
+# Largest change of a residual from one node to the next, in standard deviations, in a resolved cell; and up to which
+# nothing at all is missed.
+RESOLVED, STILL = 2.5, 0.5
+# Sublattices, of one and two dimensions, all of which may miss nothing by chance.
+FEW = 3
 # Tolerance from which on the first step of a lattice is the loose one.
 LOOSE = 3e-3
 # Evaluations that one sampled posterior may cost unless told otherwise.

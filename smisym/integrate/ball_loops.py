@@ -7,11 +7,13 @@ position: the loop over the nodes of a tile becomes vector instructions, and so 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 from smisym.base.backends import NUMBA, backend
 from smisym.base.remembered import Remembered
+from smisym.integrate.accuracy import FEW
 from smisym.integrate.loops import names_of, sums_of
 from smisym.kernels.numba_code import HEADER, NotCompiled, impatient, load, scalar_function
 from smisym.kernels.points import PointProgram
@@ -61,6 +63,9 @@ class _Text:
     def row(self, name: str) -> str:
         return f"s[{self.start(name)} + k]"
 
+    def row_at(self, name: str, k: int) -> str:
+        return f"s[{self.start(name) + k}]"
+
     def at(self, name: str, position: int) -> str:
         return f"s[{self.start(name) + position * LANES} + k]"
 
@@ -87,6 +92,7 @@ def balls_source(point: PointProgram, cov: bool, rules: str) -> str:
         "    held, tilt = np.empty_like(around), np.empty_like(around)",
         f"    levels, sums = np.empty(places.shape[0]), np.zeros(({text.nodes}, {len(text.sums)}))",
         f"    first, centre = np.zeros({len(text.sums)}), np.zeros({d})",
+        f"    highest, beside = np.zeros({d}), np.zeros(({d}, {text.size}))",
         "    for sample in who:",
         *(f"        p{q} = numbers[sample, {q}]" for q in range(point.parameters)),
         "        best, reach, lost, h = top[sample], radius[sample], -inf, FIRST",
@@ -100,11 +106,19 @@ def balls_source(point: PointProgram, cov: bool, rules: str) -> str:
         f"            if nodes[sample] + tiles * {text.size * point.branches}.0 > budget:",
         "                break",
         f"            nodes[sample] += tiles * {text.size * point.branches}.0",
-        "            reference, coarse, unseen, whole = -inf, 0.0, 0.0, True",
+        "            reference, coarse, unseen, whole, steep = -inf, 0.0, 0.0, True, 0.0",
         *(f"            c{i} = centre[{i}]" for i in range(d)),
         f"            for k in range({text.size}):",
         *(f"                {text.row(f'sum{a}')} = 0.0" for a in range(len(text.sums))),
-        "            for tile in range(tiles):",
+        # After all tiles one around the highest node, for how steep it is there.
+        "            for tile in range(tiles + 1):",
+        "                if tile == tiles:",
+        "                    if not reference > -inf:",
+        "                        break",
+        f"                    for i in range({d}):",
+        f"                        for k in range({text.size}):",
+        "                            beside[i, k] = (highest[i] - centre[i]) / h + (NEAR if k == i else 0.0)",
+        "                nodes_here = places[tile] if tile < tiles else beside",
     )
     _write_values(text)
     _write_changes(text)
@@ -121,7 +135,7 @@ def _write_values(text: _Text) -> None:
     point, add, row = text.point, text.add, text.row
     d, B, m, F = point.dim, point.branches, point.residuals, text.factors
     add(4, f"for k in range({text.size}):")
-    add(5, *(f"x{i} = c{i} + places[tile, {i}, k] * h" for i in range(d)))
+    add(5, *(f"x{i} = c{i} + nodes_here[{i}, k] * h" for i in range(d)))
     arguments = [*(f"x{i}" for i in range(d)), *(f"p{q}" for q in range(point.parameters))]
     weights = text.f if F else text.w
     add(5, f"{', '.join([*text.r, *weights, *text.v])}, = point({', '.join(arguments)})")
@@ -133,6 +147,13 @@ def _write_values(text: _Text) -> None:
     known = [*(f"e{b} - e{b}" for b in range(B)), *(f"{f} - {f}" for f in text.f if F)]
     add(5, f"{row('known')} = {' + '.join(known)}")
     add(5, f"high = {_nested('larger', [f'e{b}' for b in range(B)])}", f"{row('high')} = high")
+    add(4, "if tile == tiles:")
+    for b in range(B):
+        add(5, f"if {text.row_at(f'e{b}', d)} == {text.row_at('high', d)}:")
+        for name, i in itertools.product([f"r{b}_{j}" for j in range(m)], range(d)):
+            add(6, f"steep = max(steep, abs({text.row_at(name, i)} - {text.row_at(name, d)}) / NEAR)")
+        add(6, "pass")
+    add(5, "break")
     # A sum of zeros, or of what is none: no ball for a posterior whose sheets end, nor a number of it.
     add(4, f"if not total(s, {text.start('known')}, {text.size}) == 0.0:", "    whole = False", "    break")
     add(4, f"most = {text.extreme('largest', 'high')}")
@@ -171,6 +192,9 @@ def _write_sums(text: _Text) -> None:
     point, add, row = text.point, text.add, text.row
     B = range(point.branches)
     add(4, "if most > reference:", "    scale = exp(reference - most)", "    reference = most")
+    own = _nested("larger", [row(f"e{b}") for b in B])
+    add(5, f"for k in range({text.size}):", f"    if {own} == most:")
+    add(7, *(f"highest[{i}] = c{i} + places[tile, {i}, k] * h" for i in range(point.dim)))
     add(5, "coarse *= scale", "unseen *= scale", f"for k in range({text.size}):")
     add(6, *(f"{row(f'sum{a}')} *= scale" for a in range(len(text.sums))))
     add(4, f"for k in range({text.size}):")
@@ -262,7 +286,7 @@ def _write_error(text: _Text, cov: bool) -> None:
     # From steps to coordinates.
     add(3, f"for i in range({d}):")
     add(4, f"for p in range({K}):", "    sums[p, 1 + i] = centre[i] * sums[p, 0] + h * sums[p, 1 + i]")
-    add(3, "total_mass = first[0]")
+    add(3, "total_mass = first[0]", "coarse = total_mass if steep > RESOLVED else coarse")
     add(3, f"for i in range({d}):", "    mean[sample, i] = centre[i] + h * first[1 + i] / total_mass")
     add(3, f"for j in range({d}, {D}):", "    mean[sample, j] = first[1 + j] / total_mass")
     add(3, "aliasing, worst, every = 0.0, 0.0, 0.0", f"for a in range({K - 1}):", "    missed, square = 0.0, 0.0")
@@ -281,8 +305,13 @@ def _write_error(text: _Text, cov: bool) -> None:
     # As from the lattice before to this one, from the sublattices to all nodes.
     add(4, "power = max(math.log(before / every) / math.log(coarser / h), 0.0)")
     add(4, "aliasing = max(aliasing, every * 2.0**-power) if power < SLOW else aliasing")
+    add(3, f"told = {'min(before, 1.0) ** min(coarser / h, 2.0)' if K - 1 <= FEW else '0.0'}")
     add(3, "before, coarser = every, h", f"log_norm[sample] = reference + math.log(total_mass) + {d}.0 * math.log(h)")
-    add(3, "unseen = min(DISTANCE * unseen / total_mass, 1.0)", "chance = min(worst, DISTANCE * coarse / total_mass)")
+    add(
+        3,
+        "unseen = min(DISTANCE * unseen / total_mass, 1.0)",
+        "chance = min(max(worst, told), DISTANCE * coarse / total_mass)",
+    )
     if not text.factors:
         add(3, "best = max(best, reference)")
     border = "border = 10.0 * math.exp(-depth) + DISTANCE * math.exp(min(lost - log_norm[sample], 0.0))"

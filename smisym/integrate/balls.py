@@ -20,7 +20,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from smisym.base import patience
-from smisym.integrate.accuracy import BALLS
+from smisym.integrate.accuracy import BALLS, RESOLVED
 from smisym.integrate.averages import Average
 from smisym.integrate.ball_blocks import blocks, serves
 from smisym.integrate.ball_loops import compiled_balls
@@ -35,7 +35,7 @@ from smisym.integrate.cells import (
 )
 from smisym.integrate.left_out import BLIND, DISTANCE, FAINT
 from smisym.integrate.modes import CHUNK, Integrand, Values, probe, radius_of_mass
-from smisym.integrate.sums import BLURRED, RESOLVED
+from smisym.integrate.sums import BLURRED
 
 # What sublattices miss is HEAD exp(-a / step^FALL): of two layers on two tokens at Q = (0.3, 0.9), 256 posteriors, what
 # steps of 0.8 and 1 miss tells the step that leaves 1e-6 to 10 %.  A lower power than that of the best fit, 1.5, is
@@ -51,6 +51,8 @@ _SHARE = 0.5
 _LEVELS = 5
 # Of the range of a resolved residual over a block, what it may change around a node: the ball need not hold all of it.
 _AROUND = 0.25
+# Steps from the highest node to where the slope there is told.
+NEAR = 1e-3
 # By how much the logarithm of what a ball may leave out lies below that of the tolerance.
 _DEPTH = 4.0
 # Radius of a first ball, relative to that of a standard normal, from which on too little of it holds mass.
@@ -211,9 +213,11 @@ class BallState:
         self.best[who] = np.maximum(self.best[who], one.top)
         gap, total = self._moments(one)
         log_norm = self.log_norm[who]
+        before, finer = self.missed[who], self.before[who] / one.step
         aliasing = np.maximum(sublattice_error(gap, d), self._slow(one, gap.sum(axis=1)))
         rough = np.where(one.change > RESOLVED, one.mass.sum(axis=0), 0.0).sum(axis=0) / total
-        error = aliasing + random_error(gap, rough) + self._unseen(one, total)
+        rough = np.where(self._steepest(one) > RESOLVED, 1.0, rough)
+        error = aliasing + random_error(gap, rough, before, finer) + self._unseen(one, total)
         error += self._border(self.lost[who], log_norm)
         known = one.whole & np.isfinite(aliasing)
         self.error[who] = np.where(known, error, np.inf)
@@ -224,6 +228,16 @@ class BallState:
         step = one.step / finer_by(aliasing, left)
         self.step[who] = np.where(going, step, one.step)
         return going
+
+    def _steepest(self, one: _Lattice) -> np.ndarray:
+        """(G,) how much a residual changes along a step, by its slope at the highest node: nodes may all lie at two or
+        three phases of an output that oscillates, and look alike."""
+        d, G = len(one.x), len(one.who)
+        sheet, node = np.unravel_index(one.w.reshape(-1, G).argmax(axis=0), one.w.shape[:2])
+        place = np.take_along_axis(one.x, node[None, None], axis=1)  # (d, 1, G)
+        beside = np.concatenate([place + NEAR * one.step * np.eye(d)[:, :, None], place], axis=1)
+        r = self.integrand.evaluate(one.who, beside).residuals[sheet, :, :, np.arange(G)]  # (G, m, d + 1)
+        return np.asarray(np.abs(r[:, :, :d] - r[:, :, d:]).max(axis=(1, 2), initial=0.0) / NEAR)
 
     def _slow(self, one: _Lattice, missed: np.ndarray) -> np.ndarray:
         """Error (G,) of integrands that are not smooth, whose errors fall like a power of the step: as from the lattice
@@ -346,6 +360,7 @@ def rules(dim: int) -> str:
     return f"""FIRST, LARGEST, LEVELS = {ball.first!r}, {ball.largest!r}, {_LEVELS!r}
 RESOLVED, BLURRED, BLIND, DISTANCE, FAINT = {RESOLVED!r}, {BLURRED!r}, {BLIND!r}, {DISTANCE!r}, {FAINT!r}
 SLOW, POWER, FACTOR, AROUND = {_SLOW!r}, {ALIASING_POWER!r}, {aliasing_factor(dim)!r}, {_AROUND!r}
+NEAR = {NEAR!r}
 
 
 @inlined

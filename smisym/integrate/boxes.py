@@ -7,6 +7,7 @@ a finer box closes in on the cells that hold mass.  What misses it even so is le
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,10 +18,11 @@ from smisym.base import patience
 from smisym.base.accelerators import jax, on_processor, wide
 from smisym.base.backends import JAX, backend
 from smisym.base.remembered import Remembered
-from smisym.integrate.accuracy import BOXES, Box
+from smisym.integrate.accuracy import BOXES, RESOLVED, Box
 from smisym.integrate.averages import SURE, Average
 from smisym.integrate.cells import (
     FAR,
+    blurred,
     edge_error,
     means_and_gaps,
     measured,
@@ -30,7 +32,7 @@ from smisym.integrate.cells import (
 )
 from smisym.integrate.left_out import BLIND, DISTANCE, FAINT
 from smisym.integrate.modes import Integrand, probe, radius_of_mass
-from smisym.integrate.sums import BLURRED, RESOLVED
+from smisym.integrate.sums import BLURRED
 from smisym.kernels.jax_code import NotOnDevice, jax_function
 from smisym.kernels.points import PointProgram
 
@@ -123,11 +125,12 @@ class BoxState:
             coarse, unseen = told.coarse / first[:, 0], told.unseen / first[:, 0]
             lost = np.exp(self.outside[who] - log_norm)
             self.outside[who] = np.logaddexp(self.outside[who], told.top + np.log(told.outside) + volume)
-        rough, self.missed[who] = edge_error(gap, self.missed[who], (step / self.step[who]).max(axis=1))
+        before, finer = self.missed[who], (step / self.step[who]).max(axis=1)
+        rough, self.missed[who] = edge_error(gap, before, finer)
         self.step[who] = step
         edged = told.edged | self.integrand.broken
         error = np.where(edged, rough, sublattice_error(gap, d)) + 10 * np.exp(-self.depth)
-        error += random_error(gap, coarse) + np.minimum(DISTANCE * unseen, 1.0) + DISTANCE * lost
+        error += random_error(gap, coarse, before, 1 / finer) + np.minimum(DISTANCE * unseen, 1.0) + DISTANCE * lost
         error = np.where(np.isfinite(error), error, np.inf)
         better = error < self.error[who]
         mine = who[better]
@@ -216,7 +219,7 @@ def box_function(point: PointProgram, box: Box, cov: bool) -> Callable[..., Told
         keep = (cells.bound > best - depth) | (cells.highest > even - depth - FAINT) | cells.ends
         edged = ((keep & cells.cut) | cells.ends).any(axis=axes)
         mass = _by_cells(w.sum(axis=1), box, d).sum(axis=_inside(d))
-        coarse = np_.where(cells.change > RESOLVED, mass, 0.0).sum(axis=axes)
+        coarse = (blurred(cells.change, d, np_) * mass).sum(axis=axes)
         share = np_.exp(np_.minimum(cells.bound - reference, 50.0)) * box.cell**d
         unseen = np_.where(keep & (cells.change > BLIND), share, 0.0).sum(axis=axes)
         inner, outer, within = _around(keep)
@@ -287,7 +290,8 @@ def _cells(box: Box, low: Any, step: Any, r: Any, log_weight: Any, exponent: Any
 
     lows, highs = cells(r).min(axis=inside), cells(r).max(axis=inside)
     widest = (highs - lows).max(axis=(1, 2))
-    change = widest / (box.cell - 1)
+    steps = [abs(np_.diff(cells(r), axis=a)).max(axis=inside).max(axis=(1, 2)) for a in inside]
+    change = functools.reduce(np_.maximum, steps, widest / (box.cell - 1))
     margin = 0.5 / (box.cell - 1) + np_.where(change <= RESOLVED, 0.05, np_.where(widest < BLURRED, 0.25, 1.5))
     room = margin[:, None, None] * (highs - lows)
     gap = np_.maximum(np_.maximum(lows - room, -highs - room), 0.0)

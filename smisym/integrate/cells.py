@@ -7,9 +7,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
+from smisym.integrate.accuracy import FEW, RESOLVED, STILL
 from smisym.integrate.left_out import DISTANCE
 from smisym.integrate.modes import Integrand, Summed
 
@@ -51,7 +53,7 @@ class Sums:
     first: np.ndarray  # (O, 1+D) sums of 1, zeta
     alias: np.ndarray  # (O, A, 1+D) the same with the sign of each of the A = 2^d - 1 sublattices
     inner: np.ndarray  # (O, 2, 2+D) sums of 1, zeta, |zeta|^2 over what the integrand's own sums lose and miss
-    coarse: np.ndarray  # (O,) sums of 1 over cells that are not resolved
+    coarse: np.ndarray  # (O,) sums of 1 over cells, as much of each as is not resolved (:func:`blurred`)
     second: np.ndarray | None  # (O, D, D)
 
 
@@ -149,15 +151,37 @@ def measured(integrand: Integrand, rtol: float) -> np.ndarray:
     return np.asarray(np.broadcast_to(np.asarray(integrand.outlying) > far, integrand.samples))
 
 
-def random_error(gap: np.ndarray, share: np.ndarray) -> np.ndarray:
+def blurred(change: Any, dim: int, np_: Any = np) -> Any:
+    """The part of a cell (C,) that its nodes do not resolve, by the largest change of a residual from one to the next.
+
+    All of it beyond ``RESOLVED``, else what sums over nodes that far apart, in standard deviations, miss of a Gaussian.
+    Of more than two dimensions there are sublattices enough to tell the latter.  np_: numpy, or what has its functions.
+    """
+    if 2**dim - 1 > FEW:
+        return np_.where(change > RESOLVED, 1.0, 0.0)
+    missed = 2 * np_.exp(-2 * math.pi**2 / np_.maximum(change, STILL) ** 2)
+    return np_.where(change > RESOLVED, 1.0, np_.where(change > STILL, missed, 0.0))
+
+
+def random_error(
+    gap: np.ndarray, share: np.ndarray, before: np.ndarray | float = 0.0, finer: np.ndarray | float = 2.0
+) -> np.ndarray:
     """Error (S,) owed to cells between whose nodes residuals change fast: gap (S, A) is what sublattices miss, share
-    (S,) what of all that was found lies in such cells.
+    (S,) what of all that was found is not resolved there, before (S,) what all sublattices missed at so many times
+    (finer) the step; infinite where nothing was tried before.
 
     Their nodes meet a ridge at random: all of them miss as much as half of them do, and not its square, as where a
     spectrum decays.  (Bounds on what such cells hold are 20 to 10^4 times what they do, on three layers; one more
     halving of these cells alone misses what lies at their border, and makes means worse.)
+
+    What sublattices miss is the spectrum at a few frequencies, and may vanish there by chance, as where an output that
+    oscillates is met at two phases alone: of few sublattices it counts as no less than what was missed before has it,
+    as of spectra that decay exponentially.
     """
-    return np.asarray(np.nan_to_num(np.fmin(gap.max(axis=1), DISTANCE * share)))
+    missed = gap.max(axis=1)
+    if gap.shape[1] <= FEW:
+        missed = np.fmax(missed, np.fmin(before, 1.0) ** np.fmin(finer, 2.0))
+    return np.asarray(np.nan_to_num(np.fmin(missed, DISTANCE * share)))
 
 
 def inner_sums(x: np.ndarray, r: np.ndarray, summed: Summed | None, mass: np.ndarray) -> np.ndarray:

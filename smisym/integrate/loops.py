@@ -8,6 +8,7 @@ are numbers to the compiler and the loop over the nodes of a cell becomes vector
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from smisym.base.backends import NUMBA, backend
 from smisym.base.remembered import Remembered
 from smisym.integrate import sheet_loops
+from smisym.integrate.accuracy import FEW, STILL
 from smisym.integrate.sheet_loops import many
 from smisym.kernels.numba_code import HEADER, NotCompiled, impatient, load, scalar_function
 from smisym.kernels.points import PointProgram
@@ -115,6 +117,12 @@ class _Text:
     def extreme(self, which: str, name: str) -> str:
         return f"{which}(s, {self.start(name)}, {self.nodes})"
 
+    def steepest(self, start: str) -> list[str]:
+        """The largest change between neighbours of a row that starts there, one text for each axis."""
+        d = self.point.dim
+        side = round(self.nodes ** (1 / d))
+        return [f"steepest(s, {start}, {self.nodes}, {side}, {side**i})" for i in range(d)]
+
     def whole(self) -> str:
         return "\n".join(self.lines).replace("{size}", str(len(self._starts) * self.nodes)) + "\n"
 
@@ -177,7 +185,7 @@ def _write_bounds(text: _Text) -> None:
     """What a cell holds at most: residuals between their smallest and largest values, a little beyond."""
     point, add = text.point, text.add
     m = point.residuals
-    add(3, "most, widest, there = -inf, 0.0, False")
+    add(3, "most, widest, steep, there = -inf, 0.0, 0.0, False")
     if many(point):
         _write_many_bounds(text)
         return
@@ -189,6 +197,7 @@ def _write_bounds(text: _Text) -> None:
             at, name = b * m + j, f"r{b}_{j}"
             add(3, f"low[{at}], high[{at}] = {text.extreme('smallest', name)}, {text.extreme('largest', name)}")
             add(3, f"widest = high[{at}] - low[{at}] if high[{at}] - low[{at}] > widest else widest")
+            add(3, *(f"steep = larger(steep, {one})" for one in text.steepest(str(text.start(name)))))
     _write_nearest(text)
     for b in range(point.branches):
         add(3, "away = 0.0")
@@ -204,8 +213,10 @@ def _write_bounds(text: _Text) -> None:
 def _write_nearest(text: _Text) -> None:
     """By how much ranges are widened, and how near a cell comes to the centre."""
     add = text.add
-    add(3, "cut[c], change[c] = there, widest / gaps", "rough = 0.0 if change[c] <= fine else 1.0")
-    add(3, "wide = 0.5 / gaps + (0.05 if rough == 0.0 else 0.25 if widest < blurred else 1.5)", "near = 0.0")
+    add(3, "steep = larger(steep, widest / gaps)", "cut[c], change[c] = there, steep", "rough = 0.0")
+    missed = f"2.0 * exp({-2 * math.pi**2!r} / (steep * steep))" if 2**text.point.dim - 1 <= FEW else "0.0"
+    add(3, f"if steep > {STILL!r}:", f"    rough = {missed} if steep <= fine else 1.0")
+    add(3, "wide = 0.5 / gaps + (0.05 if steep <= fine else 0.25 if widest < blurred else 1.5)", "near = 0.0")
     for i in range(text.point.dim):
         add(3, f"gap = abs(c{i}) - half * h", "near += gap * gap if gap > 0.0 else 0.0")
     add(3, "limit = -inf")
@@ -224,6 +235,8 @@ def _write_many_bounds(text: _Text) -> None:
         which = "smallest" if end == "low" else "largest"
         add(5, f"{end}[a] = {which}(s, {sheet_loops.block(text, text.r)} + a * {n}, {n})")
     add(5, "widest = max(widest, high[a] - low[a])")
+    row = f"{sheet_loops.block(text, text.r)} + a * {n}"
+    add(5, *(f"steep = larger(steep, {one})" for one in text.steepest(row)))
     _write_nearest(text)
     add(3, f"for b in range({B}):", "    away = 0.0", f"    for a in range(b * {m}, (b + 1) * {m}):")
     add(5, "room = wide * (high[a] - low[a])", "gap = max(low[a] - room, -high[a] - room)")

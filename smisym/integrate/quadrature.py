@@ -257,12 +257,15 @@ class _LatticeState:
         highest = sums.peak.max(axis=1)
         keep = sums.bound > self.best[cells.owner] - self.depth
         keep |= self.left_out.matters(total[cells.owner], highest)
+        before = self.missed[who]
         error = self._error(who, gap, self._edges(cells, keep, sums)) + 10 * np.exp(-self.depth)
         error = np.where(np.isfinite(error), error, np.inf)
         watched = np.flatnonzero(self.narrow[cells.owner] & ~keep)
         keep[watched] = self._holds_mode(cells.owner[watched], cells.corner[watched])
         blind = keep & (sums.change > BLIND)
-        error += random_error(gap, share) + self.left_out.unseen(who, total, cells.owner[blind], sums.bound[blind])
+        error += random_error(gap, share, before) + self.left_out.unseen(
+            who, total, cells.owner[blind], sums.bound[blind]
+        )
         error += self.left_out.drop(who, total, cells.owner[~keep], highest[~keep])
         self.left_out.go_on(who, total, self.best[who])
         # What the integrand itself misses, no finer lattice finds, nor what lies beyond its border.

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from smisym.base import patience
-from smisym.integrate.cells import Cells, Sums, add_runs, inner_sums, parity_signs
+from smisym.integrate.accuracy import RESOLVED
+from smisym.integrate.cells import Cells, Sums, add_runs, blurred, inner_sums, parity_signs
 from smisym.integrate.loops import compiled, number_of_sums
 from smisym.integrate.modes import CHUNK, Integrand, Values
 
-# Largest change of a residual, in standard deviations, between neighbouring nodes of a resolved cell.
-RESOLVED = 2.5
 # The same over a whole cell, beyond which the bounds of the cell are widened.
 BLURRED = 10.0
 # Largest change of a log-weight over a cell that is resolved, where the residuals are already summed over.
@@ -116,7 +115,7 @@ class CellSums:
         reference = np.repeat(np.where(np.isfinite(peak), peak, 0.0), np.diff(np.r_[runs, len(owner)]))
         scale = np.exp(np.where(np.isfinite(top[heavy]), top[heavy], -np.inf) - reference[heavy])
         sums = self._sum(centre, h, values, w)
-        coarse = np.where(change[heavy] > RESOLVED, sums[0][:, 0], 0.0)
+        coarse = blurred(change[heavy], len(self.offsets)) * sums[0][:, 0]
         first, alias, inner, coarse, *second = [
             add_runs(a, scale, owner[heavy], owner[runs]) for a in (*sums[:3], coarse, sums[3]) if a is not None
         ]
@@ -150,7 +149,7 @@ class CellSums:
             weight = self._rising(log_weight, corners.log_weight)
         spread = high - low
         widest = spread.max(axis=(0, 1))
-        change = widest / (self.n - 1)
+        change = np.maximum(self._steepest(r), widest / (self.n - 1))
         # Nodes that are far apart in standard deviations say little about what lies between them.
         margin = (
             0.5 / (self.n - 1) + np.where(change <= RESOLVED, 0.05, np.where(widest < BLURRED, 0.25, 1.5))
@@ -160,6 +159,16 @@ class CellSums:
         # Branch by branch, as some may have no weight at all.
         top = (weight - 0.5 * (gap**2).sum(axis=1)).max(axis=0)
         return top + 1.0 - 0.5 * (near**2).sum(axis=0), change
+
+    def _steepest(self, r: np.ndarray) -> np.ndarray:
+        """(C,) the largest change of a residual (branches, m, n, C) from one node to the next along an axis.
+
+        Of one that goes to and fro within a cell its range tells nothing.
+        """
+        d = len(self.offsets)
+        grid = r.reshape(*r.shape[:2], *[self.n] * d, r.shape[3])
+        every = tuple(range(2 + d))
+        return np.max([np.abs(np.diff(grid, axis=2 + i)).max(axis=every) for i in range(d)], axis=0)
 
     @staticmethod
     def _rising(nodes: np.ndarray, corners: np.ndarray) -> np.ndarray:

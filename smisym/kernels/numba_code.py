@@ -50,7 +50,7 @@ import numba
 import numpy as np
 from smisym.kernels.scalars import (
     exp, inlined, isfinite, kept, larger, largest, lent, log, log1p, logaddexp, maximum, minimum, sign, smaller,
-    smallest, total, weight, where
+    smallest, steepest, total, weight, where
 )
 
 inf, nan = math.inf, math.nan

@@ -279,6 +279,18 @@ def smallest(values, start, count):  # type: ignore[no-untyped-def]
     return found
 
 
+@inlined
+def steepest(values, start, count, side, stride):  # type: ignore[no-untyped-def]
+    """Largest change from one entry to the next along an axis of ``side`` entries that are ``stride`` apart, of an
+    array of ``count`` entries from ``start`` on, none of them NaN."""
+    found = 0.0
+    for first in range(np.uint64(0), np.uint64(count), np.uint64(side * stride)):
+        at = np.uint64(start) + first
+        for k in range(np.uint64(0), np.uint64((side - 1) * stride)):
+            found = larger(found, abs(values[at + k + np.uint64(stride)] - values[at + k]))
+    return found
+
+
 @njit(fastmath={"contract", "reassoc"}, error_model="numpy", forceinline=True)
 def total(values, start, count):  # type: ignore[no-untyped-def]
     """Sum of ``count`` entries from ``start`` on, in any order."""

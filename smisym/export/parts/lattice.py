@@ -50,15 +50,16 @@ def integral(batch: Batch, rtol: float, second: bool, seed: int, max_nodes: int)
     for _ in range(LEVELS):
         level = grown(batch, step, seeds, cut, second, max_nodes)
         new_norm, new_mean, new_cov = level.sums.moments()
+        new_norm += np.log(step).sum(axis=1)
         done = left & level.whole
-        change = np.sqrt(((new_mean - mean) ** 2).sum(axis=1))
+        change = np.sqrt(((new_mean - mean) ** 2).sum(axis=1)) + np.abs(new_norm - log_norm)
         if cov is not None and new_cov is not None:
             change = np.maximum(change, np.sqrt(((new_cov - cov) ** 2).sum(axis=(1, 2))))
             cov[done] = new_cov[done]
         change = np.nan_to_num(change, nan=np.inf)
         error[done] = rest.sum(axis=0)[done] + (change if ANALYTIC else 3 * np.maximum(change, before))[done]
         before = change
-        log_norm[done], mean[done] = (new_norm + np.log(step).sum(axis=1))[done], new_mean[done]
+        log_norm[done], mean[done] = new_norm[done], new_mean[done]
         nodes[left] += level.nodes[left]
         left &= level.whole & (error > rtol) & (level.nodes * FINER**-DIM < max_nodes)
         if not left.any():
