@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from smisym.integrate.accuracy import BALLS
-from smisym.integrate.ball_loops import LANES
+from smisym.integrate.ball_text import LANES
 from smisym.integrate.sheet_loops import MANY
 
 

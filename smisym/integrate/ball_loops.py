@@ -14,13 +14,10 @@ from typing import Any
 from smisym.base.backends import NUMBA, backend
 from smisym.base.remembered import Remembered
 from smisym.integrate.accuracy import FEW
-from smisym.integrate.loops import names_of, sums_of
+from smisym.integrate.ball_text import LANES, BallText
 from smisym.kernels.numba_code import HEADER, NotCompiled, impatient, load, scalar_function
 from smisym.kernels.points import PointProgram
 from smisym.kernels.straight_line import Line, StraightLine
-
-# Blocks of one tile, which are those of one vector instruction, or two.
-LANES = 8
 
 _COMPILED: Remembered[Any] = Remembered(64)
 
@@ -39,44 +36,10 @@ def compiled_balls(point: PointProgram, cov: bool, rules: str) -> Callable[..., 
     return _COMPILED.get((id(point), cov, rules, impatient()), make)[1]
 
 
-class _Text:
-    """The text of the loops while it is written, and the rows of their scratch array by name."""
-
-    def __init__(self, point: PointProgram, cov: bool) -> None:
-        self.point, self.nodes = point, 2**point.dim
-        self.size = LANES * self.nodes
-        self.lines: list[str] = []
-        self._starts: dict[str, int] = {}
-        self.r, self.w, self.v = names_of(point)
-        each = [b if point.weights > 1 else 0 for b in range(point.branches)]
-        self.own, self.factor = [f"lw{b}" for b in each], [f"f{b}" for b in each]
-        self.f = [f"f{b}" for b in range(point.weights)]
-        self.factors = False
-        self.sums = sums_of(point.dim, point.branches, point.residuals, point.directions, cov, False)[1:]
-
-    def add(self, depth: int, *lines: str) -> None:
-        self.lines.extend("    " * depth + line for line in lines)
-
-    def start(self, name: str) -> int:
-        return self._starts.setdefault(name, len(self._starts) * self.size)
-
-    def row(self, name: str) -> str:
-        return f"s[{self.start(name)} + k]"
-
-    def row_at(self, name: str, k: int) -> str:
-        return f"s[{self.start(name) + k}]"
-
-    def at(self, name: str, position: int) -> str:
-        return f"s[{self.start(name) + position * LANES} + k]"
-
-    def extreme(self, which: str, name: str) -> str:
-        return f"{which}(s, {self.start(name)}, {self.size})"
-
-
 def balls_source(point: PointProgram, cov: bool, rules: str) -> str:
     """The text of ``balls``, as :class:`smisym.integrate.balls.BallState` calls it."""
     program, factors = weights_as_factors(point)
-    text = _Text(point, cov)
+    text = BallText(point, cov)
     text.factors = factors
     d = point.dim
     text.add(
@@ -130,7 +93,7 @@ def balls_source(point: PointProgram, cov: bool, rules: str) -> str:
     return f"{HEADER}\n\n{scalar_function(program, 'point')}\n\n{rules}\n\n{body}\n"
 
 
-def _write_values(text: _Text) -> None:
+def _write_values(text: BallText) -> None:
     """The integrand at all nodes of a tile: where its weights are given as factors, e is without them."""
     point, add, row = text.point, text.add, text.row
     d, B, m, F = point.dim, point.branches, point.residuals, text.factors
@@ -172,7 +135,7 @@ def _nested(which: str, names: list[str]) -> str:
     return found
 
 
-def _write_changes(text: _Text) -> None:
+def _write_changes(text: BallText) -> None:
     """The range of each residual in each block."""
     point, add = text.point, text.add
     names = [f"r{b}_{j}" for b in range(point.branches) for j in range(point.residuals)]
@@ -187,7 +150,7 @@ def _write_changes(text: _Text) -> None:
     add(4, f"change = largest(s, {text.start('widest')}, {LANES})")
 
 
-def _write_sums(text: _Text) -> None:
+def _write_sums(text: BallText) -> None:
     """Sums over all tiles, node by node, relative to the largest value met so far."""
     point, add, row = text.point, text.add, text.row
     B = range(point.branches)
@@ -211,12 +174,12 @@ def _write_sums(text: _Text) -> None:
     add(7, f"coarse += {' + '.join(text.at('mass', i) for i in range(text.nodes))}")
 
 
-def _margin(text: _Text, depth: int) -> None:
+def _margin(text: BallText, depth: int) -> None:
     text.add(depth, f"widest = {text.at('widest', 0)}")
     text.add(depth, "blur = 0.05 if widest <= RESOLVED else 0.25 if widest < BLURRED else 1.5")
 
 
-def _write_look(text: _Text) -> None:
+def _write_look(text: BallText) -> None:
     """Of cells between whose nodes ridges may lie, what they hold at most; on the first lattice, what lies around each
     node."""
     point, add = text.point, text.add
@@ -274,7 +237,7 @@ def _write_look(text: _Text) -> None:
     add(5, f"for k in range({text.size}):", f"    held[tile * {text.size} + k] = {text.row('mass')}")
 
 
-def _write_error(text: _Text, cov: bool) -> None:
+def _write_error(text: BallText, cov: bool) -> None:
     """Moments, the error, and where and how fine the next lattice is."""
     point, add = text.point, text.add
     d, m, K, Q = point.dim, point.residuals, text.nodes, len(text.sums)
@@ -324,7 +287,7 @@ def _write_error(text: _Text, cov: bool) -> None:
     add(3, border, "if not rtol > border:", "    break", "h = h / finer_by(aliasing, rtol - border)")
 
 
-def _write_ball(text: _Text) -> None:
+def _write_ball(text: BallText) -> None:
     """The ball of the next lattice: around the nodes near which there may be mass."""
     add, d, size = text.add, text.point.dim, text.size
     x = [f"places[tile, {i}, k] * h" for i in range(d)]
@@ -356,7 +319,7 @@ def _write_ball(text: _Text) -> None:
     add(4, "if left_out > 0.0:", "    lost = math.log(left_out / total_mass) + log_norm[sample]")
 
 
-def _write_second(text: _Text) -> None:
+def _write_second(text: BallText) -> None:
     """Covariances from sums of products, of steps for the coordinates of the lattice."""
     d, m, add = text.point.dim, text.point.residuals, text.add
     at = 1 + d + m

@@ -8,7 +8,7 @@ import pytest
 from smisym.integrate import quadrature
 from smisym.integrate.accuracy import BALLS, LATTICES
 from smisym.integrate.ball_blocks import blocks, serves
-from smisym.integrate.ball_loops import LANES
+from smisym.integrate.ball_text import LANES
 from smisym.integrate.balls import finer_by, on_balls
 from smisym.integrate.cells import sublattice_error
 from smisym.integrate.modes import Values
