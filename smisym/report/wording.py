@@ -66,7 +66,7 @@ _WHAT_HAPPENED = {
     Result.INCONSISTENT: "two ways to the same number disagree beyond their errors",
     Result.PARTIAL: (
         "what is learned later was not looked for: overlaps are coupled, and no symmetry tells what is learned first "
-        "from what is not"
+        "from what is not; or, of phases, a branch was lost"
     ),
 }
 

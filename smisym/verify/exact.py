@@ -54,13 +54,12 @@ def _known_to_a_sign(channel: Any, y: Any, cavity: Cavity) -> float | None:
     """Misfit of mean and covariance against +-Z with the odds exp(+-tr omega^T V^{-1} Z)."""
     with np.errstate(all="ignore"):
         m = channel.moments(y, cavity.omega[None], cavity.V, cov=True)
-    error = float(m.bound[0])
-    if not (error < 1e-3 and y.exact):
-        return None
+    error, size = float(m.bound[0]), float(np.abs(cavity.Z).max())
+    if not (error < 1e-3 and y.exact and size > 0):
+        return None  # of fields that vanish there is no sign
     odds = float(np.sum(cavity.omega * np.linalg.solve(cavity.V, cavity.Z)))
     mean = math.tanh(odds) * cavity.Z
     cov = np.multiply.outer(cavity.Z, cavity.Z) / math.cosh(min(abs(odds), 300.0)) ** 2
-    size = float(np.abs(cavity.Z).max())
     # A relative error of 1e-9 in the fields moves the odds by as much of themselves.
     rounding = 1e-8 * (1 + abs(odds)) * (size + size**2)
     root = 1 / math.sqrt(float(np.linalg.eigvalsh(cavity.V)[0]))

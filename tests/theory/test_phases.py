@@ -189,3 +189,35 @@ def test_a_bad_bound_is_refused() -> None:
     for most in (0.0, -1.0, math.inf, "3"):
         with pytest.raises(InputError, match="most"):
             smisym.phases(model, most=most, samples=1024)  # type: ignore[arg-type]
+
+
+def log_partition_of_a_wave(q: float, noise: float) -> float:
+    """E log p(y | omega) of y = sin(4 z) + noise, by sums over a grid of omega, of y and of z."""
+    y = np.linspace(-1 - 8 * math.sqrt(noise), 1 + 8 * math.sqrt(noise), 301)
+    x = np.linspace(-8, 8, 601)
+    omega = np.linspace(0, 7 * math.sqrt(q), 81) if q else np.zeros(1)
+    of_x, of_omega = np.exp(-(x**2) / 2), np.exp(-(omega**2) / (2 * q)) if q else np.ones(1)
+    of_omega[0] *= 0.5 if q else 1.0
+    found = 0.0
+    for at, weight in zip(omega, of_omega / of_omega.sum(), strict=True):
+        away = y[:, None] - np.sin(4 * (at + math.sqrt(1 - q) * x))
+        p = np.exp(-(away**2) / (2 * noise)) @ of_x / (of_x.sum() * math.sqrt(2 * math.pi * noise))
+        found += weight * float(special.xlogy(p, p).sum()) * (y[1] - y[0])
+    return found
+
+
+def test_next_to_nothing_is_known_below_the_transition_of_a_wave() -> None:
+    """Of sin(4 z) something is learned from the first sample on, but of the order of 1e-6: the informed branch has the
+    larger free entropy from where it has more than nothing has."""
+    nothing = log_partition_of_a_wave(0.0, 0.05)
+
+    def equal(q: float) -> float:
+        return -0.5 * (q + math.log(1 - q)) / (log_partition_of_a_wave(q, 0.05) - nothing)
+
+    exact = optimize.minimize_scalar(equal, bounds=(0.99, 0.998), method="bounded", options={"xatol": 1e-4}).fun
+    assert exact == pytest.approx(2.6565, abs=1e-3)
+    found = smisym.phases(smisym.compile(SMI("sin(4*z1)", 1, noise=0.05)), most=5.0, samples=4096)
+    assert found.result.ok
+    low, high = found.value
+    assert (low.kind, high.kind) == ("spinodal", "information")
+    assert abs(high.alpha - exact) < 4 * high.error < 0.1

@@ -220,3 +220,9 @@ def test_the_walk_through_prints_what_it_says() -> None:
         exec(names["report"].failures[0].tried.counterexample, {"model": names["wrong"]})
     values = [float(line.strip("[]")) for line in shown.getvalue().split()]
     assert abs(values[0]) < 1e-12 and abs(values[1] - 0.002) < 1e-4
+
+
+def test_fields_that_vanish_have_no_sign_to_compare() -> None:
+    """Seed 0 draws some: of what is known but for one sign, nothing is left to compare there."""
+    declared = Architecture(3, (Attention(activation="s/(1 + abs(s))"),))
+    assert check(declared, only="closed-forms", seed=0).ok
