@@ -83,8 +83,8 @@ _MESSAGES = {
     ),
     Result.PARTIAL: (
         "what is learned later was not looked for: overlaps are coupled, and no symmetry tells what is learned first "
-        "from what is not; take stages up to here, and read later ones off a curve. Of branches of fixed points: one was "
-        "lost; raise samples"
+        "from what is not; take stages up to here, and read later ones off a curve. Of branches: one was lost; raise "
+        "samples"
     ),
     Result.INTERRUPTED: "interrupted: run the same command again with the same --state to resume",
 }
