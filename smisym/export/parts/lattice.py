@@ -52,7 +52,7 @@ def integral(batch: Batch, rtol: float, second: bool, seed: int, max_nodes: int)
         new_norm, new_mean, new_cov = level.sums.moments()
         new_norm += np.log(step).sum(axis=1)
         done = left & level.whole
-        change = np.sqrt(((new_mean - mean) ** 2).sum(axis=1)) + np.abs(new_norm - log_norm)
+        change = np.linalg.norm(new_mean - mean, axis=1) + np.abs(np.nan_to_num(new_norm) - np.nan_to_num(log_norm))
         if cov is not None and new_cov is not None:
             change = np.maximum(change, np.sqrt(((new_cov - cov) ** 2).sum(axis=(1, 2))))
             cov[done] = new_cov[done]
@@ -64,8 +64,7 @@ def integral(batch: Batch, rtol: float, second: bool, seed: int, max_nodes: int)
         left &= level.whole & (error > rtol) & (level.nodes * FINER**-DIM < max_nodes)
         if not left.any():
             break
-        step = FINER * step
-        seeds = tuple(values[left[level.alive[0]]] for values in level.alive)
+        step, seeds = FINER * step, tuple(values[left[level.alive[0]]] for values in level.alive)
     return Average(log_norm, mean, cov, error, nodes)
 
 
