@@ -56,6 +56,12 @@ def print_phases(document: Record) -> None:
     else:
         _say(f"no fold was seen, and no two stable states at once, up to alpha = {document['most']:.4g}")
     _say(_unseen(document))
+    for branch in document["branches"]:
+        between = _unstable_between(branch["growth"]) if not branch["turns"] else []
+        if len(between) > 1:
+            low, high = (branch["alphas"][n] for n in (between[0], between[-1]))
+            _say(f"{len(between)} points, from alpha = {low:.4g} to {high:.4g}, are unstable between stable ones, as "
+                 "between two folds: more samples tell whether there are")  # fmt: skip
     lines = []
     for branch in document["branches"]:
         alphas = branch["alphas"]
@@ -106,6 +112,12 @@ def print_atlas(document: Record) -> None:
     if len(rows) < document["declared"]:
         _say(f"{len(rows)} of {document['declared']} declared rows")
     _told_files(document)
+
+
+def _unstable_between(growth: Sequence[float]) -> list[int]:
+    """Points whose small changes grow, with others before and after them whose do not."""
+    stable = [n for n, rate in enumerate(growth) if rate < 1]
+    return [n for n in range(stable[0], stable[-1]) if growth[n] >= 1] if stable else []
 
 
 def _unseen(document: Record) -> str:

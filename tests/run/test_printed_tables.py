@@ -39,6 +39,18 @@ def test_transitions_come_with_the_branches_that_they_are_on(
     assert "a fold less deep than 1.2 % in alpha" in text and text.endswith("written: phases.svg")
 
 
+def test_unstable_points_between_stable_ones_are_told_where_no_fold_was_seen(
+    phases: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    branch = next(b for b in phases["branches"] if len(b["alphas"]) == 4)
+    told = "2 points, from alpha = "
+    for growth, turns, said in (
+        ([0.5, 1.2, 1.1, 0.8], [], True), ([0.5, 1.2, 1.1, 0.8], [1], False), ([0.5, 0.9, 1.1, 1.2], [], False)
+    ):  # fmt: skip
+        terminal.print_phases(phases | {"thresholds": [], "branches": [branch | {"growth": growth, "turns": turns}]})
+        assert (told in printed(capsys)) == said
+
+
 def test_where_no_transition_was_seen_it_says_up_to_where_and_how_well_was_looked(
     phases: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
