@@ -273,6 +273,8 @@ def print_check(document: Record) -> None:
     for row in rows:
         if row["verdict"] == "left out":
             _say(f"{row['property']} is left out: {row['said']}")
+        elif row["cut_short"]:
+            _say(f"{row['property']}: {row['cut_short']}")
     if all(row["verdict"] == "left out" for row in rows):
         _say("Nothing was tried.")
     else:

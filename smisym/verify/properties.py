@@ -85,6 +85,7 @@ class Tried:
     is the limit) of a comparison without chance, the largest t of one with.  p: the chance of as much, after Bonferroni
     over all comparisons of this property, None without chance.  holds: None where the property does not apply, or
     nothing could be told; ``said`` has the reason, or what was found.  counterexample: lines of Python, for a failure.
+    cut: why fewer cases were tried than were meant to be, where time was up.
     """
 
     number: int
@@ -94,6 +95,7 @@ class Tried:
     holds: bool | None = True
     said: str = ""
     counterexample: str = ""
+    cut: str = ""
 
 
 def left_out(reason: str) -> Tried:

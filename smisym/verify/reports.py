@@ -31,8 +31,8 @@ class Row:
         """The row of a record (:meth:`record`)."""
         worst = math.inf if record["worst"] is None else record["worst"]
         holds = {HOLDS: True, FAILS: False, LEFT_OUT: None}[record["verdict"]]
-        said, shown = record["said"], record["counterexample"] or ""
-        tried = Tried(record["tried"], record["of"], worst, record["p"], holds, said, shown)
+        said, shown, cut = record["said"], record["counterexample"] or "", record["cut_short"] or ""
+        tried = Tried(record["tried"], record["of"], worst, record["p"], holds, said, shown, cut)
         return Row(record["property"], record["sentence"], record["source"], tried, record["seconds"])
 
     def record(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Row:
         return {
             "property": self.name, "sentence": self.sentence, "source": self.source, "verdict": self.verdict,
             "tried": t.number, "of": t.unit, "worst": worst, "p": t.p, "said": t.said,
-            "counterexample": t.counterexample or None, "seconds": round(self.seconds, 3),
+            "counterexample": t.counterexample or None, "cut_short": t.cut or None, "seconds": round(self.seconds, 3),
         }  # fmt: skip
 
 
@@ -78,7 +78,9 @@ class Report:
     def summary(self) -> str:
         """In words: what holds, what was left out and why, and each property that fails with its counterexample."""
         out = [f"{row.name} is left out: {row.tried.said}" for row in self.rows if row.verdict == LEFT_OUT]
-        if len(out) == len(self.rows):
+        nothing = len(out) == len(self.rows)
+        out += [f"{row.name}: {row.tried.cut}" for row in self.rows if row.tried.cut]
+        if nothing:
             out.append("Nothing was tried.")
         parts = [
             f"{row.name}: {row.sentence}\n{_found(row)}\n\n{row.tried.counterexample}".rstrip() for row in self.failures

@@ -14,6 +14,8 @@ from smisym.base import patience
 
 # Seconds of shrinking: from then on only cases that are known to fail do.
 _SHRINKING = 10.0
+# Cases that are an answer where time is up before all were tried: half of the fewest that are asked for.
+_ENOUGH = 4
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class _Broken(Exception):
 def search(strategy: Any, misfit: Callable[[Any], float | None], examples: int, seed: int) -> Found:
     """Cases of a strategy, in each of which ``misfit`` must be at most one; None is a case that tells nothing.
 
-    The same seed gives the same cases.  What is not a number fails.
+    The same seed gives the same cases.  What is not a number fails.  Where the caller's time is up
+    (:mod:`smisym.base.patience`), what was tried counts if that is a few.
     """
     search_ = _Search(misfit)
     told = hypothesis.settings(
@@ -53,7 +56,7 @@ def search(strategy: Any, misfit: Callable[[Any], float | None], examples: int, 
     except _Broken:
         return Found(search_.number, search_.worst, search_.failing)
     except patience.Over:
-        if search_.failing is None:
+        if search_.failing is None and search_.number < _ENOUGH:
             raise
         return Found(search_.number, search_.worst, search_.failing)  # what fails is told, however small it would get
     except hypothesis.errors.Unsatisfiable:

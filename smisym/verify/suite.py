@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 import os
@@ -52,6 +53,7 @@ PROPERTIES: tuple[Property, ...] = tuple(one for module in _MODULES for one in m
 LEVEL = SUITE / sum(one.statistical for one in PROPERTIES)
 # Of the processor, for one property: many times what any takes of the networks that are shipped.
 SECONDS = 300.0
+_CUT = "as many as {:g} seconds of the processor allow (seconds = more, on the command line --seconds, tries more)"
 _SLOW = "not done after {:g} seconds of the processor (seconds = more, on the command line --seconds, lets it go on)"
 
 
@@ -73,7 +75,8 @@ def verified(
         row = None if store is None else _kept(store, one)
         if row is None:
             row = _tried(one, of, seconds)
-            if store is not None and row.tried.holds is not None:  # what had no time may have it next time
+            # What had no time, or too little, may have it next time.
+            if store is not None and row.tried.holds is not None and not row.tried.cut:
                 store.put(one.name, row.record())
         rows.append(row)
         progress(row)
@@ -82,10 +85,13 @@ def verified(
 
 
 def _tried(one: Property, of: Subject, seconds: float) -> Row:
-    begun = time.perf_counter()
+    begun, before = time.perf_counter(), time.process_time()
     try:
         found = patience.within(seconds, lambda: one.verify(of, LEVEL))
         tried = left_out(_SLOW.format(seconds)) if found is None else found
+        if tried.holds and not one.statistical and time.process_time() - before > seconds:
+            # A search that was cut short (:mod:`smisym.verify.searching`).
+            tried = dataclasses.replace(tried, cut=_CUT.format(seconds))
     except (SmisymError, ArithmeticError) as error:
         # What cannot even be computed does not hold.
         tried = Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")

@@ -133,7 +133,7 @@ def test_of_many_epochs_fewer_and_fewer_are_shown(capsys: pytest.CaptureFixture[
 
 def checked(verdict: str, **more: Any) -> dict[str, Any]:
     plain = {"property": verdict.replace(" ", "_"), "tried": 3, "of": "samples", "worst": 0.5, "p": None, "said": ""}
-    return {**plain, "verdict": verdict, "sentence": f"It {verdict}.", "counterexample": "", **more}
+    return {**plain, "verdict": verdict, "sentence": f"It {verdict}.", "counterexample": "", "cut_short": None, **more}
 
 
 def test_a_check_lists_what_fails_with_its_counterexample_and_what_was_left_out(
@@ -145,6 +145,7 @@ def test_a_check_lists_what_fails_with_its_counterexample_and_what_was_left_out(
         checked("holds", property="by_chance", worst=1.5, p=0.25),
         checked("fails", worst=None, said="At the first sample.", counterexample="smisym.compile(...)[0]"),
         checked("left out", said="it has no chart"),
+        checked("holds", property="short", said="of no interest", cut_short="as many as 2 seconds allow"),
     ]
     terminal.print_check({"properties": rows, "false_alarm": 1e-4, "seed": 7})
     text = printed(capsys)
@@ -152,6 +153,7 @@ def test_a_check_lists_what_fails_with_its_counterexample_and_what_was_left_out(
     assert "fails 3 samples ∞ fails" in text and "left_out 3 samples – left out" in text
     assert "on_the_bound at 1: on its bound, not beyond it" in text
     assert "left_out is left out: it has no chart" in text
+    assert "short: as many as 2 seconds allow" in text and "of no interest" not in text
     assert "fails with a chance of at most 0.0001 in all (seed 7)." in " ".join(text.split())
     assert text.endswith("fails: It fails.\nAt the first sample.\n\nsmisym.compile(...)[0]")
 

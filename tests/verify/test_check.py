@@ -83,6 +83,32 @@ def test_what_fails_is_told_though_time_ends_while_it_shrinks() -> None:
     assert patience.within(0.0, lambda: search(integers(), lambda case: 0.0, 100, seed=0)) is None
 
 
+def test_what_was_tried_counts_where_time_ends_before_all_of_it() -> None:
+    def slow(case: int) -> float:
+        until = time.process_time() + 0.1
+        while time.process_time() < until:
+            pass
+        return 0.5
+
+    found = patience.within(0.85, lambda: search(integers(), slow, 100, seed=0))
+    assert found is not None and found.holds and 4 <= found.number < 20 and found.worst == 0.5
+    assert (
+        patience.within(0.15, lambda: search(integers(), slow, 100, seed=0)) is None
+    )  # two or three cases are too few
+
+
+def test_a_search_that_was_cut_short_says_so() -> None:
+    every = check(ONE_LAYER, only="gradient").rows[0].tried  # and whatever is made once
+    begun = time.process_time()
+    again = check(ONE_LAYER, only="gradient").rows[0].tried
+    seconds = (time.process_time() - begun) / 2
+    cut = check(ONE_LAYER, only="gradient", seconds=seconds)
+    tried = cut.rows[0].tried
+    assert tried.holds and 4 <= tried.number < every.number == again.number and not every.cut
+    assert f"as many as {seconds:g} seconds" in tried.cut and "--seconds" in tried.cut
+    assert tried.cut in cut.summary()
+
+
 def test_the_chance_of_a_false_alarm_is_stated() -> None:
     several = sum(one.statistical for one in PROPERTIES)
     assert several >= 8 and math.isclose(LEVEL * several, SUITE) and SUITE <= 1e-3
