@@ -103,6 +103,17 @@ def test_sampled_thresholds_are_closer_and_honest(declared: Architecture | SMI, 
     assert np.median(plain) > 1
 
 
+@pytest.mark.parametrize("text", ["z1*tanh(3*z1)", "z1*tanh(z1)"])
+def test_what_a_stand_in_is_off_by_is_not_brought_in_where_the_rest_tells_all(text: str) -> None:
+    # Fields known up to a sign: E[z z^T - 1 | y] is z z^T - 1, of mean square 2, and X alone is an exact control.  The
+    # stand-in says nearly the same, with a mean that was drawn, alike for all scrambles.
+    model = smisym.compile(SMI(text, 1))
+    for seed in range(5):
+        found = smisym.weak_recovery(model, samples=1024, seed=seed)
+        error = float(np.ravel(found.statistical_error)[0])
+        assert error < 1e-6 and abs(found.value[0].alpha - 0.5) < 6 * error + 1e-9
+
+
 def test_controls_take_no_more_than_there_is() -> None:
     """Rates are squares; of the heavy tails of three linear layers controls once left a negative threshold."""
     generator, found = np.random.default_rng(0), []
