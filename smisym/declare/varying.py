@@ -77,7 +77,7 @@ def varied(declaration: Architecture | SMI, name: str, value: float) -> Architec
     if not isinstance(declaration, Architecture | SMI):
         raise InputError("declaration", declaration, "an Architecture or an SMI", "pass Architecture(...) or SMI(...)")
     own = names_of(declaration)
-    if name not in own:
+    if name not in own and name not in _of_one_layer(declaration):
         near = difflib.get_close_matches(name, own, n=1)
         fix = f"write {near[0]}" if near else "choose one of these"
         if isinstance(declaration, Architecture):
@@ -102,9 +102,16 @@ def names_of(declaration: Architecture | SMI) -> tuple[str, ...]:
     if isinstance(declaration, SMI):
         return top
     each = _NUMBERS[Attention]
-    count = len(declaration.layers)
-    alone = (f"layers.{number}.{key}" for number in range(1, count + 1) for key in each)
-    return (*top, *each, *(alone if count > 1 else ()))
+    # Of one layer both are the same: the short name says it.
+    return (*top, *each, *(_of_one_layer(declaration) if len(declaration.layers) > 1 else ()))
+
+
+def _of_one_layer(declaration: Architecture | SMI) -> tuple[str, ...]:
+    """Names that mean one layer alone."""
+    if isinstance(declaration, SMI):
+        return ()
+    numbers = range(1, len(declaration.layers) + 1)
+    return tuple(f"layers.{number}.{key}" for number in numbers for key in _NUMBERS[Attention])
 
 
 def _with(declaration: Any, name: str, value: float) -> Any:

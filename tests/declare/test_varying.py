@@ -34,6 +34,8 @@ def test_what_names_no_values_is_refused(text: str) -> None:
 def test_a_name_changes_all_layers_or_the_one_that_it_names() -> None:
     assert varied(TWO, "skip", 2.0).layers == (Attention(skip=2.0), Attention(rank=2, skip=2.0))  # type: ignore[union-attr]
     assert varied(TWO, "layers.2.skip", 2.0).layers == (Attention(), Attention(rank=2, skip=2.0))  # type: ignore[union-attr]
+    one = Architecture(2, (Attention(),))
+    assert varied(one, "layers.1.beta", 2.0) == varied(one, "beta", 2.0) != one
     assert varied(TWO, "noise", 0.1).noise == 0.1
     assert varied(SMI("z1 * z2", 2), "noise", 0.1) == SMI("z1 * z2", 2, noise=0.1)
 
