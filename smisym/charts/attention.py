@@ -229,6 +229,10 @@ def _coordinates(head: Head, observation: Observation, number: int, link: LinkFu
         scores = ratios[:, number] if several else ratios
         rounding = 8 * eps * (np.abs(scores).max(axis=(1, 2)) + observation.lost)
         shift = head.constant - np.diag(head.constant)[:, None]
+    elif head.undo is not None and observation.scores is not None:
+        scores = observation.scores[:, number] if several else observation.scores
+        rounding = 8 * eps * np.abs(scores).max(axis=(1, 2))
+        shift = head.constant
     else:
         y = observation.y[:, number] if several else observation.y
         scores = head.core.undo(y)

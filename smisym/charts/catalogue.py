@@ -327,14 +327,16 @@ def _relative(rounding: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 def _symmetry_faults(gram: np.ndarray, rounding: np.ndarray) -> tuple[Fault, ...]:
     off = np.abs(gram - np.swapaxes(gram, 1, 2)).max(axis=(1, 2))
-    bad = off > 1e3 * rounding + 1e-9 * (1 + np.abs(gram).max(axis=(1, 2)))
+    with np.errstate(over="ignore"):  # of an output that rounding leaves nothing of
+        bad = off > 1e3 * rounding + 1e-9 * (1 + np.abs(gram).max(axis=(1, 2)))
     return _faults(bad, off, "scores that are not symmetric")
 
 
 def _rank_faults(scores: np.ndarray, again: np.ndarray, rounding: np.ndarray, error: np.ndarray) -> tuple[Fault, ...]:
     """Scores of more than the declared rank, or a Gram matrix with negative eigenvalues, belong to no fields."""
     off = np.abs(scores - again).max(axis=(1, 2))
-    tolerance = 1e3 * rounding + 1e-9 * (1 + np.abs(scores).max(axis=(1, 2)))
+    with np.errstate(over="ignore"):
+        tolerance = 1e3 * rounding + 1e-9 * (1 + np.abs(scores).max(axis=(1, 2)))
     return _faults((off > tolerance) & np.isfinite(error), off, "scores that miss every product of the declared rank")
 
 

@@ -35,7 +35,8 @@ class Component:
         where = self.outputs[0] if len(self.outputs) == 1 else list(self.outputs)
         ratios = observation.log_ratios
         ratios = None if ratios is None else ratios[:, where]
-        return Observation(observation.y[:, where], ratios, observation.exact, observation.units)
+        scores = None if observation.scores is None else observation.scores[:, where]
+        return Observation(observation.y[:, where], ratios, observation.exact, observation.units, scores)
 
     def free_of(self, V: np.ndarray) -> bool:
         """Whether covariances V (..., P, P) couple none of its rows with others."""

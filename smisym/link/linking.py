@@ -19,12 +19,12 @@ from smisym.declare.architecture import Architecture
 from smisym.declare.smi import SMI
 from smisym.kernels.straight_line import StraightLine
 from smisym.kernels.tracing import call, trace
+from smisym.link.compiling import compile_entries, compile_program
 from smisym.link.core import Core, core_of
 from smisym.link.interfaces import Interface, find_interfaces
 from smisym.link.network import Row, build_program, record_architecture
-from smisym.link.program import Assign, Program
+from smisym.link.program import Assign, Elementwise, Program
 from smisym.link.statistic import Statistic, find_statistic
-from smisym.link.unroll import Unroller
 
 # Fields at which a link is tried: large and small ones too, for some outputs change only far out, and others saturate.
 _SEED, _POINTS, _SIZES = 20260101, 128, (0.1, 1.0, 10.0)
@@ -48,12 +48,16 @@ class Observation:
     units
         (S,) by how many units of rounding log-ratios may be off that were taken from a rounded y: one, or more where
         entries of y are small beside what was added to them (a skip connection). None for one.
+    scores
+        Like y, what an activation of every score was applied to, where the link made y itself; else None.  They keep
+        what y loses where the activation is flat, or one to the last digit.
     """
 
     y: np.ndarray
     log_ratios: np.ndarray | None
     exact: bool = True
     units: np.ndarray | None = None
+    scores: np.ndarray | None = None
 
     def __len__(self) -> int:
         return self.y.shape[0]
@@ -68,7 +72,8 @@ class Observation:
     def __getitem__(self, index: slice | np.ndarray) -> Observation:
         ratios = None if self.log_ratios is None else self.log_ratios[index]
         units = None if self.units is None else self.units[index]
-        return Observation(self.y[index], ratios, self.exact, units)
+        scores = None if self.scores is None else self.scores[index]
+        return Observation(self.y[index], ratios, self.exact, units, scores)
 
 
 @dataclass(frozen=True, repr=False)
@@ -173,8 +178,21 @@ class LinkFunction:
 
         The log-ratios are an analytic function of Z: complex steps give exact derivatives.
         """
+        return self._like_outputs(self._numeric, Z)
+
+    @cached_property
+    def _scores(self) -> Callable[..., list[np.ndarray]] | None:
+        """Code of what activations of every score are applied to, where every output shows one; else None."""
+        shown = [core.expression for core in self.cores or () if isinstance(core.expression, Elementwise)]
+        if not shown or len(shown) < len(self.cores or ()):
+            return None
+        before = dict(zip(self.program.outputs, (activation.arg for activation in shown), strict=True))
+        return compile_entries(self.program, lambda unroll, assign: unroll.entries(before[assign.target]))
+
+    def _like_outputs(self, code: Callable[..., list[np.ndarray]], Z: np.ndarray) -> np.ndarray:
+        """What code makes of the entries of fields (S, P, T), in the shape of the output."""
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            values = self._numeric(*np.moveaxis(Z.reshape(Z.shape[0], -1), 1, 0))
+            values = code(*np.moveaxis(Z.reshape(Z.shape[0], -1), 1, 0))
         shape = (Z.shape[0],)
         stacked = np.stack([np.broadcast_to(v, shape) for v in values], axis=1)
         # Code of constant entries gives integers, which could not hold the -inf of a masked one.
@@ -238,7 +256,8 @@ class LinkFunction:
             raise InputError("shape of the fields Z", Z.shape, "at least one sample", "stack samples along axis 0")
         raw = self.raw(Z)
         if not self.output_is_softmax:
-            return Observation(raw, None)
+            scores = None if self._scores is None else self._like_outputs(self._scores, Z)
+            return Observation(raw, None, scores=scores)
         raw[:, ~self.attended] = -np.inf
         return Observation(self._around(softmax_of_ratios(raw)), raw)
 
@@ -337,30 +356,6 @@ def smi_program(model: SMI) -> Program:
     values = [expression.xreplace(swap) for expression in model.parsed()]
     output = sp.MatrixSymbol("y", len(values), 1)
     return Program(inputs, (Assign(output, sp.ImmutableDenseMatrix(values)),), output)
-
-
-def compile_program(program: Program, cores: tuple[Core, ...] | None = None) -> Callable[..., list[np.ndarray]]:
-    """Numpy code of the program: entries of the fields in, log-ratios (or output entries) out."""
-    if cores is None:
-        found = [core_of(program, output) for output in program.outputs]
-        cores = tuple(core for core in found if core is not None) if None not in found else None
-    ratios = {}
-    if cores is not None and all(core.softmax for core in cores):
-        ratios = {output: core.expression for output, core in zip(program.outputs, cores, strict=True)}
-    unroll = Unroller()
-    arguments = [entry for symbol in program.inputs for entry in unroll.bind(symbol)]
-    entries: dict[sp.MatrixSymbol, list[sp.Expr]] = {}
-    for assign in program.assigns:
-        if assign.target in program.outputs:
-            softmax = ratios.get(assign.target)
-            entries[assign.target] = list(
-                unroll.entries(assign.value) if softmax is None else unroll.log_ratios(softmax)
-            )
-        else:
-            unroll.assign(assign.target, assign.value)
-    if set(entries) != set(program.outputs):
-        raise ValueError("the program never assigns its output")
-    return unroll.compile(arguments, [e for output in program.outputs for e in entries[output]])
 
 
 def _record_smi(model: SMI, program: Program, derivation: Derivation) -> None:

@@ -135,7 +135,8 @@ def moved_by_rounding(link: LinkFunction, chart: LevelSet, Z: np.ndarray) -> lis
     rng, found = np.random.default_rng(3), []
     with np.errstate(all="ignore"):
         whole = link.observe(Z[None])
-        both = [(whole, Observation(_beside(whole.y, rng), _beside(whole.log_ratios, rng), whole.exact))]
+        y, ratios, scores = (_beside(numbers, rng) for numbers in (whole.y, whole.log_ratios, whole.scores))
+        both = [(whole, Observation(y, ratios, whole.exact, scores=scores))]
         try:
             both.append((observation_from_array(whole.y, link), observation_from_array(_beside(whole.y, rng), link)))
         except InputError:  # entries that are zero to a float

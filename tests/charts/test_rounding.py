@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,30 @@ def test_floats_that_hide_the_digits_are_ill_conditioned() -> None:
     omega, V = 0.9 * Z, 0.1 * np.eye(2)
     assert model.channel.moments(model.observe(Z), omega, V).result is smisym.Result.SUCCESS
     assert model.channel.moments(y, omega, V).result is smisym.Result.ILL_CONDITIONED
+
+
+@pytest.mark.parametrize("activation", ["tanh(3*s)", "erf(s)"])
+def test_outputs_of_our_own_keep_the_scores_that_saturation_loses(activation: str) -> None:
+    """Thresholds of a strictly monotone activation are those of linear scores, also where its floats end."""
+    model = smisym.compile(Architecture(2, (Attention(activation=activation),)))
+    chart, rng = model.level_set, np.random.default_rng(3)
+    assert chart is not None
+    Z = rng.standard_normal((400, 1, 2))
+    y = model.link.observe(np.concatenate([0.4 * Z, 3 * Z]))
+    assert (np.abs(y.y) == 1).any()
+    kept = chart.coordinates(y)
+    assert not kept.faults and kept.relative_error.max() < 1e-14
+    # As floats: the same to within what is stated, and refused where nothing is left.
+    as_floats = chart.coordinates(replace(y[:400], scores=None))
+    off = np.abs(as_floats.values - kept.values[:400]).max(axis=1) / np.abs(kept.values[:400]).max(axis=1)
+    assert (off <= 16 * (as_floats.relative_error + 1e-15)).all()
+    with pytest.raises(smisym.InputError, match="end of the activation's range"):
+        smisym.gamp(model, rng.standard_normal((800, 2, 50)), y.y)
+    found = smisym.weak_recovery(model, samples=2048)
+    assert found.value[0].alpha == pytest.approx(1 / 6, abs=1e-6)
+
+
+def test_parts_of_an_output_keep_their_scores() -> None:
+    heads = Architecture(2, (Attention(activation="tanh(3*s)", heads=2),), head_layout="split")
+    model = smisym.compile(heads)
+    assert smisym.weak_recovery(model, samples=2048).value[0].alpha == pytest.approx(1 / 12, abs=1e-6)
