@@ -141,7 +141,7 @@ def _coefficients(spread: np.ndarray, least: float) -> np.ndarray:
 
     Those whose means are known exactly come first, and the others tell of what is left: both together are the same, but
     where a stand-in that says nothing new would bring in what its own mean is off by.  z tanh(3 z), which has fields
-    known up to a sign and no noise left: first thresholds at 1024 samples were off by 4e-5 where 4e-6 was stated.
+    known up to a sign and no noise left: first thresholds at 1024 samples were off by 2e-5 where 2e-6 was stated.
     Those that vary by less than ``least`` tell nothing: how well their means are known is more than that.
     """
     of_rate, among = spread[1:, 0], spread[1:, 1:]
