@@ -1,6 +1,6 @@
 """``smisym check`` of every shipped example and every row of docs/architectures.md, the quickest first; resumable.
 
-    python benchmarks/check_everything.py OUT.jsonl [--seconds 600] [--each 20] [--only NAME ...] [--seed 0]
+    python benchmarks/check_everything.py OUT.jsonl [--seconds 700] [--each 100] [--only NAME ...] [--seed 0]
 
 One JSON line a row: what fails with its counterexample, what is left out and why, the seconds of each property.  A
 property is left out where it takes more seconds of the processor than ``--each``.  A row runs in a process of its own,
@@ -87,8 +87,8 @@ def checked(declared: Any, seconds: float, each: float, seed: int) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--each", type=float, default=20.0)
+    parser.add_argument("--seconds", type=float, default=700.0)
+    parser.add_argument("--each", type=float, default=100.0)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()

@@ -48,17 +48,21 @@ def _both(outer: Callable[[], None] | None, inner: Callable[[], None] | None) ->
     return ask
 
 
-def within(seconds: float, work: Callable[[], T]) -> T | None:
-    """What the work returns, or None where it took more seconds of the processor than these."""
+def within(seconds: float, work: Callable[[], T], over: Over | None = None) -> T | None:
+    """What the work returns, or None where it took more seconds of the processor than these.
+
+    over: what is raised then; of work that catches it, and returns what it has, ``over.raised`` tells.
+    """
     if math.isinf(seconds):
         return work()
-    over, begun, asked = Over(), time.process_time(), -math.inf
+    over, begun, asked = over or Over(), time.process_time(), -math.inf
 
     def ask() -> None:
         # Of the two clocks that of the processor costs a call of the system.
         nonlocal asked
         if time.monotonic() > asked + _SELDOM:
             if time.process_time() > begun + seconds:
+                over.raised = True
                 raise over
             asked = time.monotonic()
 
@@ -110,3 +114,5 @@ class Stopped(BaseException):
 
 class Over(BaseException):
     """The time of :func:`within` is over.  No fault: what handles faults, or searches for them, lets it pass."""
+
+    raised = False

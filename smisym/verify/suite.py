@@ -85,12 +85,11 @@ def verified(
 
 
 def _tried(one: Property, of: Subject, seconds: float) -> Row:
-    begun, before = time.perf_counter(), time.process_time()
+    begun, over = time.perf_counter(), patience.Over()
     try:
-        found = patience.within(seconds, lambda: one.verify(of, LEVEL))
+        found = patience.within(seconds, lambda: one.verify(of, LEVEL), over)
         tried = left_out(_SLOW.format(seconds)) if found is None else found
-        if tried.holds and not one.statistical and time.process_time() - before > seconds:
-            # A search that was cut short (:mod:`smisym.verify.searching`).
+        if tried.holds and over.raised:  # a search that was cut short (:mod:`smisym.verify.searching`)
             tried = dataclasses.replace(tried, cut=_CUT.format(seconds))
     except (SmisymError, ArithmeticError) as error:
         # What cannot even be computed does not hold.
