@@ -7,6 +7,7 @@ over outputs, the check of a chart) has its column.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 # Methods: a finite sum over sheets; an adaptive lattice, which falls back on sampling over its budget; sampling alone;
@@ -26,6 +27,11 @@ class Lattice:
     steps: tuple[float, float]
     root: int
     budget: int
+
+    def no_coarser_than(self, step: float) -> Lattice:
+        """The same with first steps no longer than this one, as far out."""
+        tight, loose = (min(own, step) for own in self.steps)
+        return replace(self, steps=(tight, loose), root=math.ceil(self.root * self.steps[0] / tight))
 
 
 @dataclass(frozen=True)

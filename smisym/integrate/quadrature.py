@@ -45,6 +45,7 @@ def lattice(
     cov: bool = False,
     max_nodes: int | None = None,
     shape: Lattice | None = None,
+    longest: float = np.inf,
 ) -> Average:
     """Trapezoid rule on a lattice restricted to where the mass is, refined until it converges.
 
@@ -54,11 +55,15 @@ def lattice(
     Every posterior stops on its own.  Unless a shape is asked for, lattices in balls come first
     (:mod:`smisym.integrate.balls`), or, where there is an accelerator, boxes of a fixed number of nodes
     (:mod:`smisym.integrate.boxes`); what is told here holds for the posteriors that these do not resolve.
+    longest: the first step at most (:mod:`smisym.integrate.resolution`); no balls or boxes where it is finite.
     """
     depth = -np.log(rtol) + 6.0
-    whole, shape = shape is None, shape or LATTICES[integrand.dim]
+    coarse = not 0 < longest < np.inf
+    whole, shape = shape is None and coarse, shape or LATTICES[integrand.dim]
     most = max_nodes or shape.budget
-    boxes = None if integrand.ended else on_boxes(integrand, rtol, cov, depth, most)
+    if not coarse:
+        shape = shape.no_coarser_than(longest)
+    boxes = None if integrand.ended or not coarse else on_boxes(integrand, rtol, cov, depth, most)
     balls = on_balls(integrand, rtol, cov, most) if boxes is None and whole else None
     first = boxes or balls
     rest = np.arange(integrand.samples) if first is None else np.flatnonzero(~first.converged)

@@ -5,9 +5,10 @@ What is integrated over is the posterior's to say (:mod:`smisym.posterior.base`)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import functools
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,21 +17,19 @@ from smisym.base.edge import check_number, real_array
 from smisym.base.errors import InputError
 from smisym.base.solution import Result, worst
 from smisym.charts.base import Coordinates
-from smisym.integrate import importance, quadrature
-from smisym.integrate.accuracy import BOXED, SAMPLING, SEARCHED, SUM, Row, plan
-from smisym.integrate.averages import SURE, Average, discrete
+from smisym.integrate.accuracy import SUM, Row
 from smisym.integrate.boxes import at_once
 from smisym.link.components import Component
 from smisym.link.linking import LinkFunction, Observation, check_fields
+from smisym.model.integrals import How, integral, plan_of
 from smisym.model.moments import Moments, apart, join, nothing, product
 from smisym.model.observing import observation_from_array
-from smisym.posterior.base import Integrand, Kind, Observed, Posterior, Task
+from smisym.model.resolving import Resolving
+from smisym.posterior.base import Kind, Observed, Posterior, Task
 from smisym.posterior.composite import BySharedRows
 
 __all__ = ["Channel", "Moments", "Part", "plan_of"]
 
-# Error, over that asked for, that sums of an integrand are made for where the first ones miss it.
-_FINER = 1 / 30
 # The least number above zero.
 _TINY = 5e-324
 # Standard deviations between omega and the mean from which on nobody answers for the search for maxima, which begins at
@@ -68,6 +67,7 @@ class Channel:
     ) -> None:
         self.link, self.posterior, self.noise, self.shared = link, posterior, noise, shared
         self.parts = parts
+        self._resolving = Resolving(posterior, (link.fields, link.tokens), self.sample)
         self.fields, self.tokens = link.fields, link.tokens
         self.free_dimensions = posterior.dim
         largest = max((part.channel for part in parts), key=lambda one: one.free_dimensions, default=None)
@@ -116,7 +116,7 @@ class Channel:
             raise InputError(
                 "lengths of y and omega", (len(observation), len(omega)), "equal", "give one omega (P, T) for each y"
             )
-        how = _How(cov, self._checked_rtol(rtol), seed, max_nodes, averaged)
+        how = How(cov, self._checked_rtol(rtol), seed, max_nodes, averaged)
         V = self._covariances(V, len(omega))
         if self.parts and all(part.component.free_of(V) for part in self.parts):
             found = self._part_by_part(observation, omega, V, how)
@@ -141,7 +141,7 @@ class Channel:
         allowed = len(omega), self._coordinates
         if u.shape != allowed or not np.isfinite(u).all():
             raise InputError("coordinates u", u.shape, f"finite, of shape {allowed}", "one row a sample")
-        how = _How(cov, self._checked_rtol(rtol), seed, max_nodes)
+        how = How(cov, self._checked_rtol(rtol), seed, max_nodes)
         found = self._integrate(Coordinates(u, np.zeros(len(u))), omega, self._covariances(V, len(omega)), how)
         return self._answered_for(found, omega)
 
@@ -154,7 +154,7 @@ class Channel:
 
     # ---- integrate -----------------------------------------------------------------------------
 
-    def _part_by_part(self, observation: Observation, omega: np.ndarray, V: np.ndarray, how: _How) -> Moments:
+    def _part_by_part(self, observation: Observation, omega: np.ndarray, V: np.ndarray, how: How) -> Moments:
         """Moments of parts that neither outputs nor V couple."""
         share, found = replace(how, rtol=how.rtol / np.sqrt(len(self.parts))), []
         for component, channel in self.parts:
@@ -163,7 +163,7 @@ class Channel:
             found.append((rows, channel._integrate(observed, omega[:, rows], V[:, rows][:, :, rows], share)))
         return product(found, self.fields)
 
-    def _integrate(self, observed: Observed, omega: np.ndarray, V: np.ndarray, how: _How) -> Moments:
+    def _integrate(self, observed: Observed, omega: np.ndarray, V: np.ndarray, how: How) -> Moments:
         """Moments of all samples, each from the task in which its error is smaller."""
         shared = self.shared is not None and self.shared.serves(omega, V)
         tasks = (self.shared if self.shared is not None and shared else self.posterior).tasks(observed, omega, V)
@@ -172,7 +172,7 @@ class Channel:
             where, found = apart(found, where, self._tried(task, how), task.where, how.rtol)
         return found
 
-    def _tried(self, task: Task, how: _How) -> Moments:
+    def _tried(self, task: Task, how: How) -> Moments:
         """Moments of one task, and otherwise where the first way misses the error asked for."""
         found = self._task(task, how)
         averaged = how.averaged and task.posterior.tabled
@@ -185,7 +185,7 @@ class Channel:
         return replace(found, result=_code(task.observed, missed, how.rtol))
 
     # Many parameters: a task, what was found, and what of it is left.
-    def _otherwise(self, task: Task, other: Kind, found: Moments, rest: np.ndarray, how: _How) -> Moments:
+    def _otherwise(self, task: Task, other: Kind, found: Moments, rest: np.ndarray, how: How) -> Moments:
         """The same, what is left in another way where that errs less: first the worst, and all if that serves them."""
         worst = rest[np.sort(np.argsort(-found.error[rest], kind="stable")[:_FEW])]
         for part in (worst, np.setdiff1d(rest, worst)):
@@ -197,7 +197,7 @@ class Channel:
                     break
         return found
 
-    def _task(self, task: Task, how: _How) -> Moments:
+    def _task(self, task: Task, how: How) -> Moments:
         """Moments of the samples of one task, block by block."""
         S = len(task.where)
         if S > 1 and isinstance(task.observed, Coordinates) and not task.omega.any() and (task.V == task.V[0]).all():
@@ -212,13 +212,14 @@ class Channel:
             return nothing(self.fields, self.tokens, how.cov)
         return join(parts, _code(task.observed, any(not part.result.ok for part in parts), how.rtol))
 
-    def _block(self, task: Task, where: slice, how: _How) -> Moments:
+    def _block(self, task: Task, where: slice, how: How) -> Moments:
         """Moments of one block of samples of a task."""
         patience.check()
         V = task.V if len(task.V) == 1 else task.V[where]
         integrand = task.posterior.at(task.observed.take(where), task.omega[where], V)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
-            found, statistical = _integral(integrand, plan_of(task.posterior), where.start, how)
+            longest = functools.partial(self._resolving.longest_step, task.posterior, V)
+            found, statistical = integral(integrand, plan_of(task.posterior), where.start, how, longest)
         moments = integrand.fields(found.mean, found.cov)
         result = Result.SUCCESS if found.converged.all() else Result.INTEGRATION
         log_partition = found.log_norm + integrand.log_constant()
@@ -301,17 +302,6 @@ class Channel:
         return check_number("rtol", rtol, "a positive number", "use 1e-6, or 1e-3 in many dimensions", least=_TINY)
 
 
-@dataclass(frozen=True)
-class _How:
-    """What is asked of the integrals, as :meth:`Channel.moments` has it."""
-
-    cov: bool
-    rtol: float
-    seed: int
-    max_nodes: int | None
-    averaged: bool = False
-
-
 def _code(observed: Observed, missed: bool, rtol: float) -> Result:
     """What is said of a batch of which some samples missed the error asked for, or none."""
     ill = (observed.relative_error > max(1e-6, 10 * rtol)).any()
@@ -325,66 +315,3 @@ def _largest(error: np.ndarray, aim: float) -> np.ndarray:
     order = np.argsort(-error, kind="stable")
     without = np.cumsum(error[order][::-1])[::-1]
     return np.sort(order[without > 0.5 * aim * len(error)])
-
-
-def plan_of(posterior: Posterior) -> Row:
-    """The row of the accuracy plan that a posterior is integrated by."""
-    if posterior.sought:
-        return SEARCHED
-    if posterior.boxed:
-        return BOXED
-    return plan(posterior.dim, posterior.smooth, posterior.broken, posterior.summed, posterior.tabled, posterior.along)
-
-
-def _integral(integrand: Integrand, row: Row, start: int, how: _How) -> tuple[Average, np.ndarray]:
-    """The integral over a block of samples that begins at ``start``, and which were sampled rather than integrated."""
-    statistical = np.zeros(integrand.samples, dtype=bool)
-    own = integrand.integral(how.rtol, how.cov, how.max_nodes, how.averaged)
-    if own is not None:
-        return own, statistical
-    ready = integrand.prepared(how.rtol, how.cov)
-    if row.method is SUM:
-        return _doubted(discrete(ready, cov=how.cov), ready, how.rtol), statistical
-    rng = np.random.default_rng([how.seed, start])
-    budget: dict[str, Any] = {"rtol": how.rtol, "cov": how.cov, "max_nodes": how.max_nodes}
-    if ready is not integrand:
-        return _refined(integrand, ready, row, budget, rng)
-    if row.method is SAMPLING:
-        return _doubted(importance.mixture(integrand, rng=rng, **budget), integrand, how.rtol), ~statistical
-    found = quadrature.lattice(integrand, shape=row.lattice, **budget | {"max_nodes": how.max_nodes or row.most})
-    # Sampling ends at a standard error of what is asked: what is known as well as that is not sampled.
-    rest = np.flatnonzero(~(found.bound <= SURE * how.rtol))
-    # Nor where the lattice tells of a border: points that are drawn know of none.
-    if not rest.size or integrand.bordered:
-        return found, statistical
-    sampled = importance.mixture(integrand.take(rest), rng=rng, **budget)
-    return found, found.replace(rest, sampled, how.rtol)
-
-
-def _refined(
-    integrand: Integrand, ready: Integrand, row: Row, budget: dict[str, Any], rng: np.random.Generator
-) -> tuple[Average, np.ndarray]:
-    """The integral of an integrand that sums by itself, and once more with finer sums where these miss the error."""
-    sampled = row.method is SAMPLING
-    most = budget["max_nodes"] or row.most
-
-    def integral(one: Integrand) -> Average:
-        if sampled:
-            return importance.mixture(one, rng=rng, **budget | {"max_nodes": most})
-        return quadrature.lattice(one, shape=row.lattice, **budget | {"max_nodes": most})
-
-    found = integral(ready)
-    rest = np.flatnonzero(~found.converged)
-    if rest.size:
-        finer = integral(integrand.take(rest).prepared(_FINER * budget["rtol"], budget["cov"]))
-        found.replace(rest, finer, budget["rtol"])
-    return found, np.full(integrand.samples, sampled)
-
-
-def _doubted(posterior: Average, integrand: Integrand, rtol: float) -> Average:
-    """With the error of what an integrand may have missed."""
-    moved, missed = integrand.doubt(posterior.doubt)
-    posterior.error += moved
-    # However little, what is doubted is not returned as if it were known.
-    posterior.converged &= (posterior.error <= rtol) & ~missed
-    return posterior
