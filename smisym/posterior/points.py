@@ -24,6 +24,9 @@ from smisym.posterior.surface import Surface
 # Finite sets: starts a round, rounds at least and at most, and from how many starts every solution must have been
 # reached.
 _ROUND, _LEAST_ROUNDS, _MOST_ROUNDS, _HITS = 64, 3, 16, 5
+# Share of the starts of an output that end where no other does, after the rounds at least, from which on it is flat or
+# has more solutions than can be told apart, and how many starts are kept of it.
+_ALONE, _FEW = 0.9, 8
 _SPREADS = (1.2, 0.7, 2.0)
 # Finite sets remembered, in batches.
 _REMEMBERED = 64
@@ -110,10 +113,9 @@ class OnPoints(Kind):
         everything = np.arange(n)
         normals = Normals(n, 0)
         values, met = np.empty((S, 0, n)), np.empty((S, 0), dtype=bool)
-        classes = distinct(values, met, 1)
-        complete = np.zeros(S, dtype=bool)
+        complete, flat = np.zeros(S, dtype=bool), np.zeros(S, dtype=bool)
         for number in range(_MOST_ROUNDS):
-            rest = np.flatnonzero(~complete)
+            rest = np.flatnonzero(~complete & ~flat)
             starts = _SPREADS[number % len(_SPREADS)] * normals.draw(_ROUND)
             begin = np.broadcast_to(starts, (len(rest), _ROUND, n)).reshape(-1, n)
             end, good = newton(self.surface, np.repeat(y[rest], _ROUND, axis=0), begin, everything)
@@ -121,11 +123,16 @@ class OnPoints(Kind):
             new_values[rest] = self._canonical(end).reshape(-1, _ROUND, n)
             new_met[rest] = good.reshape(-1, _ROUND)
             values, met = np.concatenate([values, new_values], axis=1), np.concatenate([met, new_met], axis=1)
-            classes = distinct(values, met, _slots(values, met))
-            enough = np.where(classes.found, classes.hits, _HITS).min(axis=1) >= _HITS
-            complete = enough & classes.found.any(axis=1) & (number + 1 >= _LEAST_ROUNDS)
-            if complete.all():
+            if number + 1 < _LEAST_ROUNDS:
+                continue
+            there = _different(values[rest], met[rest])
+            enough = np.where(there.found, there.hits, _HITS).min(axis=1) >= _HITS
+            complete[rest] = enough & there.found.any(axis=1)
+            flat[rest] = (there.found & (there.hits == 1)).sum(axis=1) > _ALONE * met[rest].sum(axis=1)
+            met[flat, _FEW:] = False
+            if (complete | flat).all():
                 break
+        classes = _different(values, met)
         return classes, np.where(complete, 0.0, 1 / np.maximum(classes.hits.sum(axis=1), 1))
 
     def _canonical(self, Z: np.ndarray) -> np.ndarray:
@@ -150,12 +157,12 @@ def _among(points: Roots, rare: Roots) -> np.ndarray:
     return out
 
 
-def _slots(values: np.ndarray, met: np.ndarray) -> int:
-    """Enough for all different ones of every problem."""
+def _different(values: np.ndarray, met: np.ndarray) -> Roots:
+    """All different ones of every problem, in as many slots as they take."""
     slots = 8
-    while distinct(values, met, slots).lost.any():
+    while (found := distinct(values, met, slots)).lost.any():
         slots *= 2
-    return slots
+    return found
 
 
 class PointPosterior(Block):

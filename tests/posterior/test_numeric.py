@@ -299,6 +299,24 @@ def test_finite_sets_are_found_from_several_threads() -> None:
         np.testing.assert_array_equal(sets[i], sets[i + 16])
 
 
+def test_a_flat_output_is_known_by_starts_that_all_end_elsewhere() -> None:
+    """Scores of 28 and more give exp(-s^2) = 0: every start far out is a solution, and stays where it is."""
+    declared = smisym.Architecture(tokens=2, layers=[A(activation="exp(-s**2)")])
+    channel = smisym.compile(declared).channel
+    assert isinstance(channel.posterior, OnPoints)
+    Z = np.array([[[6.0, 6.5]], [[0.5, 0.8]]])
+    y = channel.link.observe(Z)
+    # The flat one is given up, and keeps no slots; the other one is complete.
+    solutions = channel.posterior.read(y)
+    assert solutions.values.shape[1] <= 32
+    assert solutions.doubt[0] > 0
+    assert solutions.doubt[1] == 0
+    found = channel.moments(y, np.zeros_like(Z), np.eye(1), rtol=1e-2)
+    assert found.result is Result.INTEGRATION
+    assert found.error[0] > 1
+    assert found.error[1] <= 1e-12
+
+
 # -------------------------------------------------------------------------------------------------------- the compiler
 
 
