@@ -56,7 +56,10 @@ def mathml(latex: str, *, display: bool = False, part: bool = False) -> str:
     except Exception as error:
         # latex2mathml raises its own bare Exceptions, and IndexError or KeyError, on LaTeX that it does not know.
         raise ValueError(f"latex2mathml cannot read {latex}: {error!r}") from error
-    _tidy(root)
+    try:
+        _tidy(root)
+    except ValueError as error:
+        raise ValueError(f"cannot set {latex}: {error}") from error
     styled = {"display": "inline", "displaystyle": "true"} if part else {"display": layout}
     math = ET.Element("math", {**styled, "alttext": latex})
     semantics = ET.SubElement(math, "semantics")
