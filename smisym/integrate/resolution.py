@@ -21,6 +21,10 @@ from smisym.integrate.quadrature import lattice
 # Nodes of a line in a step of lattices, the longest first: an output that oscillates has a spectrum of lines, and a
 # lattice is misled where one of them meets its step.
 _NODES = 64, 54, 45, 38, 32, 27, 23, 19, 16, 13, 11, 9, 8, 7, 6, 5, 4, 3, 2
+# How many times as many nodes lines have whose own halves miss so much, so many of them; of these nodes further steps.
+_FINER, _UNKNOWN, _AGAIN = 8, 1e-3, 8
+_FINEST_NODES = 12, 8, 6, 4, 3, 2
+_STEPS = np.array([*(_FINER * n for n in _NODES), *_FINEST_NODES])
 # The longest step, and how far a line reaches.
 _LONGEST, _REACH = 0.5, 7.0
 # What a lattice may miss: so many times what its sublattices tell, or a share; where these tell of more than is large
@@ -58,10 +62,10 @@ def misled(integrand: Integrand, shape: Lattice | None, step: float) -> bool:
 def longest_on_lines(integrand: Integrand) -> float:
     """The longest step that the first lattice of posteriors like these may have, as far as lines through them tell;
     infinite where any of those in use will do, zero where none that is looked at does."""
-    worst = np.zeros((2, len(_NODES)))
+    worst = np.zeros((2, len(_STEPS)))
     count = 2 * int(_REACH / _LONGEST) * _NODES[0]
     block = max(1, 2 * CHUNK // (count * max(1, integrand.branches)))
-    rng = np.random.default_rng(0)
+    rng, edged = np.random.default_rng(0), integrand.broken or integrand.ended
     for first in range(0, integrand.samples, block):
         patience.check()
         who = np.arange(first, min(first + block, integrand.samples))
@@ -69,11 +73,15 @@ def longest_on_lines(integrand: Integrand) -> float:
             base = _within(integrand, who, rng.standard_normal((integrand.dim, _TRIED, len(who))))
             for axis in range(integrand.dim):
                 line = _on_line(integrand, who, base, axis, count)
-                worst = np.maximum(worst, _missed(line, integrand.broken or integrand.ended))
+                unknown = np.flatnonzero(_known(line)[1] > _UNKNOWN)[:_AGAIN]
+                worst = np.maximum(worst, _missed(line, edged, _FINER))
+                if unknown.size and first == 0:
+                    line = _on_line(integrand, who[unknown], base[:, unknown], axis, _FINER * count)
+                    worst = np.maximum(worst, _missed(line, edged, 1))
     if (worst[0] <= 1.0).all():
         return np.inf
     bad = int(np.flatnonzero(worst[1] > 1.0)[-1]) + 1
-    return 0.0 if bad == len(_NODES) else _SAFER * _LONGEST * _NODES[bad] / _NODES[0]
+    return 0.0 if bad == len(_STEPS) else float(_SAFER * _LONGEST * _STEPS[bad] / _STEPS[0])
 
 
 def _within(integrand: Integrand, who: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -86,7 +94,7 @@ def _within(integrand: Integrand, who: np.ndarray, x: np.ndarray) -> np.ndarray:
 def _on_line(integrand: Integrand, who: np.ndarray, base: np.ndarray, axis: int, count: int) -> np.ndarray:
     """Weights, and weights times what has a mean, (count, G, 1 + D), on lines along an axis through base (d, G)."""
     x = np.repeat(base[:, None], count, axis=1)
-    x[axis] = ((np.arange(count) - count // 2) * (_LONGEST / _NODES[0]))[:, None]
+    x[axis] = ((np.arange(count) - count // 2) * (2 * int(_REACH / _LONGEST) * _LONGEST / count))[:, None]
     values = integrand.evaluate(who, x)
     density = np.nan_to_num(values.log_density(x), nan=-np.inf)
     top = density.max(axis=(0, 1))
@@ -96,13 +104,23 @@ def _on_line(integrand: Integrand, who: np.ndarray, base: np.ndarray, axis: int,
     return np.stack([mass, mass * x[axis], *means], axis=-1)
 
 
-def _missed(line: np.ndarray, edged: bool) -> np.ndarray:
-    """(2, steps) what lattices miss at worst, over what they may: to be relied upon, and where they were not once."""
+def _known(line: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means (G, D) of lines, and what half of their nodes miss (G,)."""
+    mean, gap = means_and_gaps(line.sum(axis=0), (line[::2].sum(axis=0) - line[1::2].sum(axis=0))[:, None])
+    return mean, gap[:, 0]
+
+
+def _missed(line: np.ndarray, edged: bool, unit: int) -> np.ndarray:
+    """(2, steps) what lattices miss at worst, over what they may: to be relied upon, and where they were not once.
+    unit: of a node of these lines, in those of the finest."""
     shares = (_AT_EDGES, _AT_EDGES) if edged else (_SHARE, _LATER)
-    mean, known = means_and_gaps(line.sum(axis=0), (line[::2].sum(axis=0) - line[1::2].sum(axis=0))[:, None])
+    mean, known = _known(line)
     total = line[..., 0].sum(axis=0)
-    worst = np.zeros((2, len(_NODES)))
-    for k, each in enumerate(_NODES):
+    worst = np.zeros((2, len(_STEPS)))
+    for k, step in enumerate(_STEPS):
+        each = int(step) // unit
+        if step % unit or each < 2:
+            continue
         # All lattices of that step, by where they begin: even nodes and odd ones.
         more = np.zeros((-len(line) % (2 * each), *line.shape[1:]))
         halves = np.concatenate([line, more]).reshape(-1, 2, each, *line.shape[1:]).sum(axis=0)
@@ -112,7 +130,7 @@ def _missed(line: np.ndarray, edged: bool) -> np.ndarray:
         away += np.abs(sums[..., 0] * each / total - 1.0)
         told = sublattice_error(gap, 1).reshape(sums.shape[:2])
         # A node of the line that is alone counts as many times as it stands for others.
-        allowed = np.maximum(_TIMES * told, 2 * each * known[:, 0])
+        allowed = np.maximum(_TIMES * told, 2 * each * known)
         for which, share in enumerate(shares):
             ratio = away / np.maximum(allowed, share)
             # Where nothing lies on a line, or on the nodes, nothing is told; nor would anybody take so large an error.

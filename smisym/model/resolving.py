@@ -14,13 +14,15 @@ from smisym.posterior.base import Integrand, Kind, Posterior
 # Posteriors that are looked at, on lines and by lattices, by the number of free dimensions.
 _ON_LINES, _BY_LATTICES = {1: 64, 2: 32, 3: 16, 4: 8}, {1: 512, 2: 128, 3: 16, 4: 8}
 _SEED = 20261128
+# The least power of four of a variance that is told from smaller ones.
+_LEAST = -8
 
 
 class Resolving:
     """What was found of each posterior of one channel.
 
-    Outputs change the faster from node to node the larger the variance of the fields: what does at variance one does
-    below it, and what does not is looked for again at each quarter of the variance.
+    How fast outputs change from node to node, and how narrow maxima are, depends on the variances of the fields: each
+    is looked at once for all within a factor of four.
     """
 
     def __init__(
@@ -31,39 +33,40 @@ class Resolving:
     ) -> None:
         """posterior: of the whole channel; shape: of fields (P, T); sample: outputs of the channel at fields."""
         self.posterior, self.shape, self.sample = posterior, shape, sample
-        self._known: dict[tuple[Kind, int], float] = {}
+        self._known: dict[tuple[Kind, tuple[int, ...]], float] = {}
 
     def longest_step(self, posterior: Kind, V: np.ndarray) -> float:
         """The longest step that a lattice of posteriors in cavities like V (1 or S, P, P) may begin with: infinite
         where any will do, zero where none does."""
-        largest = float(np.diagonal(V, axis1=1, axis2=2).max(initial=0.0))
-        power = int(np.ceil(0.5 * np.log2(largest) - 1e-9)) if largest > 0 else 0
-        first = self._at(posterior, max(power, 0))
-        return first if power >= 0 or np.isinf(first) else self._at(posterior, power)
+        largest = np.diagonal(V, axis1=1, axis2=2).max(axis=0)
+        powers = np.clip(np.ceil(0.5 * np.log2(np.maximum(largest, 1e-300)) - 1e-9), _LEAST, None)
+        key = posterior, tuple(int(power) for power in powers)
+        if key not in self._known:
+            self._known[key] = self._found(posterior, 4.0**powers)
+        return self._known[key]
 
-    def _at(self, posterior: Kind, power: int) -> float:
-        if (posterior, power) not in self._known:
-            self._known[posterior, power] = self._found(posterior, 4.0**power)
-        return self._known[posterior, power]
-
-    def _found(self, posterior: Kind, variance: float) -> float:
-        """The longest step where fields have that variance."""
-        few = self._posteriors(posterior, variance, _ON_LINES[posterior.dim])
+    def _found(self, posterior: Kind, variances: np.ndarray) -> float:
+        """The longest step where fields have these variances (P,)."""
+        few = self._posteriors(posterior, variances, _ON_LINES[posterior.dim])
         step = longest_on_lines(few) if few.samples else np.inf
         if np.isinf(step):
             return step
-        more = self._posteriors(posterior, variance, _BY_LATTICES[posterior.dim])
-        return step if misled(more, plan_of(posterior).lattice, step) else np.inf
+        # At both ends of the factor.
+        for each in (variances, 0.25 * variances):
+            more = self._posteriors(posterior, each, _BY_LATTICES[posterior.dim])
+            if misled(more, plan_of(posterior).lattice, step):
+                return step
+        return np.inf
 
-    def _posteriors(self, posterior: Kind, variance: float, count: int) -> Integrand:
-        """So many, of fields of that variance, half of them around others of variance one, of outputs of the channel's
-        own that are integrated so."""
+    def _posteriors(self, posterior: Kind, variances: np.ndarray, count: int) -> Integrand:
+        """So many, of fields of these variances, half of them around others of variance one, of outputs of the
+        channel's own that are integrated so."""
         rng = np.random.default_rng(_SEED)
         omega = rng.standard_normal((count, *self.shape))
         omega[: count // 2] = 0.0
-        fields = omega + np.sqrt(variance) * rng.standard_normal(omega.shape)
+        fields = omega + np.sqrt(variances)[:, None] * rng.standard_normal(omega.shape)
         outputs = self.sample(fields, rng)
-        V = variance * np.eye(self.shape[0])[None]
+        V = np.diag(variances)[None]
         # As the channel would have them: around a level set each posterior is given what was found of it before.
         for task in self.posterior.tasks(self.posterior.read(outputs), omega, V):
             if task.posterior is posterior:

@@ -38,5 +38,6 @@ def test_of_an_output_that_turns_fast_under_noise(
     away = np.abs(found.mean[:, 0, 0] - (weight * z).sum(axis=1) / total)
     log_norm = top[:, 0] + np.log(total * (x[1] - x[0])) - np.log(2 * np.pi) - 0.5 * np.log(noise)
     assert (found.error <= 1e-3).all()
-    assert (away <= found.error + 1e-9).all()
+    # Beside the stated error what a module leaves out around each maximum: exp(-10) of the tolerance.
+    assert (away <= found.error + 60 * 1e-3 * np.exp(-10)).all()
     np.testing.assert_allclose(found.log_partition, log_norm, atol=2e-3)

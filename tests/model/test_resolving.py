@@ -75,6 +75,22 @@ def test_errors_are_as_stated_where_nodes_may_all_show_one_phase(expression: str
     assert np.abs(found.log_partition - [log_norm for _, log_norm in known]).max() <= 10 * rtol
 
 
+@pytest.mark.parametrize(("frequency", "V"), ((12.0, 0.05), (33.0, 0.3), (33.0, 0.05), (60.0, 0.05)))
+def test_variances_at_which_maxima_are_narrower_are_looked_at_themselves(frequency: float, V: float) -> None:
+    """What does at variance one need not do below it: residuals are as many more deviations long."""
+    channel = smisym.compile(SMI(f"cos({frequency:g}*z1) + 0.1*z2", 2)).channel
+    rng = np.random.default_rng(1)
+    omega = rng.standard_normal((SAMPLES, 2, 1))
+    omega[: SAMPLES // 2] = 0.0
+    y = channel.sample(omega + np.sqrt(V) * rng.standard_normal(omega.shape), rng)
+    for rtol in (1e-2, 1e-3):
+        found = channel.moments(y, omega, V * np.eye(2), rtol=rtol)
+        assert found.result is Result.SUCCESS
+        for i in range(SAMPLES):
+            mean, _ = _on_one_field(lambda z: np.cos(frequency * z), 0.1, y.y[i].item(), omega[i, :, 0], V, False)
+            assert np.linalg.norm(found.mean[i, :, 0] - mean) / np.sqrt(V) <= 2 * found.error[i] + 1e-8
+
+
 def test_attention_under_weak_noise_is_not_off_by_more_than_is_stated() -> None:
     """Scores at beta 5: of such posteriors one in twelve was off, by up to a fifth where a hundredth was stated."""
     layers = [smisym.Attention(beta=5.0)]

@@ -16,8 +16,8 @@ SIDE = {1: 16, 2: 8, 3: 4}[DIM]  # nodes a side of a block of the lattice
 ROUNDS = 1000  # of growing by one block on all sides
 FIRST, FINER, LEVELS = (0.9, 0.9, 1.8)[DIM - 1], 2**-0.5, 16  # first step over the narrowest width at a maximum
 PER_AXIS = 2 ** (42 // DIM)  # blocks an axis, for their numbers
-# In one dimension all of it is looked at: every maximum of 0.0015 standard deviations and more is met.
-LINE = np.linspace(-8, 8, 1025)[None] if DIM == 1 else np.empty((DIM, 0))
+# In one dimension all of it is looked at: every maximum of 0.0012 standard deviations and more is met.
+LINE = np.linspace(-8, 8, 2049)[None] if DIM == 1 else np.empty((DIM, 0))
 NODES = np.stack([axis.ravel() for axis in np.indices((SIDE,) * DIM)])
 WITHIN = np.array(list(itertools.product((0.01, 0.5, 0.99), repeat=DIM)))
 BESIDE = np.array([move for move in itertools.product((-1, 0, 1), repeat=DIM) if any(move)])
