@@ -30,6 +30,8 @@ CHUNK = 32768
 MODE_STARTS = 12
 # Radii, relative to that of a Gaussian of the same weight, to which densities that fall more slowly are followed.
 _SHELLS = 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5
+# The radius from which on the first of them is looked at.
+_WITHIN = 0.85
 # How steps towards maxima are damped: by the diagonal, whose entries are at least one.
 _RULE = Rule(first=1e-2, eased=0.2, tightened=5.0, least=0.0, diagonal=True, gaussian=True)
 
@@ -197,19 +199,25 @@ def _probe_points(dim: int) -> np.ndarray:
     return np.array([np.zeros(dim), *(0.7 * v for v in directions), *(1.6 * v for v in directions)]).T
 
 
+# Many parameters: what a probe has found.
 def radius_of_mass(
-    integrand: Integrand, index: np.ndarray, best: np.ndarray, weight: np.ndarray, depth: float
+    integrand: Integrand, index: np.ndarray, best: np.ndarray, weight: np.ndarray, depth: float, points: int = 1
 ) -> np.ndarray:
-    """(len(index),) of the ball outside of which the density is negligible, from :func:`probe`."""
+    """(len(index),) of the ball outside of which the density is negligible, from :func:`probe`; points: at which each
+    direction is looked at between two radii, many where maxima may be narrow."""
     radius = np.asarray(np.sqrt(2 * np.maximum(depth + weight + 2.0 - best, depth)))
     if not integrand.tailed:
         return radius
     directions, wide, rest = np.array(_directions(integrand.dim)).T, radius.copy(), np.flatnonzero(np.isfinite(radius))
+    within = _WITHIN
     for factor in _SHELLS:
         if not rest.size:
             break
         wide[rest] = factor * radius[rest]
-        x = directions[:, :, None] * wide[rest]
+        parts = factor - (factor - within) * np.arange(points) / points
+        within = factor
+        along = (directions[:, :, None] * parts).reshape(integrand.dim, -1, 1)
+        x = along * radius[rest]
         density = at_points(integrand, index[rest], x).log_density(x).max(axis=(0, 1))
         rest = rest[density > best[rest] - depth - 2.0]
     return wide

@@ -32,6 +32,8 @@ from smisym.integrate.sums import CellSums
 
 # Of what the sublattices of one level miss, what is left on the next one of an integrand that jumps.
 _JUMPED = 0.35
+# Points of a direction between two radii, where models have been found to mislead lattices.
+_LOOKED_AT = 128
 
 # --------------------------------------------------------------------------------------------------
 # Adaptive lattice
@@ -70,6 +72,7 @@ def lattice(
     if first is not None and not rest.size:
         return first
     state = _LatticeState(integrand, rtol, cov, depth, most, shape)
+    state.looked_at = 1 if coarse else _LOOKED_AT
     if first is None:
         return _adaptive(state, rest)
     if max_nodes is not None:
@@ -124,6 +127,8 @@ class _LatticeState:
         self.converged = np.zeros(S, dtype=bool)
         self.sure = np.ones(S)
         self.left_out = LeftOut(S, d, nodes, depth)
+        # Points of a direction at which it is told between two radii whether there is mass.
+        self.looked_at = 1
         # Whose error is what all nodes change of what half of them tell, without a law of how it goes on.
         self.measured = measured(integrand, rtol)
         # What the sublattices of the level before missed.
@@ -145,12 +150,12 @@ class _LatticeState:
         """Cells that cover the ball outside of which the density is negligible."""
         d = self.integrand.dim
         best, weight = probe(self.integrand, active)
-        radius = radius_of_mass(self.integrand, active, best, weight, self.depth)
+        radius = radius_of_mass(self.integrand, active, best, weight, self.depth, self.looked_at)
         far = (radius > FAR * np.sqrt(2 * self.depth)) | self.integrand.ended
         if far.any() and not self.integrand.modeless:
             modes = find_modes(self.integrand, active[far])
             best[far] = np.maximum(best[far], modes.value.max(axis=1))
-            radius = radius_of_mass(self.integrand, active, best, weight, self.depth)
+            radius = radius_of_mass(self.integrand, active, best, weight, self.depth, self.looked_at)
             self.modes[active[far]] = np.where((modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan)
             self.narrow[active[far]] = True
             if self.integrand.ended:
