@@ -18,7 +18,7 @@ from smisym.export.parts.given import (
     Array,
 )
 from smisym.export.parts.on_level_set import check_outputs, log_constant, read
-from smisym.export.parts.posterior import DIM, ENTRIES, FLOATS, Average, Batch
+from smisym.export.parts.posterior import DIM, ENTRIES, FLOATS, LINE, Average, Batch
 
 BLOCK = 256
 # Maxima are looked for around omega: not answered for where y is as many deviations from there, or where rows of Z are
@@ -84,12 +84,11 @@ def moments(
         raise ValueError("V must be positive definite: nothing is added to it") from None
     batch = Batch(read(y, log_ratios), omega[:, rows], L, np.linalg.inv(L))
     check_outputs(batch, y, log_ratios)
-    size = max(1, min(BLOCK, 2**23 // (FLOATS * (97 + 51 * SHEETS * (1 + 2 * DIM)))))
+    size = max(1, min(BLOCK, 2**23 // (FLOATS * (97 + LINE.shape[1] + 51 * SHEETS * (1 + 2 * DIM)))))
     parts = []
     for first in range(0, S, size):
         part = Batch(*(array[first : first + size] for array in batch))
-        found = integral(part, rtol, cov, seed, max_nodes)
-        parts.append(of_fields(part, found))
+        parts.append(of_fields(part, integral(part, rtol, cov, seed, max_nodes)))
     columns = [None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True)]
     return Moments(*columns)  # type: ignore[arg-type]
 

@@ -10,14 +10,12 @@ import numpy as np
 from smisym.export.parts.climbing import maxima, narrowness
 from smisym.export.parts.given import ANALYTIC, SHEETS, Array
 from smisym.export.parts.on_level_set import evaluate
-from smisym.export.parts.posterior import DIM, ENTRIES, FLOATS, Average, Batch, Sums, cloud, slices
+from smisym.export.parts.posterior import DIM, ENTRIES, FLOATS, LINE, Average, Batch, Sums, cloud, slices
 
 SIDE = {1: 16, 2: 8, 3: 4}[DIM]  # nodes a side of a block of the lattice
 ROUNDS = 1000  # of growing by one block on all sides
 FIRST, FINER, LEVELS = (0.9, 0.9, 1.8)[DIM - 1], 2**-0.5, 16  # first step over the narrowest width at a maximum
 PER_AXIS = 2 ** (42 // DIM)  # blocks an axis, for their numbers
-# In one dimension all of it is looked at: every maximum of 0.0012 standard deviations and more is met.
-LINE = np.linspace(-8, 8, 2049)[None] if DIM == 1 else np.empty((DIM, 0))
 NODES = np.stack([axis.ravel() for axis in np.indices((SIDE,) * DIM)])
 WITHIN = np.array(list(itertools.product((0.01, 0.5, 0.99), repeat=DIM)))
 BESIDE = np.array([move for move in itertools.product((-1, 0, 1), repeat=DIM) if any(move)])
@@ -28,8 +26,7 @@ def integral(batch: Batch, rtol: float, second: bool, seed: int, max_nodes: int)
 
     The error is what the last refinement changed, where densities are analytic: errors of the trapezoid rule then fall
     exponentially, and less is left.  Elsewhere it is three times the last two changes.  Maxima that hold less than
-    ``rtol``, and may be narrower than the step, are added.  Beyond one dimension it knows nothing of a maximum that no
-    start led to.
+    ``rtol``, and may be narrower than the step, are added.  It knows nothing of a maximum that no start led to.
     """
     S = len(batch.omega)
     tops, cut = maxima(batch, seed), 10 - np.log(rtol)
@@ -43,8 +40,10 @@ def integral(batch: Batch, rtol: float, second: bool, seed: int, max_nodes: int)
     np.maximum.at(rest, (tops.sheet[~held], tops.s[~held]), np.exp(mass - best[tops.s])[~held])
     np.maximum.at(curvature, tops.s[held], narrowness(batch, tops)[held])
     step = FIRST / np.sqrt(curvature)
-    near, at = alive(batch, np.concatenate([cloud(seed), LINE], axis=1), cut)
-    seeds = np.concatenate([tops.s, near]), np.concatenate([tops.x, at])
+    points = np.concatenate([cloud(seed), LINE], axis=1)
+    log = evaluate(batch, np.arange(S), points[:, None] + np.zeros((1, S, 1))).log.max(axis=0)
+    near = np.nonzero(log > log.max(axis=1, keepdims=True) - cut)
+    seeds = np.concatenate([tops.s, near[0]]), np.concatenate([tops.x, points.T[near[1]]])
     log_norm, mean, error = np.full(S, -np.inf), np.full((S, ENTRIES), np.nan), np.full(S, np.inf)
     cov = np.full((S, ENTRIES, ENTRIES), np.nan) if second else None
     nodes, left, before = np.zeros(S, dtype=int), np.isin(np.arange(S), tops.s), np.full(S, np.inf)
@@ -67,17 +66,6 @@ def integral(batch: Batch, rtol: float, second: bool, seed: int, max_nodes: int)
             break
         step, seeds = FINER * step, tuple(values[left[level.alive[0]]] for values in level.alive)
     return Average(log_norm, mean, cov, error, nodes)
-
-
-def alive(batch: Batch, points: Array, cut: float) -> tuple[Array, Array]:
-    """Samples (N,) and points (N, d), of these ones (d, n), with more than exp(-cut) of the largest density there."""
-    owners, found = [], []
-    for part in np.array_split(np.arange(len(batch.omega)), slices(len(batch.omega), FLOATS * points.shape[1])):
-        log = evaluate(batch, part, points[:, None] + np.zeros((1, len(part), 1))).log.max(axis=0)
-        own, which = np.nonzero(log > log.max(axis=1, keepdims=True) - cut)
-        owners.append(part[own])
-        found.append(points.T[which])
-    return np.concatenate(owners), np.concatenate(found)
 
 
 class Level(NamedTuple):

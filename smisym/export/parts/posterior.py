@@ -11,6 +11,7 @@ from smisym.export.parts.given import DIRECTIONS, FIELDS, FREE, LATENTS, SHEETS,
 ENTRIES = FIELDS * TOKENS
 DIM = FREE * TOKENS + len(LATENTS)  # dimensions that are integrated over
 FLOATS = SHEETS * ENTRIES * (2 + DIRECTIONS)  # that one point takes
+LINE = np.linspace(-8, 8, 2049)[None] if DIM == 1 else np.empty((DIM, 0))  # maxima of 0.0012 and more are met there
 
 
 class Batch(NamedTuple):
