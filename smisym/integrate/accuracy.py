@@ -57,6 +57,22 @@ class Ball:
 
 
 @dataclass(frozen=True)
+class Misled:
+    """Models of which the nodes of a lattice may agree on what is not there, in some dimension.
+
+    on_lines, by_lattices: posteriors of its own outputs that are looked at, on lines and by lattices.  finest: the
+    shortest step of lattices that those in use are set against.  Of a model that is found to mislead, begin: the
+    shortest first step of a lattice; other: from its step to that of the next one, which it must agree with.
+    """
+
+    on_lines: int
+    by_lattices: int
+    finest: float
+    begin: float
+    other: float
+
+
+@dataclass(frozen=True)
 class Row:
     """How posteriors of one kind are integrated.
 
@@ -211,6 +227,17 @@ BALLS = {
     2: Ball(1.0, 40.0),
     3: Ball(1.0, 24.0),
 }
+# In one dimension steps as short as was found, beyond as few posteriors take; no step of a pair shares a part of the
+# other's period.  Measured with outputs that oscillate by tests/model/test_resolving.py.
+MISLED = {
+    1: Misled(64, 512, finest=0.0, begin=0.0, other=0.8),
+    2: Misled(32, 128, finest=0.1, begin=0.16, other=0.6),
+    3: Misled(16, 16, finest=0.25, begin=0.3, other=0.75),
+    4: Misled(8, 8, finest=0.35, begin=0.4, other=0.85),
+}
+# Of their lattices: tolerances that are looked at and evaluations of a posterior; how many of a posterior may be set
+# against one another until two agree.  Points a direction, beyond a ball, that tell of mass there.
+MISLED_AT, MISLED_BUDGET, UNTIL_TWO_AGREE, BEYOND = (1e-2, 1e-3), 2 * 10**5, 4, 128
 # Largest change of a residual from one node to the next, in standard deviations, in a resolved cell; and up to which
 # nothing at all is missed.
 RESOLVED, STILL = 2.5, 0.5

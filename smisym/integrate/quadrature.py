@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from smisym.integrate.accuracy import LATTICES, LOOSE, Lattice
+from smisym.integrate.accuracy import BEYOND, LATTICES, LOOSE, Lattice
 from smisym.integrate.averages import SURE, Average
 from smisym.integrate.balls import on_balls
 from smisym.integrate.boxes import on_boxes
@@ -32,8 +32,6 @@ from smisym.integrate.sums import CellSums
 
 # Of what the sublattices of one level miss, what is left on the next one of an integrand that jumps.
 _JUMPED = 0.35
-# Points of a direction between two radii, where models have been found to mislead lattices.
-_LOOKED_AT = 128
 
 # --------------------------------------------------------------------------------------------------
 # Adaptive lattice
@@ -72,7 +70,7 @@ def lattice(
     if first is not None and not rest.size:
         return first
     state = _LatticeState(integrand, rtol, cov, depth, most, shape)
-    state.looked_at = 1 if coarse else _LOOKED_AT
+    state.looked_at = 1 if coarse else BEYOND
     if first is None:
         return _adaptive(state, rest)
     if max_nodes is not None:

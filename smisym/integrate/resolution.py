@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from smisym.base import patience
-from smisym.integrate.accuracy import Lattice
+from smisym.integrate.accuracy import MISLED, MISLED_AT, MISLED_BUDGET, Lattice
 from smisym.integrate.cells import means_and_gaps, sublattice_error
 from smisym.integrate.modes import CHUNK, Integrand
 from smisym.integrate.quadrature import lattice
@@ -35,10 +35,7 @@ _TIMES, _SHARE, _LARGE = 40.0, 3e-3, 0.1
 _LATER, _SAFER = 1e-6, 0.5
 # The share where there are kinks, jumps or ends, at which all nodes miss as much as half of them do, or more.
 _AT_EDGES = 0.3
-# Tolerances of lattices that are set against finer ones; evaluations of a posterior at most; the steps of the finer
-# ones at least, by dimensions; how many times the errors that both state tells that a lattice is misled.
-_TOLERANCES, _MOST = (1e-2, 1e-3), 2 * 10**5
-_FINEST = {1: 0.0, 2: 0.1, 3: 0.25, 4: 0.35}
+# How many times the errors that two lattices state tells that one of them is misled.
 _WRONG = 2.0
 # Points of which a line goes through the one with the largest density.
 _TRIED = 64
@@ -47,11 +44,11 @@ _TRIED = 64
 def misled(integrand: Integrand, shape: Lattice | None, step: float) -> bool:
     """Whether lattices of any of these posteriors are off by more than they state, as finer ones have it, that begin
     with ``step`` or what is affordable.  shape: as :func:`lattice` has it."""
-    finer = max(step, _FINEST[integrand.dim])
+    finer = max(step, MISLED[integrand.dim].finest)
     with np.errstate(all="ignore"):
-        for rtol in _TOLERANCES:
-            own = lattice(integrand, rtol=rtol, shape=shape, max_nodes=_MOST)
-            other = lattice(integrand, rtol=rtol, shape=shape, max_nodes=_MOST, longest=finer)
+        for rtol in MISLED_AT:
+            own = lattice(integrand, rtol=rtol, shape=shape, max_nodes=MISLED_BUDGET)
+            other = lattice(integrand, rtol=rtol, shape=shape, max_nodes=MISLED_BUDGET, longest=finer)
             apart = np.linalg.norm(own.mean - other.mean, axis=1) + np.abs(own.log_norm - other.log_norm)
             both = own.converged & other.converged
             if (apart[both] > _WRONG * (own.error + other.error)[both]).any():

@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 
 from smisym.integrate import importance, quadrature
-from smisym.integrate.accuracy import BOXED, SAMPLING, SEARCHED, SUM, Row, plan
+from smisym.integrate.accuracy import BOXED, MISLED, SAMPLING, SEARCHED, SUM, UNTIL_TWO_AGREE, Row, plan
 from smisym.integrate.averages import SURE, Average, discrete
 from smisym.posterior.base import Integrand, Posterior
 
 # Error, over that asked for, that sums of an integrand are made for where the first ones miss it.
 _FINER = 1 / 30
-# Lattices that are set against one another where a model misleads them, at most; of the first the shortest step, and
-# steps from one to the next, by dimensions: in one dimension as short as was found, beyond as few posteriors take.
-_AGREE = 4
-_BEGIN, _OTHER = {1: 0.0, 2: 0.16, 3: 0.3, 4: 0.4}, {1: 0.8, 2: 0.6, 3: 0.75, 4: 0.85}
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ def integral(
     step = longest()
     budget["max_nodes"] = how.max_nodes or row.most
     misleading = 0 < step < np.inf
-    step = max(step, _BEGIN[integrand.dim]) if misleading else step
+    step = max(step, MISLED[integrand.dim].begin) if misleading else step
     found = quadrature.lattice(integrand, shape=row.lattice, longest=step, **budget)
     if misleading:
         _agree(integrand, found, row, step, budget)
@@ -85,14 +81,14 @@ def integral(
 def _agree(integrand: Integrand, found: Average, row: Row, step: float, budget: dict[str, Any]) -> None:
     """Lattices of a model that misleads them, beside others until two agree: their steps share no part of a period."""
     rest, most = np.flatnonzero(found.converged), budget["max_nodes"] or np.inf
-    for _ in range(_AGREE):
+    for _ in range(UNTIL_TWO_AGREE):
         # What has no nodes left for a second one is told by one alone, and not known.
         alone = rest[found.nodes[rest] >= most]
         found.error[alone], found.converged[alone] = np.inf, False
         rest = rest[found.nodes[rest] < most]
         if not rest.size:
             return
-        step *= _OTHER[integrand.dim]
+        step *= MISLED[integrand.dim].other
         left = None if np.isinf(most) else int(most - found.nodes[rest].max())
         again = quadrature.lattice(
             integrand.take(rest), shape=row.lattice, longest=step, **budget | {"max_nodes": left}

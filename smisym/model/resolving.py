@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from smisym.integrate.accuracy import MISLED
 from smisym.integrate.resolution import longest_on_lines, misled
 from smisym.link.linking import Observation
 from smisym.model.integrals import plan_of
 from smisym.posterior.base import Integrand, Kind, Posterior
 
-# Posteriors that are looked at, on lines and by lattices, by the number of free dimensions.
-_ON_LINES, _BY_LATTICES = {1: 64, 2: 32, 3: 16, 4: 8}, {1: 512, 2: 128, 3: 16, 4: 8}
 _SEED = 20261128
 # The least power of four of a variance that is told from smaller ones.
 _LEAST = -8
@@ -47,13 +46,13 @@ class Resolving:
 
     def _found(self, posterior: Kind, variances: np.ndarray) -> float:
         """The longest step where fields have these variances (P,)."""
-        few = self._posteriors(posterior, variances, _ON_LINES[posterior.dim])
+        few = self._posteriors(posterior, variances, MISLED[posterior.dim].on_lines)
         step = longest_on_lines(few) if few.samples else np.inf
         if np.isinf(step):
             return step
         # At both ends of the factor.
         for each in (variances, 0.25 * variances):
-            more = self._posteriors(posterior, each, _BY_LATTICES[posterior.dim])
+            more = self._posteriors(posterior, each, MISLED[posterior.dim].by_lattices)
             if misled(more, plan_of(posterior).lattice, step):
                 return step
         return np.inf
