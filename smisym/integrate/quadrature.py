@@ -26,7 +26,8 @@ from smisym.integrate.cells import (
     random_error,
     sublattice_error,
 )
-from smisym.integrate.left_out import BLIND, LeftOut
+from smisym.integrate.growing import grown
+from smisym.integrate.left_out import BLIND, FAINT, LeftOut
 from smisym.integrate.modes import Integrand, Modes, find_modes, probe, radius_of_mass, starts
 from smisym.integrate.sums import CellSums
 
@@ -93,9 +94,12 @@ def _adaptive(state: _LatticeState, active: np.ndarray) -> Average:
     # Where no field that was tried has any weight, nothing is left to integrate.
     state.log_norm[~np.isfinite(state.best)] = -np.inf
     active = active[np.isfinite(state.best[active])]
+    first = True
     while active.size:
-        sums = state.evaluate(cells)
+        # Only what is there from the beginning grows: of finer cells those without mass are gone.
+        cells, sums = state.grown(cells) if first else (cells, state.evaluate(cells))
         keep, done = state.digest(active, cells, sums)
+        first = False
         active = active[~done]
         if not active.size:
             break
@@ -136,8 +140,8 @@ class _LatticeState:
         self.modes = np.full((S, starts(d) * integrand.branches, d), np.nan)
         # The level from which on steps are no longer than these are wide.
         self.least_level = np.full(S, -1000)
-        # Of the ball that is covered.
-        self.radius = np.full(S, np.inf)
+        # Of the ball that is covered, and whether there is mass beyond it that is not covered either.
+        self.radius, self.cut_off = np.full(S, np.inf), np.zeros(S, dtype=bool)
 
     def step(self, owner: np.ndarray) -> np.ndarray:
         return self.first_step * 0.5 ** self.level[owner]
@@ -161,8 +165,7 @@ class _LatticeState:
         self.best[active] = best
         self.left_out.begin(active, best)
         radius = self.integrand.widening * radius
-        if self.integrand.bordered:
-            self.radius[active] = radius
+        self.radius[active] = radius
         active, radius = active[np.isfinite(best)], radius[np.isfinite(best)]
         if not active.size:
             return Cells(np.empty(0, dtype=int), np.empty((0, d), dtype=int))
@@ -211,6 +214,22 @@ class _LatticeState:
         """Sums of all cells."""
         return self.cells.of(cells, self.step(cells.owner), self.left_out.least)
 
+    def grown(self, cells: Cells) -> tuple[Cells, Sums]:
+        """The cells of the first lattice, those beyond them that hold mass, and their sums."""
+        sums, width = self.evaluate(cells), self.n * self.step(np.arange(self.integrand.samples))
+        np.maximum.at(self.best, sums.owner, sums.top)
+        room = self.max_nodes / (self.cells.nodes * self.integrand.branches)
+        total = np.full(len(width), -np.inf)
+        with np.errstate(divide="ignore"):
+            np.logaddexp.at(total, sums.owner, sums.top + np.log(sums.first[:, 0]))
+        depth = self.depth + np.log(self.cells.nodes) + FAINT
+        floor = np.minimum(self.best - self.depth, total - depth)
+        covered = np.bincount(cells.owner, minlength=len(width))
+        cells, sums, self.cut_off = grown(cells, sums, self.radius, width, floor, depth, room, self.evaluate)
+        # No border where there is no mass.
+        self.radius[np.bincount(cells.owner, minlength=len(width)) > covered] = np.inf
+        return cells, sums
+
     def _holds_mode(self, owner: np.ndarray, corner: np.ndarray) -> np.ndarray:
         """Whether a known maximum lies in a cell or within half a cell of it."""
         width = self.n * self.step(owner)
@@ -223,6 +242,7 @@ class _LatticeState:
         width = self.n * self.step(cells.owner)
         far = (np.abs(cells.corner + 0.5) + 0.5) * width[:, None]
         there = np.flatnonzero((far**2).sum(axis=1) > self.radius[cells.owner] ** 2)
+        there = there if self.integrand.bordered else there[:0]
         return cells.owner[there], highest[there], width[there]
 
     # ---- decide --------------------------------------------------------------------------------
@@ -252,8 +272,9 @@ class _LatticeState:
         rough, missed = edge_error(gap, before, 0.5)
         self.missed[who] = missed
         smooth = np.where(measured, missed, sublattice_error(gap, self.integrand.dim))
-        # What falls no faster than the step has jumped: where cells were left out.
-        return np.where(edged[who] | (measured & (missed > _JUMPED * before)), rough, smooth)
+        # What falls no faster than the step has jumped: where cells were left out, or where a step of the output, or a
+        # ridge that holds little, is narrower than the lattice's.
+        return np.where(edged[who] | (missed > _JUMPED * before), rough, smooth)
 
     def digest(self, active: np.ndarray, cells: Cells, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
         """Add up the cells of each posterior; returns cells worth refining and which of ``active`` are done."""
@@ -281,11 +302,12 @@ class _LatticeState:
         finest = error <= 0.1 * own
         # Where steps pass by what is known to be there.
         error = np.where(self.level[who] >= self.least_level[who], error + own, np.inf)
+        error = np.where(self.cut_off[who], np.inf, error)
         self.error[who] = error
         self.converged[who] = error <= self.rtol
         kept = np.bincount(cells.owner[keep], minlength=S)[who]
         cost = self.nodes[who] + kept * self.cells.nodes * self.integrand.branches * 2**d
-        stop = self.converged[who] | (cost > self.max_nodes) | (kept == 0) | finest
+        stop = self.converged[who] | (cost > self.max_nodes) | (kept == 0) | finest | self.cut_off[who]
         finished = np.zeros(S, dtype=bool)
         finished[who] = stop
         return keep, finished[active]

@@ -19,6 +19,8 @@ from smisym.integrate.modes import CHUNK, Integrand, Values
 BLURRED = 10.0
 # Largest change of a log-weight over a cell that is resolved, where the residuals are already summed over.
 _STEEP = 20.0
+# Logs below the highest node of a cell at which others count for how a log-weight bends.
+_NEAR_TOP = 6.0
 # Cells of one call of compiled loops, after which Ctrl-C and the clock are heard.
 _CELLS = 2**18
 
@@ -98,6 +100,7 @@ class CellSums:
         cut = (~np.isfinite(logf.min(axis=1)) & (own > least[owner])).any(axis=0)
         corners = self._at_corners(owner, centre, h) if self.integrand.saturating else None
         bound, change = self._bounds(centre, h, values, corners)
+        known = change if corners is None else np.maximum(change, self._curved(values.log_weight, logf))
         heavy = np.flatnonzero(top > least[owner])
         if len(heavy) > 0.8 * len(top):
             # Few are left out: their weights are zero, which is cheaper than to move all others.
@@ -115,7 +118,7 @@ class CellSums:
         reference = np.repeat(np.where(np.isfinite(peak), peak, 0.0), np.diff(np.r_[runs, len(owner)]))
         scale = np.exp(np.where(np.isfinite(top[heavy]), top[heavy], -np.inf) - reference[heavy])
         sums = self._sum(centre, h, values, w)
-        coarse = blurred(change[heavy], len(self.offsets)) * sums[0][:, 0]
+        coarse = blurred(known[heavy], len(self.offsets)) * sums[0][:, 0]
         first, alias, inner, coarse, *second = [
             add_runs(a, scale, owner[heavy], owner[runs]) for a in (*sums[:3], coarse, sums[3]) if a is not None
         ]
@@ -169,6 +172,20 @@ class CellSums:
         grid = r.reshape(*r.shape[:2], *[self.n] * d, r.shape[3])
         every = tuple(range(2 + d))
         return np.max([np.abs(np.diff(grid, axis=2 + i)).max(axis=every) for i in range(d)], axis=0)
+
+    def _curved(self, log_weight: np.ndarray, logf: np.ndarray) -> np.ndarray:
+        """(C,) the step in standard deviations of a log-weight (branches or 1, n, C), by how much it bends from node to
+        node where there is mass: a square of what changes by so much bends by its square."""
+        d, C = len(self.offsets), logf.shape[2]
+        weight, f = (np.broadcast_to(w, logf.shape).reshape(-1, *[self.n] * d, C) for w in (log_weight, logf))
+        heavy, worst = f > f.max(axis=tuple(range(1 + d)), keepdims=True) - _NEAR_TOP, np.zeros(C)
+        for axis in range(1, 1 + d):
+            bend = np.diff(weight, n=2, axis=axis)
+            middle = np.take(heavy, np.arange(1, self.n - 1), axis=axis)
+            worst = np.maximum(
+                worst, np.max(-bend, axis=tuple(range(1 + d)), where=middle & np.isfinite(bend), initial=0.0)
+            )
+        return np.sqrt(worst)
 
     @staticmethod
     def _rising(nodes: np.ndarray, corners: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from smisym.base.errors import InputError
 from smisym.integrate.accuracy import MISLED
 from smisym.integrate.resolution import longest_on_lines, misled
 from smisym.link.linking import Observation
@@ -64,10 +65,20 @@ class Resolving:
         omega = rng.standard_normal((count, *self.shape))
         omega[: count // 2] = 0.0
         fields = omega + np.sqrt(variances)[:, None] * rng.standard_normal(omega.shape)
-        outputs = self.sample(fields, rng)
-        V = np.diag(variances)[None]
+        outputs, V = self.sample(fields, rng), np.diag(variances)[None]
+        read = self._read(outputs, np.arange(count))
+        outputs, omega = outputs[read], omega[read]
         # As the channel would have them: around a level set each posterior is given what was found of it before.
         for task in self.posterior.tasks(self.posterior.read(outputs), omega, V):
             if task.posterior is posterior:
                 return task.posterior.at(task.observed, task.omega, task.V)
         return posterior.at(posterior.read(outputs), omega, V)
+
+    def _read(self, outputs: Observation, index: np.ndarray) -> np.ndarray:
+        """Which of these outputs are read: some are rounded to where no fields lead."""
+        try:
+            self.posterior.read(outputs[index])
+        except InputError:
+            halves = np.array_split(index, 2) if len(index) > 1 else []
+            return np.concatenate([index[:0], *(self._read(outputs, half) for half in halves)])
+        return index

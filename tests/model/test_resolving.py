@@ -134,3 +134,17 @@ def test_what_a_posterior_may_cost_holds_for_all_its_lattices() -> None:
     assert found.result is Result.INTEGRATION
     assert not (found.error <= 1e-3).all()
     assert enough.result is Result.SUCCESS
+
+
+def test_outputs_that_are_rounded_to_the_end_of_their_range_are_left_out_of_the_look() -> None:
+    """Of the outputs that are looked at a third are 1.0 or 0.0 to the last digit, which no field leads to."""
+    model = smisym.compile(SMI(["1/(1 + exp(-40*z1))", "z1*z2 + z3"], 3))
+    rng = np.random.default_rng(0)
+    omega = np.zeros((8, 3, 1))
+    y = model.channel.sample(0.01 * rng.standard_normal(omega.shape), rng)
+    found = model.channel.moments(y, omega, np.eye(3))
+    assert found.result is Result.SUCCESS
+    z1 = np.log(y.y[:, 0] / (1 - y.y[:, 0])) / 40
+    np.testing.assert_allclose(found.mean[:, 0, 0], z1, rtol=1e-9)
+    # A plane on which z2 and z3 are standard normal.
+    np.testing.assert_allclose(found.mean[:, 1, 0], z1 * y.y[:, 1] / (1 + z1**2), rtol=1e-9)
