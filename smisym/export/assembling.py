@@ -115,6 +115,10 @@ def _check(model: Model) -> None:
 # -------------------------------------------------------------------------------------------------- the pieces
 
 
+# Functions that not every module has, and how lines end that need them.
+_MARKED = {"orthonormal": "# directions", "along_line": "# one dimension"}
+
+
 def _parts(model: Model, plan: Plan) -> list[str]:
     """The generic parts that this architecture needs."""
     softmax = model.link.output_is_softmax
@@ -131,6 +135,8 @@ def _parts(model: Model, plan: Plan) -> list[str]:
         without.add("orthonormal")
     if plan.sampled:
         without.add("narrowness")
+    if plan.dim != 1:
+        without.add("along_line")
     return [_part(name, without) for name in (*names, "asking")]
 
 
@@ -138,8 +144,8 @@ def _part(name: str, without: set[str]) -> str:
     """The text of a part without its docstring and imports, and without the functions named."""
     module = importlib.import_module(f"smisym.export.parts.{name}")
     text = inspect.getsource(module)
-    if "orthonormal" in without:
-        text = "\n".join(line for line in text.splitlines() if not line.endswith("# directions"))
+    marks = tuple(mark for name, mark in _MARKED.items() if name in without)
+    text = "\n".join(line for line in text.splitlines() if not (marks and line.endswith(marks)))
     lines, kept, cut = text.splitlines(), [], 0
     for node in ast.parse(text).body:
         first = node.lineno - 1

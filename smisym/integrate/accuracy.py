@@ -236,8 +236,11 @@ MISLED = {
     4: Misled(8, 8, finest=0.35, begin=0.4, other=0.85),
 }
 # Of their lattices: tolerances that are looked at and evaluations of a posterior; how many of a posterior may be set
-# against one another until two agree.  Points a direction, beyond a ball, that tell of mass there.
-MISLED_AT, MISLED_BUDGET, UNTIL_TWO_AGREE, BEYOND = (1e-2, 1e-3), 2 * 10**5, 4, 128
+# against one another until two agree.
+MISLED_AT, MISLED_BUDGET, UNTIL_TWO_AGREE = (1e-2, 1e-3), 2 * 10**5, 4
+# Points a direction and shell, beyond a ball, that tell of mass there where coordinates are not whitened fields: of
+# models in general, and of those that mislead.
+ALONG, BEYOND = 6, 128
 # Largest change of a residual from one node to the next, in standard deviations, in a resolved cell; and up to which
 # nothing at all is missed.
 RESOLVED, STILL = 2.5, 0.5

@@ -109,7 +109,7 @@ class BoxState:
         active = np.flatnonzero(
             np.isfinite(self.best) & (around <= FAR * np.sqrt(2 * self.depth)) & ~measured(self.integrand, self.rtol)
         )
-        self.high[active] = self.integrand.widening * around[active, None]
+        self.high[active] = around[active, None]
         self.low = -self.high
         return active
 

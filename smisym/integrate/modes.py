@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from smisym.base.levenberg import Rule, Tried, descend
+from smisym.integrate.accuracy import ALONG
 from smisym.integrate.climbing import FREE, GAIN, LOST, SHIFT, STUCK, compiled_climb
 from smisym.integrate.loops import compiled_points, loop_values
 from smisym.kernels.points import PointProgram
@@ -32,6 +33,8 @@ MODE_STARTS = 12
 _SHELLS = 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5
 # The radius from which on the first of them is looked at.
 _WITHIN = 0.85
+# Directions of a plane that are looked into.
+_ANGLES = 24
 # How steps towards maxima are damped: by the diagonal, whose entries are at least one.
 _RULE = Rule(first=1e-2, eased=0.2, tightened=5.0, least=0.0, diagonal=True, gaussian=True)
 
@@ -201,25 +204,30 @@ def _probe_points(dim: int) -> np.ndarray:
 
 # Many parameters: what a probe has found.
 def radius_of_mass(
-    integrand: Integrand, index: np.ndarray, best: np.ndarray, weight: np.ndarray, depth: float, points: int = 1
+    integrand: Integrand, index: np.ndarray, best: np.ndarray, weight: np.ndarray, depth: float, points: int = ALONG
 ) -> np.ndarray:
     """(len(index),) of the ball outside of which the density is negligible, from :func:`probe`; points: at which each
     direction is looked at between two radii, many where maxima may be narrow."""
-    radius = np.asarray(np.sqrt(2 * np.maximum(depth + weight + 2.0 - best, depth)))
+    radius = np.asarray(integrand.widening * np.sqrt(2 * np.maximum(depth + weight + 2.0 - best, depth)))
     if not integrand.tailed:
         return radius
-    directions, wide, rest = np.array(_directions(integrand.dim)).T, radius.copy(), np.flatnonzero(np.isfinite(radius))
-    within = _WITHIN
+    directions, wide, rest = _directions(integrand.dim), radius.copy(), np.flatnonzero(np.isfinite(radius))
+    if integrand.dim == 2:
+        directions = [np.array([np.cos(angle), np.sin(angle)]) for angle in 2 * np.pi * np.arange(_ANGLES) / _ANGLES]
+    within, along_all, empty = _WITHIN, np.array(directions).T, np.zeros(len(radius), dtype=int)
     for factor in _SHELLS:
         if not rest.size:
             break
-        wide[rest] = factor * radius[rest]
+        followed = rest[empty[rest] == 0]
+        wide[followed] = factor * radius[followed]
         parts = factor - (factor - within) * np.arange(points) / points
         within = factor
-        along = (directions[:, :, None] * parts).reshape(integrand.dim, -1, 1)
+        along = (along_all[:, :, None] * parts).reshape(integrand.dim, -1, 1)
         x = along * radius[rest]
         density = at_points(integrand, index[rest], x).log_density(x).max(axis=(0, 1))
-        rest = rest[density > best[rest] - depth - 2.0]
+        # Beyond one gap there may be more.
+        empty[rest] = np.where(density > best[rest] - depth - 2.0, 0, empty[rest] + 1)
+        rest = rest[empty[rest] < 2]
     return wide
 
 

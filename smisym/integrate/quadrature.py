@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from smisym.integrate.accuracy import BEYOND, LATTICES, LOOSE, Lattice
+from smisym.integrate.accuracy import ALONG, BEYOND, LATTICES, LOOSE, Lattice
 from smisym.integrate.averages import SURE, Average
 from smisym.integrate.balls import on_balls
 from smisym.integrate.boxes import on_boxes
@@ -71,7 +71,7 @@ def lattice(
     if first is not None and not rest.size:
         return first
     state = _LatticeState(integrand, rtol, cov, depth, most, shape)
-    state.looked_at = 1 if coarse else BEYOND
+    state.looked_at = ALONG if coarse else BEYOND
     if first is None:
         return _adaptive(state, rest)
     if max_nodes is not None:
@@ -130,7 +130,7 @@ class _LatticeState:
         self.sure = np.ones(S)
         self.left_out = LeftOut(S, d, nodes, depth)
         # Points of a direction at which it is told between two radii whether there is mass.
-        self.looked_at = 1
+        self.looked_at = ALONG
         # Whose error is what all nodes change of what half of them tell, without a law of how it goes on.
         self.measured = measured(integrand, rtol)
         # What the sublattices of the level before missed.
@@ -153,7 +153,7 @@ class _LatticeState:
         d = self.integrand.dim
         best, weight = probe(self.integrand, active)
         radius = radius_of_mass(self.integrand, active, best, weight, self.depth, self.looked_at)
-        far = (radius > FAR * np.sqrt(2 * self.depth)) | self.integrand.ended
+        far = (radius > self.integrand.widening * FAR * np.sqrt(2 * self.depth)) | self.integrand.ended
         if far.any() and not self.integrand.modeless:
             modes = find_modes(self.integrand, active[far])
             best[far] = np.maximum(best[far], modes.value.max(axis=1))
@@ -164,7 +164,6 @@ class _LatticeState:
                 self.least_level[active[far]] = self._resolving(modes)
         self.best[active] = best
         self.left_out.begin(active, best)
-        radius = self.integrand.widening * radius
         self.radius[active] = radius
         active, radius = active[np.isfinite(best)], radius[np.isfinite(best)]
         if not active.size:

@@ -119,6 +119,8 @@ class Around(Whitened):
         self.places = places or find_places(self)
         self.branches = level_set.branches * self.places.components
         self.widening = _REACH if self.dim <= 2 else 1.0
+        # Islands of mass may lie beyond a gap, where growing stops.
+        self.tailed = True
 
     def take(self, index: np.ndarray) -> Around:
         """The same for some of the samples."""

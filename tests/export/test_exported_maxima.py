@@ -41,3 +41,28 @@ def test_of_an_output_that_turns_fast_under_noise(
     # Beside the stated error what a module leaves out around each maximum: exp(-10) of the tolerance.
     assert (away <= found.error + 60 * 1e-3 * np.exp(-10)).all()
     np.testing.assert_allclose(found.log_partition, log_norm, atol=2e-3)
+
+
+# What a lattice of steps of a tenth passes by: an output that rules a slot out, and a step of one.
+NARROW = {
+    "exp(-400*z1**2)": (0.01, 1.0, -0.09735519604196714, -0.17469037462127704),
+    "tanh(20*z1)": (0.1, 0.3, 1.253397212523368, 1.565961097542911),
+}
+
+
+@pytest.mark.parametrize("expression", NARROW)
+def test_what_is_narrower_than_steps_is_in_the_error(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means were off by 0.013 and 0.0033 where 4e-6 and 2e-4 were stated."""
+    noise, V, y, omega = NARROW[expression]
+    module = types.ModuleType("narrow")
+    monkeypatch.setitem(sys.modules, "narrow", module)
+    exec(smisym.export_code(SMI(expression, 1, noise=noise)), module.__dict__)
+    x = np.linspace(-9, 9, 400001)
+    z = omega + np.sqrt(V) * x
+    shown = np.exp(-400 * z**2) if expression.startswith("exp") else np.tanh(20 * z)
+    weight = np.exp(-0.5 * x**2 - (y - shown) ** 2 / (2 * noise))
+    mean = (weight * z).sum() / weight.sum()
+    for rtol in (1e-2, 1e-3, 1e-4, 1e-5):
+        found = module.moments(np.array([[y]]), np.array([[[omega]]]), np.array([[V]]), rtol=rtol)
+        assert found.error[0] <= rtol
+        assert abs(found.mean[0, 0, 0] - mean) / np.sqrt(V) <= 1.1 * found.error[0] + 1e-9
