@@ -180,7 +180,8 @@ class CellSums:
         weight, f = (np.broadcast_to(w, logf.shape).reshape(-1, *[self.n] * d, C) for w in (log_weight, logf))
         heavy, worst = f > f.max(axis=tuple(range(1 + d)), keepdims=True) - _NEAR_TOP, np.zeros(C)
         for axis in range(1, 1 + d):
-            bend = np.diff(weight, n=2, axis=axis)
+            with np.errstate(invalid="ignore"):  # branches without weight
+                bend = np.diff(weight, n=2, axis=axis)
             middle = np.take(heavy, np.arange(1, self.n - 1), axis=axis)
             worst = np.maximum(
                 worst, np.max(-bend, axis=tuple(range(1 + d)), where=middle & np.isfinite(bend), initial=0.0)
