@@ -37,7 +37,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 HERE = Path(__file__).parent
 # Runs of which the first has the cases of long.txt number 1, 1 + TURNS, 1 + 2 TURNS and so on, from the longest on.
-TURNS = 6
+TURNS = 9
 # What shares documents, runs of commands, or the compiled rows of the table of cases.
 SHARING = {"test_documents.py", "test_cli.py", "test_families.py", "test_checking.py", "test_programs.py"}
 SHARING |= {"test_expanding.py", "test_jax.py", "test_every_row.py", "test_mapping.py"}

@@ -97,8 +97,8 @@ def test_a_needle_that_no_node_tells_of_is_kept(place: float) -> None:
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (0.3, 0.9), (1.0, 2.5), (1.0, 4.0)])
-def test_what_lies_beyond_a_border_is_stated(mean: float, deviation: float) -> None:
-    """Normal posteriors wider than what is covered, of which the weight near the centre tells nothing."""
+def test_what_lies_beyond_a_border_is_followed(mean: float, deviation: float) -> None:
+    """Normal posteriors wider than what is covered at first, of which the weight near the centre tells nothing."""
     p = deviation**-2
 
     def log_weight(x: np.ndarray) -> np.ndarray:
@@ -106,7 +106,7 @@ def test_what_lies_beyond_a_border_is_stated(mean: float, deviation: float) -> N
 
     found = quadrature.lattice(_OneField(np.zeros_like, log_weight, True), rtol=1e-2)
     assert abs(found.mean[0, 0] - mean) <= found.error[0]
-    assert found.converged[0] == (deviation < 2)
+    assert found.converged.all()
 
 
 def _polar_angle(tailed: bool) -> tuple[_OneField, float]:
@@ -121,19 +121,14 @@ def _polar_angle(tailed: bool) -> tuple[_OneField, float]:
     return sphere, 1 / b - 0.5 * np.pi / a / np.tan(0.5 * np.pi * b / a)
 
 
+@pytest.mark.parametrize("tailed", [False, True])
 @pytest.mark.parametrize("rtol", [1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
-def test_tails_that_fall_like_exponentials_are_followed(rtol: float) -> None:
-    sphere, exact = _polar_angle(tailed=True)
+def test_tails_that_fall_like_exponentials_are_followed(rtol: float, tailed: bool) -> None:
+    """Whether they are looked for before, or only where mass is met at the border."""
+    sphere, exact = _polar_angle(tailed)
     found = quadrature.lattice(sphere, rtol=rtol)
     assert found.converged.all()
     assert abs(found.mean[0, 0] - exact) <= found.error[0] <= rtol
-
-
-def test_tails_that_are_not_looked_for_are_missed() -> None:
-    """So that the test above can fail."""
-    sphere, exact = _polar_angle(tailed=False)
-    found = quadrature.lattice(sphere, rtol=1e-8)
-    assert abs(found.mean[0, 0] - exact) > 3 * found.error[0]
 
 
 def _pole(outlying: float, place: float) -> tuple[_OneField, float]:
