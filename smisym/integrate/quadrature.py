@@ -224,9 +224,11 @@ class _LatticeState:
         depth = self.depth + np.log(self.cells.nodes) + FAINT
         floor = np.minimum(self.best - self.depth, total - depth)
         covered = np.bincount(cells.owner, minlength=len(width))
-        cells, sums, self.cut_off = grown(cells, sums, self.radius, width, floor, depth, room, self.evaluate)
+        cells, sums, cut = grown(cells, sums, self.radius, width, floor, depth, room, self.evaluate)
         # No border where there is no mass.
-        self.radius[np.bincount(cells.owner, minlength=len(width)) > covered] = np.inf
+        self.radius[(np.bincount(cells.owner, minlength=len(width)) > covered) & ~cut] = np.inf
+        # Where tails go on and on the border tells what they hold, of integrands that are known to have them.
+        self.cut_off = cut & (not self.integrand.bordered)
         return cells, sums
 
     def _holds_mode(self, owner: np.ndarray, corner: np.ndarray) -> np.ndarray:
