@@ -45,7 +45,7 @@ def grown(
     if not hot.any():
         return cells, sums, cut
     parts, totals, known = [cells], [sums], np.empty((0, 1 + cells.corner.shape[1]), dtype=int)
-    count = np.bincount(cells.owner, minlength=len(radius))
+    count, floor = np.bincount(cells.owner, minlength=len(radius)), floor.copy()
     for _ in range(_ROUNDS):
         new = _around(Cells(edge.owner[hot], edge.corner[hot]), known, radius, width)
         more = np.bincount(new.owner, minlength=len(radius))
@@ -58,7 +58,6 @@ def grown(
         found = evaluate(new)
         parts.append(new)
         totals.append(found)
-        floor = floor.copy()
         np.maximum.at(floor, found.owner, found.top - depth)
         edge, hot = new, found.peak.max(axis=1) > floor[new.owner]
     else:
