@@ -309,7 +309,7 @@ FIELD, MIX, BACK, STATE, OWN, DET, SIZE, TOP, MORE = (
 ROW, ROW2, ROW3 = (np.uint64(row * {CHUNK}) for row in (1, 2, 3))
 # Numbers of one type: functions are compiled for constants apart.
 FIELDS, MASSES, ALL = np.arange(3)
-inner = dict(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner = dict(WITHIN, nogil=True)
 options = dict(inner, fastmath={{"contract"}})
 reordered = dict(inner, fastmath={{"contract", "reassoc", "nsz"}})
 t = numba.types

@@ -49,7 +49,7 @@ HEADER = """import math
 import numba
 import numpy as np
 from smisym.kernels.scalars import (
-    exp, inlined, isfinite, kept, larger, largest, lent, log, log1p, logaddexp, maximum, minimum, sign, smaller,
+    WITHIN, exp, inlined, isfinite, kept, larger, largest, lent, log, log1p, logaddexp, maximum, minimum, sign, smaller,
     smallest, steepest, total, weight, where
 )
 
@@ -156,8 +156,8 @@ def impatient() -> bool:
 
 @functools.cache
 def _versions() -> str:
-    scalars = Path(__file__).with_name("scalars.py").read_bytes()
-    own = hashlib.sha256(scalars).hexdigest()[:16]
+    texts = (Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("parts", "scalars", "stencils"))
+    own = hashlib.sha256(b"".join(texts)).hexdigest()[:16]
     return f"{version('numba')} {np.__version__} {sys.version_info[:2]} {own}"
 
 

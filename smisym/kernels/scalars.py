@@ -19,6 +19,8 @@ from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, models, register_model
 from numba.np.arrayobj import make_array
 
+from smisym.kernels.parts import Parts
+
 
 @intrinsic
 def _from_bits(context: Any, bits: Any) -> Any:
@@ -113,7 +115,8 @@ def kept(context: Any, value: Any) -> Any:
 
 
 # Multiplication and addition may be one operation; nothing else is allowed to change.
-inlined = njit(fastmath={"contract"}, error_model="numpy", forceinline=True)
+WITHIN: Any = {"error_model": "numpy", "pipeline_class": Parts, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inlined = njit(fastmath={"contract"}, forceinline=True, **WITHIN)
 
 
 def _reduction(name: str) -> Any:
@@ -291,7 +294,7 @@ def steepest(values, start, count, side, stride):  # type: ignore[no-untyped-def
     return found
 
 
-@njit(fastmath={"contract", "reassoc"}, error_model="numpy", forceinline=True)
+@njit(fastmath={"contract", "reassoc"}, forceinline=True, **WITHIN)
 def total(values, start, count):  # type: ignore[no-untyped-def]
     """Sum of ``count`` entries from ``start`` on, in any order."""
     found = 0.0
