@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import sympy as sp
 from sympy.core.function import AppliedUndef
 
@@ -29,6 +30,15 @@ class Piece:
 
 def pieces_of(link: LinkFunction) -> tuple[Piece, ...] | None:
     """The pieces of a link that jumps; None where it does not, or there are too many, or no expressions for it."""
+    found = _split(link)
+    if found is None or len(found[1]) < 2:
+        return None
+    fields, pieces = found
+    return tuple(Piece(tuple(known.values()), lambdified(fields, [*known, *here])) for known, here in pieces)
+
+
+def _split(link: LinkFunction) -> tuple[Fields, list[tuple[dict[sp.Expr, int], list[sp.Expr]]]] | None:
+    """Fields, and of each piece the conditions with their signs, and the outputs there."""
     if not jumps(link.program):
         return None
     seen = explicit_expressions(link) or _written_out(link)
@@ -47,9 +57,56 @@ def pieces_of(link: LinkFunction) -> tuple[Piece, ...] | None:
             waiting.append(({**known, unknown[0]: sign}, [split_signs(e.xreplace(swap).doit()) for e in here]))
         if len(found) + len(waiting) > _PIECES:
             return None
-    if len(found) < 2:
+    return fields, found
+
+
+class Cells(NamedTuple):
+    """Cells on which an output is constant: where some affine forms of the fields are positive.
+
+    values (n, M): of the output on each of n cells.  forms (n, k, P, T), constants (n, k): positive on it; forms that
+    are zero say nothing.
+    """
+
+    values: np.ndarray
+    forms: np.ndarray
+    constants: np.ndarray
+
+
+def cells_of(link: LinkFunction, most: int) -> Cells | None:
+    """The cells of an output that the signs of affine forms decide, at most ``most`` of them on each cell, and none of
+    them the others' combination; None for any other output."""
+    found = _split(link)
+    if found is None:
         return None
-    return tuple(Piece(tuple(known.values()), lambdified(fields, [*known, *here])) for known, here in found)
+    fields, pieces = found
+    width = max(len(known) for known, _ in pieces)
+    if not 0 < width <= most:
+        return None
+    values, rows = [], np.zeros((len(pieces), width, len(fields) + 1))
+    for cell, (known, here) in enumerate(pieces):
+        if not all(value.is_number for value in here):
+            return None
+        values.append([float(value) for value in here])
+        for k, (condition, sign) in enumerate(known.items()):
+            form = _affine(condition, fields)
+            if form is None:
+                return None
+            rows[cell, k] = sign * form
+        if np.linalg.matrix_rank(rows[cell, : len(known), :-1]) < len(known):
+            return None
+    return Cells(np.array(values), rows[..., :-1].reshape(len(pieces), width, link.fields, link.tokens), rows[..., -1])
+
+
+def _affine(expression: sp.Expr, fields: Fields) -> np.ndarray | None:
+    """Coefficients of the fields, then the constant; None where it is no affine form."""
+    if not expression.is_polynomial(*fields):
+        return None
+    polynomial = sp.Poly(expression, *fields)
+    if polynomial.total_degree() != 1:
+        return None
+    one = [tuple(int(i == j) for j in range(len(fields))) for i in range(len(fields))]
+    places = [*one, (0,) * len(fields)]
+    return np.array([float(polynomial.coeff_monomial(place)) for place in places])
 
 
 def _written_out(link: LinkFunction) -> tuple[Fields, list[sp.Expr]] | None:

@@ -53,13 +53,16 @@ def choose_posterior(
                 'declare noise > 0, or leave statistic out, which is statistic="exact"',
             )
         return ThroughStatistic(link, level_set, noise)
+    cells = half_spaces_of(link, noise)
+    if cells is not None and (level_set is None or not level_set.registered):
+        return cells
     if level_set is not None:
         return on_level_set(link, level_set, derivation, rules)
     if noise:
         return _under_noise(link, noise, derivation, rules)
     if not _discrete(link):
         return numeric_posterior(link, symmetry.signs)
-    return half_spaces_of(link) or OnAllFields(link, noise)
+    return OnAllFields(link, noise)
 
 
 def choose_parts(

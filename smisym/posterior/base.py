@@ -128,7 +128,8 @@ class Posterior(abc.ABC):
     jumps: a lattice converges like a power of its step.  tabled: whether it is integrated layer by layer.  along: how
     many directions beside are integrated in closed form.  sought: whether the fields are found by searches.  boxed:
     whether it cuts a box down by itself.  alike: whether the covariance is the same whatever the output is, so that any
-    one of them tells E.
+    one of them tells E.  outputs: (n, M) all there are, where these are few and log-partitions exact, so that means
+    over them are sums; None elsewhere.
     """
 
     dim: int
@@ -140,6 +141,7 @@ class Posterior(abc.ABC):
     sought: bool = False
     boxed: bool = False
     alike: bool = False
+    outputs: np.ndarray | None = None
 
     @abc.abstractmethod
     def read(self, observation: Observation) -> Any:

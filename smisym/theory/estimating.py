@@ -66,14 +66,20 @@ class Estimator:
         """The estimates of one scramble at Q (P, P), of which only what the symmetries allow is given."""
         law = self.model.prior.law(Q)
         normals, noise = self._normals(scramble)
-        fields, weights = widened(normals[:, 0], Q)
+        outputs = self.model.channel.posterior.outputs if Q.any() else None
+        # Drawn wider to meet rare outputs, which is not needed where all of them are summed over.
+        fields, weights = widened(normals[:, 0], Q) if outputs is None else (normals[:, 0], np.ones(len(normals)))
         Z = law.scale @ fields
         omega = law.gain @ Z + law.noise @ normals[:, 1]
-        observed = self.model.channel.draw(Z, noise)
+        observed, off = self.model.channel.draw(Z, noise), Z - omega
+        if outputs is not None:
+            observed, omega = _every_output(outputs, observed, omega)
         moments = self.model.channel.moments(
             observed, omega, law.V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble, averaged=True
         )
         assert moments.dg is not None, "the channel returned no covariance"
+        if outputs is not None:
+            off, weights = law.V @ moments.g, len(outputs) * np.exp(moments.log_partition)
         # A posterior that was not found tells nothing; its infinite error makes that of the estimate infinite.
         absent = ~np.isfinite(moments.g).all(axis=(1, 2)) | ~np.isfinite(moments.dg).all(axis=(1, 2, 3, 4))
         still = self._still(Q)
@@ -82,7 +88,7 @@ class Estimator:
         alike = np.asarray(np.logical_and.reduce(still[:, :, None] == still[:, None, :], axis=0))
         there = ~absent[:, None, None]
         g, dg = _averaged(moments.g, moments.dg, self._turns(Q))
-        g, dg, star, products = _whitened(law, g, dg, Z - omega, there & ~unknown[:, None], there & alike)
+        g, dg, star, products = _whitened(law, g, dg, off, there & ~unknown[:, None], there & alike)
         multiplicity = self.model.prior.multiplicity
         products *= multiplicity * weights[:, None, None]
         size, error = np.einsum("npt,npt->n", g, g), np.where(absent, np.inf, moments.error)
@@ -107,7 +113,7 @@ class Estimator:
             float(inner) * multiplicity,
             moments.result is not Result.INTEGRATION and not absent.any(),
             gaps.mean(axis=1),
-            np.hypot(gaps.std(axis=1, ddof=1) / math.sqrt(len(Z)), multiplicity * shared),
+            np.hypot(gaps.std(axis=1, ddof=1) / math.sqrt(len(g)), multiplicity * shared),
             self._beside(Q, scramble, dg, star, observed, shared),
         )
 
@@ -189,6 +195,13 @@ class Estimator:
             # E is positive semi-definite, and so is its first estimate; the combination is only on average.
             return symmetry.matrix(first.mean(axis=0)), np.zeros_like(gains)
         return combined, gains
+
+
+def _every_output(outputs: np.ndarray, observed: Observation, omega: np.ndarray) -> tuple[Observation, np.ndarray]:
+    """Every output (m, M) of every omega (n, P, T), (n m, ...) each: means over outputs are sums then, and what is left
+    to chance is omega, of which E is a smooth function."""
+    y = np.tile(outputs, (len(omega), 1)).reshape(-1, *observed.y.shape[1:])
+    return Observation(y, None), np.repeat(omega, len(outputs), axis=0)
 
 
 def _shared(moments: Moments, weights: np.ndarray) -> float:

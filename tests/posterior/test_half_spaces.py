@@ -7,12 +7,13 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import log_ndtr, logsumexp, ndtr
 
 import smisym
 from smisym import Architecture, Attention
 from smisym.base.errors import InputError
-from smisym.posterior.half_spaces import log_normal_orthant
+from smisym.posterior.half_spaces import half_spaces_of
+from smisym.posterior.orthants import log_normal_orthant
 
 HARDMAX = Architecture(2, (Attention(rank_ratio=0.5, activation="hardmax"),))
 
@@ -63,6 +64,97 @@ def test_one_plane_where_the_first_token_sees_itself_alone() -> None:
     kappa = np.abs(math.sqrt(2) * omega[:, 0, 2] - omega[:, 0, 1]) / math.sqrt(3 * 0.5)
     found = model.channel.log_partition(y, omega, np.full((1, 1), 0.5))
     np.testing.assert_allclose(found, np.log(ndtr(kappa)), atol=1e-12)
+
+
+SIGNS = {
+    "perceptron": ("sign(z1)", 1, 0.0),
+    "biased perceptron": ("sign(z1 - 1/2)", 1, 0.0),
+    "noisy perceptron": ("sign(z1)", 1, 0.3),
+    "signs of two forms": ("sign(z1 + z2) + sign(z1 - 1)", 2, 0.0),
+    "committee of two": ("sign(sign(z1) + sign(z2))", 2, 0.0),
+    "vote of three": ("sign(sign(z1) + sign(z2) + sign(z3))", 3, 0.0),
+    "vote of three, noisy": ("sign(z1) + sign(z2) + sign(z3)", 3, 0.2),
+    "parity": ("sign(z1*z2*z3)", 3, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", SIGNS)
+def test_signs_of_affine_forms_are_in_closed_form(name: str) -> None:
+    """Against draws of the cavity, of coupled rows, and Nishimori's identity: over all outputs, the mean is omega."""
+    expression, fields, noise = SIGNS[name]
+    model = smisym.compile(smisym.SMI(expression, fields, noise=noise))
+    rng = np.random.default_rng(5)
+    B = rng.standard_normal((fields, fields))
+    V, omega = 0.3 * B @ B.T + 0.1 * np.eye(fields), 0.7 * rng.standard_normal((1, fields, 1))
+    Z = omega + np.linalg.cholesky(V) @ rng.standard_normal((400_000, fields, 1))
+    outputs = model.link(Z)
+    y = model.channel.sample(Z[:40], rng).y if noise else np.unique(outputs, axis=0)
+    many = np.repeat(omega, len(y), axis=0)
+    found = model.channel.moments(y, many, V, cov=True)
+    assert found.result is smisym.Result.SUCCESS
+    assert (found.error == 0).all() and model.channel.free_dimensions == 0
+    for s in range(len(y)):
+        off = ((outputs - y[s]).reshape(len(Z), -1) ** 2).sum(axis=1)
+        weight = np.exp(-0.5 * off / noise) / math.sqrt(2 * math.pi * noise) if noise else 1.0 * (off == 0)
+        effective = weight.sum() ** 2 / (weight**2).sum()
+        assert abs(found.log_partition[s] - np.log(weight.mean())) < 5 * math.sqrt(1 / effective)
+        mean = (weight @ Z[:, :, 0]) / weight.sum()
+        spread = np.sqrt(np.diag(V) / effective)
+        assert (np.abs(found.mean[s, :, 0] - mean) < 5 * spread).all()
+        centred = Z[:, :, 0] - mean
+        cov = (weight[:, None] * centred).T @ centred / weight.sum()
+        assert (np.abs(np.asarray(found.cov)[s, :, 0, :, 0] - cov) < 8 * np.outer(spread, np.sqrt(np.diag(V)))).all()
+    if not noise:
+        chances = np.exp(found.log_partition)
+        assert chances.sum() == pytest.approx(1, abs=1e-12)
+        np.testing.assert_allclose(np.einsum("s,spt->pt", chances, found.mean), omega[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("v", [1.0, 0.03, 1e-3])
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_a_vote_of_uncoupled_members_far_out(v: float, side: float) -> None:
+    """Against products of chances in logs, at outputs that are likely (side 1) and that are all but impossible."""
+    model = smisym.compile(smisym.SMI("sign(sign(z1) + sign(z2) + sign(z3))", 3))
+    omega = np.random.default_rng(6).standard_normal((60, 3))
+    y = side * np.sign(np.sign(omega).sum(axis=1))
+    found = model.channel.moments(y[:, None], omega[:, :, None], v * np.eye(3), cov=True)
+    kappa = y[:, None] * omega / math.sqrt(v)
+    logs, firsts, seconds = [], [], []
+    for signs in np.ndindex(2, 2, 2):
+        s = 2.0 * np.array(signs) - 1
+        if s.sum() > 0:
+            # Of each member that is on this side of zero: the log of its chance, and moments of what it is then.
+            own = log_ndtr(s * kappa)
+            mills = s * np.exp(-0.5 * kappa**2 - 0.5 * math.log(2 * math.pi) - own)
+            logs.append(own.sum(axis=1))
+            firsts.append(mills)
+            pairs = mills[:, :, None] * mills[:, None]
+            pairs[:, range(3), range(3)] = 1 - kappa * mills
+            seconds.append(pairs)
+    total = logsumexp(logs, axis=0)
+    share = np.exp(np.array(logs) - total)
+    mean = np.einsum("cs,csi->si", share, firsts)
+    np.testing.assert_allclose(found.log_partition, total, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(found.g[:, :, 0], y[:, None] * mean / math.sqrt(v), rtol=1e-8, atol=1e-9)
+    cov = np.einsum("cs,csij->sij", share, seconds) - mean[:, :, None] * mean[:, None]
+    assert total.min() < (-40 if side < 0 and v < 0.1 else 0)
+    # Relative to what is known of fields far beyond their plane: second moments cancel there.
+    scale = 1 + (mean**2).max(axis=1)[:, None, None]
+    np.testing.assert_allclose(np.asarray(found.cov)[:, :, 0, :, 0] / v / scale, cov / scale, atol=1e-9)
+
+
+def test_outputs_that_no_cell_has_are_refused() -> None:
+    model = smisym.compile(smisym.SMI("sign(z1) + sign(z2)", 2))
+    with pytest.raises(InputError, match="one of"):
+        model.channel.g_out(np.array([[2.0], [0.5]]), np.zeros((2, 2, 1)), np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("expression", "fields"),
+    [("sign(z1)*z2", 2), ("sign(z1**2 - 1)", 1), ("sign(z1) + sign(z1 - 1)", 1), ("sign(z1 + z2 + z3 + z4)*z1", 4)],
+)
+def test_what_signs_of_independent_forms_do_not_decide_is_integrated(expression: str, fields: int) -> None:
+    assert half_spaces_of(smisym.compile(smisym.SMI(expression, fields)).link, 0.0) is None
 
 
 def test_the_normal_orthant_far_out_and_at_strong_correlations() -> None:
