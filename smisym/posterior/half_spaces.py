@@ -18,7 +18,7 @@ from scipy.special import log_ndtr, logsumexp
 
 from smisym.base.counting import counted
 from smisym.base.errors import InputError
-from smisym.charts.base import Coordinates, Fault
+from smisym.charts.base import Coordinates
 from smisym.charts.pieces import Cells, cells_of
 from smisym.integrate.averages import Average
 from smisym.link.linking import LinkFunction, Observation
@@ -26,7 +26,7 @@ from smisym.posterior.base import Cavity, Kind, Whitening, entries_of, log_noise
 from smisym.posterior.measured import Gaussians
 from smisym.posterior.orthants import MOST, log_orthant
 
-# Outputs that differ by less, relative to their size, are the same.
+# Outputs that differ by less, relative to the largest of them, are the same.
 _SAME = 1e-9
 # In logs: by how much less than another cell one counts for nothing, from where on a probability is no small one, up
 # to where an output counts for nothing in a mean over outputs.
@@ -48,17 +48,14 @@ class OnHalfSpaces(Kind):
         if self.noise:
             return entries
         none = np.flatnonzero(~self._of(entries.values).any(axis=1))
-        if not none.size:
-            return entries
-        given, outside = entries.values[none[0]].tolist(), np.zeros(len(entries), dtype=bool)
-        outside[none] = True
-        allowed = f"one of {_distinct(self.cells.values).tolist()}"
-        error = InputError("y", f"{given}", allowed, "give outputs of this model")
-        return Coordinates(entries.values, entries.relative_error, (Fault(outside, error),)).checked()
+        if none.size:
+            given, allowed = entries.values[none[0]].tolist(), _distinct(self.cells.values).tolist()
+            raise InputError("y", f"{given}", f"one of {allowed}", "give outputs of this model")
+        return entries
 
     def _of(self, y: np.ndarray) -> np.ndarray:
         """(S, cells): whether an output is that of a cell."""
-        near = np.abs(y[:, None] - self.cells.values) <= _SAME * (1 + np.abs(self.cells.values))
+        near = np.abs(y[:, None] - self.cells.values) <= _SAME * np.abs(self.cells.values).max(axis=0)
         return np.asarray(near.all(axis=2))
 
     def at(self, observed: Coordinates, omega: np.ndarray, V: np.ndarray) -> HalfSpaces:
@@ -72,7 +69,7 @@ class OnHalfSpaces(Kind):
 
     def describe(self) -> tuple[str, str]:
         n, k = self.cells.forms.shape[:2]
-        sides = "a plane" if k == 1 else f"{counted(k, 'plane')}"
+        sides = "a plane" if k == 1 else counted(k, "plane")
         noise = f", seen with noise of variance {self.noise:g}" if self.noise else ""
         where = f"the output tells on which side of {sides} the fields are ({counted(n, 'cell')}){noise}"
         return where, "the normal distribution function" if k == 1 else f"that of {counted(k, 'normal number')}"
@@ -88,8 +85,9 @@ def half_spaces_of(link: LinkFunction, noise: float) -> OnHalfSpaces | None:
 def _distinct(values: np.ndarray) -> np.ndarray:
     """Those of (n, M) that differ by more than rounding."""
     found: list[np.ndarray] = []
+    same = _SAME * np.abs(values).max(axis=0)
     for value in values:
-        if not any((np.abs(value - other) <= _SAME * (1 + np.abs(other))).all() for other in found):
+        if not any((np.abs(value - other) <= same).all() for other in found):
             found.append(value)
     return np.array(found)
 
@@ -108,7 +106,8 @@ class HalfSpaces(Gaussians):
         S, n = self.log_weight.shape
         planes = [self._planes(cell) for cell in range(n)]
         # No cell has more than what one of its planes leaves.
-        most = self.log_weight + np.stack([log_ndtr(one.kappa).min(axis=1) for one in planes], axis=1)
+        bound = np.stack([log_ndtr(one.kappa).min(axis=1) for one in planes], axis=1)
+        most = self.log_weight + bound
         first, log = most.argmax(axis=1), np.full((S, n), -np.inf)
         means = np.zeros((S, n, self.residuals))
         squares = np.zeros((S, n, self.residuals, self.residuals)) if cov else None
@@ -122,7 +121,7 @@ class HalfSpaces(Gaussians):
                     squares[who, cell] = curve()
 
         # In a mean over outputs these count for no more than they are likely.
-        rare = most.max(axis=1) < (_RARE if averaged else -np.inf)
+        rare = bound[np.arange(S), first] < (_RARE if averaged else -np.inf)
         for cell in range(n):
             add(cell, np.flatnonzero((first == cell) & ~rare), averaged)
         log[rare, first[rare]] = most[rare, first[rare]]

@@ -374,9 +374,9 @@ def test_counting_on_pieces() -> None:
 
 
 def test_a_model_is_printed_in_one_line() -> None:
-    """What is learned and how its posteriors are integrated; sign(z1 z2) leaves both fields free."""
+    """What is learned and how its posteriors are integrated; those of sign(z1 z2) are in closed form."""
     assert repr(smisym.compile(SMI(("sign(z1*z2)",), ("z1", "z2")))) == (
-        "<Model: 2 fields on 1 token; chart: expressions solved on every orthant; 2 free dimensions>"
+        "<Model: 2 fields on 1 token; chart: expressions solved on every orthant; 0 free dimensions>"
     )
     assert repr(smisym.compile(Architecture(2, (A(rank=2),), noise=0.5))) == (
         "<Model: 2 fields on 2 tokens, noise 0.5; no chart; 4 free dimensions>"
