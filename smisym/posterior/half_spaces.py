@@ -17,7 +17,6 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from smisym.base.counting import counted
-from smisym.base.errors import InputError
 from smisym.charts.base import Coordinates
 from smisym.charts.pieces import Cells, cells_of
 from smisym.integrate.averages import Average
@@ -44,14 +43,7 @@ class OnHalfSpaces(Kind):
         self.outputs = None if noise else _distinct(cells.values)
 
     def read(self, observation: Observation) -> Coordinates:
-        entries = entries_of(observation)
-        if self.noise:
-            return entries
-        none = np.flatnonzero(~self._of(entries.values).any(axis=1))
-        if none.size:
-            given, allowed = entries.values[none[0]].tolist(), _distinct(self.cells.values).tolist()
-            raise InputError("y", f"{given}", f"one of {allowed}", "give outputs of this model")
-        return entries
+        return entries_of(observation)
 
     def _of(self, y: np.ndarray) -> np.ndarray:
         """(S, cells): whether an output is that of a cell."""
@@ -130,16 +122,17 @@ class HalfSpaces(Gaussians):
             who = np.flatnonzero((first != cell) & (most[:, cell] > known - _NOTHING))
             add(cell, who, averaged | (known[who] - self.log_weight[who, cell] > _MUCH))
         total = logsumexp(log, axis=1)
-        share = np.exp(log - total[:, None])
+        # An output that no cell has, as of a field that is zero: nothing is known of it.
+        there = np.isfinite(total)
+        share = np.where(there[:, None], np.exp(log - np.where(there, total, 0.0)[:, None]), np.nan)
         mean = np.einsum("sc,sci->si", share, means)
         spread = None
         if squares is not None:
             # Mean of zeta zeta^T is one plus the second derivative of the probability over it.
             spread = np.eye(self.residuals) + np.einsum("sc,scij->sij", share, squares)
             spread -= mean[:, :, None] * mean[:, None]
-        nothing = np.zeros(S)
         total = total + 0.5 * self.residuals * math.log(2 * math.pi)
-        return Average(total, mean, spread, nothing, nothing + 1, np.isfinite(total))
+        return Average(total, mean, spread, np.where(there, 0.0, np.inf), np.ones(S), there)
 
     def _planes(self, cell: int) -> _Planes:
         told = self.cells.forms[cell].any(axis=(1, 2))

@@ -61,6 +61,8 @@ def _two(h: np.ndarray, C: np.ndarray, spare: np.ndarray) -> tuple[np.ndarray, n
 
 def _three(h: np.ndarray, C: np.ndarray, spare: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     log = _log_of_three(h, C, spare)
+    # What is smaller was found digit by digit, and so are its derivatives.
+    spare = spare & (log >= math.log(_LEAST))
     slope, second = np.empty_like(h), np.zeros((len(h), 3, 3))
     for i in range(3):
         others, c = _given(h, C, i, h[:, i])

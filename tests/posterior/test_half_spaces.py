@@ -143,10 +143,14 @@ def test_a_vote_of_uncoupled_members_far_out(v: float, side: float) -> None:
     np.testing.assert_allclose(np.asarray(found.cov)[:, :, 0, :, 0] / v / scale, cov / scale, atol=1e-9)
 
 
-def test_outputs_that_no_cell_has_are_refused() -> None:
+def test_of_outputs_that_no_cell_has_nothing_is_known() -> None:
+    """As of a field that is zero, which no draw is."""
     model = smisym.compile(smisym.SMI("sign(z1) + sign(z2)", 2))
-    with pytest.raises(InputError, match="one of"):
-        model.channel.g_out(np.array([[2.0], [0.5]]), np.zeros((2, 2, 1)), np.eye(2))
+    found = model.channel.moments(np.array([[2.0], [1.0]]), np.zeros((2, 2, 1)), np.eye(2), cov=True)
+    assert found.result is smisym.Result.INTEGRATION
+    assert found.error.tolist() == [0.0, math.inf]
+    assert found.log_partition.tolist() == [pytest.approx(math.log(0.25)), -math.inf]
+    np.testing.assert_allclose(found.mean[0], math.sqrt(2 / math.pi), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -237,3 +241,19 @@ def test_a_cell_that_the_first_points_miss_is_found_by_later_ones() -> None:
     assert abs(found.log_partition.mean() - np.log(len(hit) / len(Z))) < 5 * scatter
     error = Z[hit, 0].std(axis=0) * np.sqrt(1 / len(hit) + 1 / 160)
     assert (np.abs(found.mean.mean(axis=0)[0] - Z[hit, 0].mean(axis=0)) < 5 * error).all()
+
+
+def test_cells_that_two_nearly_equal_rows_all_but_exclude() -> None:
+    """One cell has all the mass; bounds of others are of order one, and their logs -3000: they count for nothing."""
+    model = smisym.compile(smisym.SMI("sign(z1*z2*z3)", 3))
+    omega = np.array([[[-1.324], [-0.197], [1.999]]])
+    u = np.array([0.878, -0.479]) / math.hypot(0.878, 0.479)
+    V = 1e-4 * np.eye(3) + 0.95 * np.diag([0.0, 0.0, 1.0])
+    V[:2, :2] += 0.95 * np.outer(u, u)
+    Z = omega + np.linalg.cholesky(V) @ np.random.default_rng(7).standard_normal((400_000, 3, 1))
+    own = Z[model.link(Z).ravel() == 1]
+    found = model.channel.moments(np.array([[1.0]]), omega, V, cov=True)
+    assert abs(found.log_partition[0] - math.log(len(own) / len(Z))) < 5 / math.sqrt(len(own))
+    error = own.std(axis=0) / math.sqrt(len(own))
+    assert (np.abs(found.mean[0] - own.mean(axis=0)) < 5 * error).all()
+    np.testing.assert_allclose(V @ found.g[0], found.mean[0] - omega[0], atol=1e-12)
