@@ -24,7 +24,7 @@ from smisym.posterior.around_image import NEAR, AroundImage, refusal
 from smisym.posterior.base import Posterior
 from smisym.posterior.central_limit import ThroughStatistic, skewness
 from smisym.posterior.composite import WhereNoiseIsWeak
-from smisym.posterior.half_spaces import half_spaces_of
+from smisym.posterior.half_spaces import OnHalfSpaces, half_spaces_of
 from smisym.posterior.image import Image, image_of
 from smisym.posterior.pieces import on_all_fields
 from smisym.posterior.slices import numeric_posterior
@@ -55,6 +55,7 @@ def choose_posterior(
         return ThroughStatistic(link, level_set, noise)
     cells = half_spaces_of(link, noise)
     if cells is not None and (level_set is None or not level_set.registered):
+        _record_cells(cells, derivation)
         return cells
     if level_set is not None:
         return on_level_set(link, level_set, derivation, rules)
@@ -185,6 +186,49 @@ NEARBY = (
 _BESIDE = (
     " At a cavity covariance V that variance is multiplied by the smallest variance of the solved fields given the "
     "free ones: where the noise is not weak beside the product, all fields are integrated over."
+)
+
+
+def _record_cells(posterior: OnHalfSpaces, derivation: Derivation) -> None:
+    """That posteriors need no integral, and what they are."""
+    n, k = posterior.cells.forms.shape[:2]
+    seen = f"under noise of variance {posterior.noise:g}" if posterior.noise else "without noise"
+    derivation.add(
+        Step(
+            "channel",
+            "Cells in the place of an integral",
+            f"The output is constant on {counted(n, 'cell')}, each where {counted(k, 'affine form')} of the fields "
+            "(or fewer), rows of $A Z + b$, are all positive. The probability of a cell is that of so many normal numbers below "
+            f"$\\kappa$, and moments of the fields follow from its derivatives. Outputs are seen {seen}: "
+            "$l_c(y)$ is "
+            + (
+                "the likelihood of the output of cell $c$."
+                if posterior.noise
+                else "one on the cells of $y$, else zero."
+            ),
+            CELLS,
+            source="Plackett, Biometrika 41 (1954) 351; Genz, Statistics and Computing 14 (2004) 251",
+        )
+    )
+
+
+CELLS = (
+    Formula(
+        r"p(y \mid \omega, V)",
+        r"\sum_c l_c(y)\, \Phi(\kappa_c)",
+        "the sum over cells of the probability that normal numbers of variance one lie below their entries of "
+        "$\\kappa$; correlations are those of the forms, from $A V A^{\\top}$",
+    ),
+    Formula(
+        r"\kappa_{ci}",
+        r"\frac{(A_c \omega + b_c)_i}{\sigma_{ci}}, \qquad \sigma_{ci}^2 = (A_c V A_c^{\top})_{ii}",
+        "how far $\\omega$ is on this side of a plane, in deviations of its form",
+    ),
+    Formula(
+        r"g_{\mathrm{out}}",
+        r"\sum_c \frac{l_c(y)}{p(y)} \sum_i \frac{\partial \Phi}{\partial \kappa_{ci}} \frac{A_{ci}}{\sigma_{ci}}",
+        "each derivative is a density times the same probability for one number fewer",
+    ),
 )
 
 

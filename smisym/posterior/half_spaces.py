@@ -64,7 +64,7 @@ class OnHalfSpaces(Kind):
         sides = "a plane" if k == 1 else counted(k, "plane")
         noise = f", seen with noise of variance {self.noise:g}" if self.noise else ""
         where = f"the output tells on which side of {sides} the fields are ({counted(n, 'cell')}){noise}"
-        return where, "the normal distribution function" if k == 1 else f"that of {counted(k, 'normal number')}"
+        return where, f"the distribution function of {counted(k, 'normal number')}, in closed form"
 
 
 def half_spaces_of(link: LinkFunction, noise: float) -> OnHalfSpaces | None:
