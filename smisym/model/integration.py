@@ -198,9 +198,9 @@ def _record_cells(posterior: OnHalfSpaces, derivation: Derivation) -> None:
             "channel",
             "Cells in the place of an integral",
             f"The output is constant on {counted(n, 'cell')}, each where {counted(k, 'affine form')} of the fields "
-            "(or fewer), rows of $A Z + b$, are all positive. The probability of a cell is that of so many normal numbers below "
-            f"$\\kappa$, and moments of the fields follow from its derivatives. Outputs are seen {seen}: "
-            "$l_c(y)$ is "
+            "(or fewer), rows of $A Z + b$, are all positive. The probability of a cell is that of so many normal "
+            "numbers below $\\kappa$, and moments of the fields follow from its derivatives. "
+            f"Outputs are seen {seen}: $l_c(y)$ is "
             + (
                 "the likelihood of the output of cell $c$."
                 if posterior.noise
