@@ -39,6 +39,8 @@ _AT_EDGES = 0.3
 _WRONG = 2.0
 # Points of which a line goes through the one with the largest density.
 _TRIED = 64
+# Lines beside it whose sums are added up, for ridges that it passes by.
+_BESIDE = 8
 
 
 def misled(integrand: Integrand, shape: Lattice | None, step: float) -> bool:
@@ -66,15 +68,19 @@ def longest_on_lines(integrand: Integrand) -> float:
     for first in range(0, integrand.samples, block):
         patience.check()
         who = np.arange(first, min(first + block, integrand.samples))
+        tried = rng.standard_normal((integrand.dim, _TRIED, len(who)))
         with np.errstate(all="ignore"):
-            base = _within(integrand, who, rng.standard_normal((integrand.dim, _TRIED, len(who))))
+            base = _within(integrand, who, tried)
             for axis in range(integrand.dim):
-                line = _on_line(integrand, who, base, axis, count)
+                line = _on_lines(integrand, who, base[:, None], axis, count)
                 unknown = np.flatnonzero(_known(line)[1] > _UNKNOWN)[:_AGAIN]
                 worst = np.maximum(worst, _missed(line, edged, _FINER))
                 if unknown.size and first == 0:
-                    line = _on_line(integrand, who[unknown], base[:, unknown], axis, _FINER * count)
+                    line = _on_lines(integrand, who[unknown], base[:, None, unknown], axis, _FINER * count)
                     worst = np.maximum(worst, _missed(line, edged, 1))
+                if integrand.saturating and integrand.dim > 1:
+                    many = _on_lines(integrand, who, tried[:, :_BESIDE], axis, count)
+                    worst = np.maximum(worst, _missed(many, edged, _FINER))
     if (worst[0] <= 1.0).all():
         return np.inf
     bad = int(np.flatnonzero(worst[1] > 1.0)[-1]) + 1
@@ -88,17 +94,22 @@ def _within(integrand: Integrand, who: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.asarray(x[:, best, np.arange(len(who))])
 
 
-def _on_line(integrand: Integrand, who: np.ndarray, base: np.ndarray, axis: int, count: int) -> np.ndarray:
-    """Weights, and weights times what has a mean, (count, G, 1 + D), on lines along an axis through base (d, G)."""
+def _on_lines(integrand: Integrand, who: np.ndarray, base: np.ndarray, axis: int, count: int) -> np.ndarray:
+    """Weights, and weights times what has a mean, (count, G, 1 + D), each summed over lines along an axis through
+    points (d, K, G) whose other coordinates are normal numbers."""
+    d, K, G = base.shape
     x = np.repeat(base[:, None], count, axis=1)
-    x[axis] = ((np.arange(count) - count // 2) * (2 * int(_REACH / _LONGEST) * _LONGEST / count))[:, None]
+    x[axis] = ((np.arange(count) - count // 2) * (2 * int(_REACH / _LONGEST) * _LONGEST / count))[:, None, None]
+    x = x.reshape(d, count * K, G)
     values = integrand.evaluate(who, x)
     density = np.nan_to_num(values.log_density(x), nan=-np.inf)
+    # What is left of the density beside that of the points themselves.
+    density += 0.5 * (np.delete(x, axis, axis=0) ** 2).sum(axis=0)
     top = density.max(axis=(0, 1))
     w = np.exp(density - np.where(np.isfinite(top), top, 0.0))
     mass = w.sum(axis=0)
     means = [(w * np.where(w > 0, r, 0.0)).sum(axis=0) for r in np.moveaxis(values.residuals, 1, 0)]
-    return np.stack([mass, mass * x[axis], *means], axis=-1)
+    return np.stack([mass, *(mass * row for row in x), *means], axis=-1).reshape(count, K, G, -1).sum(axis=1)
 
 
 def _known(line: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
