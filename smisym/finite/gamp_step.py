@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
+from smisym.base.errors import InputError
 from smisym.base.iterating import Diverged
 from smisym.base.solution import Result
 from smisym.finite.samples import SampleModel
@@ -66,6 +67,7 @@ class Step:
         moments = self.model.channel.moments(self.y, omega, V, cov=self.A == "hessian", rtol=self.rtol)
         g = moments.g
         if not np.isfinite(g).all():
+            self._refuse_impossible(g.shape)
             raise Diverged("the channel's means are not finite")
         # What couples slices vanishes as D grows, and rows on different slices have nothing to exchange.
         same = prior.together()
@@ -90,6 +92,23 @@ class Step:
         if np.trace(new.Q) > BLOW_UP * len(A):
             raise Diverged(f"the estimate blew up: its mean square exceeds {BLOW_UP:g}, that of the weights is 1")
         return new
+
+    def _refuse_impossible(self, shape: tuple[int, ...]) -> None:
+        """InputError if outputs of some samples come from no fields at all."""
+        anywhere = self.model.channel.moments(self.y, np.zeros(shape), np.eye(self.model.fields), rtol=self.rtol)
+        # A channel of one's own may tell nothing of it.
+        impossible = np.flatnonzero(np.asarray(getattr(anywhere, "log_partition", np.nan)) == -np.inf)
+        if not impossible.size:
+            return
+        first = int(impossible[0])
+        more = f" (and {len(impossible) - 1} more)" if len(impossible) > 1 else ""
+        value = np.asarray(getattr(self.y, "y", self.y))[first]
+        raise InputError(
+            f"y of sample {first}{more}",
+            value.item() if value.size == 1 else value.tolist(),
+            "outputs that the model has: no fields give this one",
+            "check labels and units of y, or declare the noise that the data have",
+        )
 
 
 def _surprise(outer: np.ndarray, V: np.ndarray, C_hat: np.ndarray, tokens_per_dim: float) -> tuple[float, float]:

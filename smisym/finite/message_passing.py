@@ -112,8 +112,8 @@ def gamp(
     deviations), channel (its result code).  Results: SUCCESS; MAX_STEPS; DIVERGED; INTERRUPTED (Ctrl-C: the value is
     the last full step); else the channel's own code at the last step.
 
-    Raises InputError for arrays of wrong shape or unequal length, values that are not finite, D < 2 or not a multiple
-    of the number of slices, and bad options.
+    Raises InputError for arrays of wrong shape or unequal length, values that are not finite, outputs that no fields
+    give, D < 2 or not a multiple of the number of slices, and bad options.
     Source: arXiv 2502.00901, appendix B.
     """
     check_model(model)

@@ -30,6 +30,8 @@ _SAME = 1e-9
 # In logs: by how much less than another cell one counts for nothing, from where on a probability is no small one, up
 # to where an output counts for nothing in a mean over outputs.
 _NOTHING, _MUCH, _RARE = 40.0, math.log(1e-6), math.log(1e-13)
+# Relative error of a logarithm: a few roundings.
+_ROUNDING = 4 * np.finfo(float).eps
 
 
 class OnHalfSpaces(Kind):
@@ -51,13 +53,22 @@ class OnHalfSpaces(Kind):
         return np.asarray(near.all(axis=2))
 
     def at(self, observed: Coordinates, omega: np.ndarray, V: np.ndarray) -> HalfSpaces:
-        y = observed.values
+        y, cavity = observed.values, Cavity.of(omega, V, self.order)
         if self.noise:
-            square = ((y[:, None] - self.cells.values) ** 2).sum(axis=2)
-            log_weight = -0.5 * square / self.noise + log_noise(y.shape[1], self.noise)
-        else:
-            log_weight = np.where(self._of(y), 0.0, -np.inf)
-        return HalfSpaces(self.cells, log_weight, Cavity.of(omega, V, self.order))
+            return HalfSpaces(self.cells, *self._likelihood(y), cavity)
+        return HalfSpaces(self.cells, np.where(self._of(y), 0.0, -np.inf), np.zeros(len(y)), cavity)
+
+    def _likelihood(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log of how likely each cell makes an output, over that of the nearest one (S, cells), and of that one (S,).
+
+        By differences: of an output far from all of them squares agree in all their digits.
+        """
+        values = self.cells.values
+        with np.errstate(over="ignore"):
+            nearest = values[((y[:, None] - values) ** 2).sum(axis=2).argmin(axis=1)]
+            beside = ((values - nearest[:, None]) * (2 * y[:, None] - values - nearest[:, None])).sum(axis=2)
+            square = ((y - nearest) ** 2).sum(axis=1)
+        return 0.5 * beside / self.noise, -0.5 * square / self.noise + log_noise(y.shape[1], self.noise)
 
     def describe(self) -> tuple[str, str]:
         n, k = self.cells.forms.shape[:2]
@@ -85,14 +96,15 @@ def _distinct(values: np.ndarray) -> np.ndarray:
 
 
 class HalfSpaces(Gaussians):
-    """The posteriors of one block of samples; log_weight (S, cells): log of what each counts for."""
+    """The posteriors of one block of samples; log_weight (S, cells): log of what each counts for, times what all
+    count for, of log (S,) common."""
 
-    def __init__(self, cells: Cells, log_weight: np.ndarray, cavity: Whitening) -> None:
+    def __init__(self, cells: Cells, log_weight: np.ndarray, common: np.ndarray, cavity: Whitening) -> None:
         super().__init__(cavity)
-        self.cells, self.log_weight = cells, log_weight
+        self.cells, self.log_weight, self.common = cells, log_weight, common
 
     def take(self, index: np.ndarray) -> HalfSpaces:
-        return HalfSpaces(self.cells, self.log_weight[index], self.cavity.take(index))
+        return HalfSpaces(self.cells, self.log_weight[index], self.common[index], self.cavity.take(index))
 
     def integral(self, rtol: float, cov: bool, max_nodes: int | None, averaged: bool = False) -> Average:
         S, n = self.log_weight.shape
@@ -103,12 +115,15 @@ class HalfSpaces(Gaussians):
         first, log = most.argmax(axis=1), np.full((S, n), -np.inf)
         means = np.zeros((S, n, self.residuals))
         squares = np.zeros((S, n, self.residuals, self.residuals)) if cov else None
+        digits = np.zeros((S, n))
 
         def add(cell: int, who: np.ndarray, spare: bool | np.ndarray) -> None:
             if who.size:
                 planned = np.broadcast_to(spare, who.shape)
                 own, means[who, cell], curve = planes[cell].take(who).moments(planned)
                 log[who, cell] = own + self.log_weight[who, cell]
+                # Slopes are quotients of numbers of which these logarithms, as large as they are, are known.
+                digits[who, cell] = _ROUNDING * np.abs(own) * np.linalg.norm(means[who, cell], axis=1)
                 if squares is not None:
                     squares[who, cell] = curve()
 
@@ -121,10 +136,11 @@ class HalfSpaces(Gaussians):
         for cell in range(n):
             who = np.flatnonzero((first != cell) & (most[:, cell] > known - _NOTHING))
             add(cell, who, averaged | (known[who] - self.log_weight[who, cell] > _MUCH))
-        total = logsumexp(log, axis=1)
+        total = logsumexp(log, axis=1) + self.common
         # An output that no cell has, as of a field that is zero: nothing is known of it.
         there = np.isfinite(total)
-        share = np.where(there[:, None], np.exp(log - np.where(there, total, 0.0)[:, None]), np.nan)
+        share = np.exp(log - np.where(there, log.max(axis=1), 0.0)[:, None])
+        share = np.where(there[:, None], share / share.sum(axis=1, keepdims=True), np.nan)
         mean = np.einsum("sc,sci->si", share, means)
         spread = None
         if squares is not None:
@@ -132,7 +148,8 @@ class HalfSpaces(Gaussians):
             spread = np.eye(self.residuals) + np.einsum("sc,scij->sij", share, squares)
             spread -= mean[:, :, None] * mean[:, None]
         total = total + 0.5 * self.residuals * math.log(2 * math.pi)
-        return Average(total, mean, spread, np.where(there, 0.0, np.inf), np.ones(S), there)
+        error = np.where(there, (share * digits).sum(axis=1), np.inf)
+        return Average(total, mean, spread, error, np.ones(S), error <= rtol)
 
     def _planes(self, cell: int) -> _Planes:
         told = self.cells.forms[cell].any(axis=(1, 2))

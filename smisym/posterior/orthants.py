@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.special import erfcx, log_ndtr, ndtr
 
 # Numbers whose probability is known, at most.
 MOST = 3
@@ -43,7 +43,8 @@ def log_orthant(
 
 def _one(h: np.ndarray, C: np.ndarray, spare: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     log = log_ndtr(h[:, 0])
-    slope = np.exp(_log_phi(h) - log[:, None])
+    # The density over the probability, of which no digits are lost however far out.
+    slope = math.sqrt(2 / math.pi) / erfcx(-h / math.sqrt(2))
     return log, slope, (-slope * h)[:, :, None]
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.linalg import helmert
 
-from smisym.base.matrices import units
+from smisym.base.matrices import square_root, units
 from smisym.base.remembered import Remembered
 from smisym.base.sobol import Normals
 from smisym.base.solution import Result
@@ -46,6 +46,7 @@ class Estimator:
     def __init__(self, model: Model, points: int, seed: int, rtol: float) -> None:
         self.model, self.points, self.seed, self.rtol = model, points, seed, rtol
         self._points = Remembered[tuple[np.ndarray, np.ndarray]]()
+        self._cavities = Remembered[np.ndarray]()
         self._surrogate = Remembered[Surrogate]()
 
     def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
@@ -55,25 +56,40 @@ class Estimator:
 
     def _drawn(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
         P, T, K = self.model.fields, self.model.tokens, self.model.channel.noise_dimensions
+        normals, noise = np.split(self._sobol(scramble, 2 * P * T + K), [2 * P * T], axis=1)
+        return _best_first(normals.reshape(-1, 2, P, T)), noise
+
+    def _sobol(self, scramble: int, dim: int) -> np.ndarray:
         seed = np.random.SeedSequence(self.seed, spawn_key=(scramble,))
-        drawn = Normals(2 * P * T + K, seed, fine=True).draw(self.points)
-        normals, noise = np.split(drawn, [2 * P * T], axis=1)
-        # The first Sobol coordinates are the best: they go to the last rows, which the output shows most directly, and
-        # to how tokens differ, of which attention is made.
-        return normals.reshape(-1, 2, P, T)[:, :, ::-1] @ helmert(T, full=True)[::-1], noise
+        return Normals(dim, seed, fine=True).draw(self.points)
+
+    def _all_outputs(self, scramble: int, law: Law, outputs: np.ndarray) -> tuple[Observation, np.ndarray]:
+        """Every output of every omega, drawn by itself: half as many coordinates are better spread."""
+        P, T = self.model.fields, self.model.tokens
+        normals = self._cavities.get(scramble, lambda: _best_first(self._sobol(scramble, P * T).reshape(-1, P, T)))
+        known = law.gain @ law.scale
+        omega = square_root(known @ known.T + law.noise @ law.noise.T) @ normals
+        return _every_output(outputs, self.model.link(omega[:1]).shape[1:], omega)
+
+    def _drawn_outputs(
+        self, scramble: int, law: Law, Q: np.ndarray
+    ) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray]:
+        """Outputs of fields that are drawn wider, to meet rare ones, their omega, what these are off, and weights."""
+        normals, noise = self._normals(scramble)
+        fields, weights = widened(normals[:, 0], Q)
+        Z = law.scale @ fields
+        omega = law.gain @ Z + law.noise @ normals[:, 1]
+        observed = self.model.channel.draw(Z, noise)
+        return observed, omega, Z - omega, weights
 
     def __call__(self, scramble: int, Q: np.ndarray) -> Estimate:
         """The estimates of one scramble at Q (P, P), of which only what the symmetries allow is given."""
         law = self.model.prior.law(Q)
-        normals, noise = self._normals(scramble)
         outputs = self.model.channel.posterior.outputs if Q.any() else None
-        # Drawn wider to meet rare outputs, which is not needed where all of them are summed over.
-        fields, weights = widened(normals[:, 0], Q) if outputs is None else (normals[:, 0], np.ones(len(normals)))
-        Z = law.scale @ fields
-        omega = law.gain @ Z + law.noise @ normals[:, 1]
-        observed, off = self.model.channel.draw(Z, noise), Z - omega
-        if outputs is not None:
-            observed, omega = _every_output(outputs, observed, omega)
+        if outputs is None:
+            observed, omega, off, weights = self._drawn_outputs(scramble, law, Q)
+        else:
+            observed, omega = self._all_outputs(scramble, law, outputs)
         moments = self.model.channel.moments(
             observed, omega, law.V, cov=True, rtol=self.rtol, seed=self.seed * 1009 + scramble, averaged=True
         )
@@ -197,10 +213,16 @@ class Estimator:
         return combined, gains
 
 
-def _every_output(outputs: np.ndarray, observed: Observation, omega: np.ndarray) -> tuple[Observation, np.ndarray]:
-    """Every output (m, M) of every omega (n, P, T), (n m, ...) each: means over outputs are sums then, and what is left
-    to chance is omega, of which E is a smooth function."""
-    y = np.tile(outputs, (len(omega), 1)).reshape(-1, *observed.y.shape[1:])
+def _best_first(normals: np.ndarray) -> np.ndarray:
+    """The first Sobol coordinates are the best: they go to the last rows of (n, ..., P, T), which the output shows most
+    directly, and to how tokens differ, of which attention is made."""
+    return np.asarray(normals[..., ::-1, :] @ helmert(normals.shape[-1], full=True)[::-1])
+
+
+def _every_output(outputs: np.ndarray, shape: tuple[int, ...], omega: np.ndarray) -> tuple[Observation, np.ndarray]:
+    """Every output (m, M), each of this shape, of every omega (n, P, T), (n m, ...) each: means over outputs are sums
+    then, and what is left to chance is omega, of which E is a smooth function."""
+    y = np.tile(outputs, (len(omega), 1)).reshape(-1, *shape)
     return Observation(y, None), np.repeat(omega, len(outputs), axis=0)
 
 

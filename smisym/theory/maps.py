@@ -205,9 +205,9 @@ class OverlapMap:
                     raise
 
     def at(self, scramble: int, Q: np.ndarray) -> Estimate:
-        """One scramble's estimates at Q (P, P), remembered."""
+        """One scramble's estimates at Q (P, P), remembered.  Raises InputError for what is no overlap."""
         symmetry = self.model.symmetry
-        Q = symmetry.project(np.asarray(Q, dtype=float))
+        Q = symmetry.project(overlap_matrix(Q, self.model.fields))
         found = self._known.get((scramble, Q.tobytes()), lambda: from_slopes(symmetry, Q, scramble, self._averaged))
         for used in self._used:
             used.append(found)

@@ -13,6 +13,7 @@ from oracles.solvable import Moments, Ridge, Signs, posterior_start, sign_symmet
 from smisym.base.errors import InputError
 from smisym.base.solution import Result
 from smisym.declare.architecture import Architecture, Attention
+from smisym.declare.smi import SMI
 from smisym.finite.alignment import align
 from smisym.finite.message_passing import PERFECT_RECOVERY, gamp
 from smisym.finite.samples import generate
@@ -431,3 +432,17 @@ def test_two_layers_follow_state_evolution_step_by_step(two_layers: Model) -> No
     assert np.all(np.abs(gap - C * size) < 3 * error), (gap, error, C)
     assert np.abs(C).max() < 1.5
     assert np.abs(gap[1]).max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("expression", "fields", "given"), (("abs(z1)", 1, -1.0), ("sign(sign(z1) + sign(z2))", 2, 0.5))
+)
+def test_outputs_that_no_field_of_an_expression_gives_are_refused_by_their_samples(
+    expression: str, fields: int, given: float
+) -> None:
+    model = compile_model(SMI(expression, fields))
+    data = generate(model, 30, 2.0, np.random.default_rng(0))
+    y = np.array(data.y.y)
+    y[[5, 7]] = given
+    with pytest.raises(InputError, match=r"y of sample 5 \(and 1 more\): given .*no fields give this one"):
+        gamp(model, data.X, y)
