@@ -66,5 +66,5 @@ def test_only_what_is_left_to_chance_is_drawn() -> None:
 @pytest.mark.parametrize("Q", [np.full((3, 3), np.nan), np.triu(np.full((3, 3), 0.1)), np.eye(2)])
 def test_what_is_no_overlap_is_refused_scramble_by_scramble_too(Q: np.ndarray) -> None:
     omap = smisym.OverlapMap(smisym.compile(SMI("sign(sign(z1) + sign(z2) + sign(z3))", 3)), samples=64, workers=1)
-    with pytest.raises(smisym.InputError, match="^Q: given"):
+    with pytest.raises(smisym.InputError, match=r"^Q: given"):
         omap.at(0, Q)
