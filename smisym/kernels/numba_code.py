@@ -137,6 +137,20 @@ _LOCK = threading.Lock()
 _REFUSED: ContextVar[list[str] | None] = ContextVar("refused", default=None)
 
 
+# Called with the number of lines of a module that is about to be compiled, by the thread that asks for it.
+_TELLS: ContextVar[Callable[[int], object] | None] = ContextVar("tells", default=None)
+
+
+@contextmanager
+def telling(tell: Callable[[int], object]) -> Iterator[None]:
+    """Inside, ``tell(lines)`` is called before a module of so many lines is compiled, which happens once."""
+    token = _TELLS.set(tell)
+    try:
+        yield
+    finally:
+        _TELLS.reset(token)
+
+
 @contextmanager
 def as_kept() -> Iterator[list[str]]:
     """Inside, what is not compiled yet is not compiled: :func:`load` raises :class:`NotCompiled`, and arrays do the
@@ -173,6 +187,9 @@ def load(source: str) -> ModuleType:
             refused.append(name)
             raise NotCompiled(name)
         if name not in _LOADED:
+            tell = _TELLS.get()
+            if tell is not None and not _has_code(name):
+                tell(source.count("\n"))
             _LOADED[name] = _made(name, source)
         return _LOADED[name]
 

@@ -198,10 +198,10 @@ def announce(
     evaluations: of the map for each of so many alphas, few and many.  aim: accuracy and most_samples, or None of both.
     """
     from smisym.base.processes import WORTH
-    from smisym.run.cost import estimate
+    from smisym.run.announcing import cost_of
     from smisym.run.progress import duration
 
-    cost, accuracy = estimate(omap), aim.get("accuracy")
+    cost, accuracy = cost_of(omap), aim.get("accuracy")
     few, many = (number * alphas for number in evaluations)
     more = ""
     if accuracy is not None:
@@ -225,13 +225,13 @@ def announce_gamp(model: Model, samples: float, dim: int | None, iterations: int
     dim: of data that are yet to be drawn: InputError where they would not fit in memory.
     """
     from smisym.finite.samples import check_fits
-    from smisym.run.cost import estimate
+    from smisym.run.announcing import cost_of
 
     if not 1 <= samples < _COUNTABLE:  # refused where the data are drawn
         return
     if dim is not None:
         check_fits(model, dim, model.prior.alpha(1, dim) * samples)
-    cost = estimate(model, int(samples), 1)
+    cost = cost_of(model, int(samples), 1)
     if cost.seconds * iterations > LONG:
         typer.echo(f"smisym: {cost} an iteration; at most {iterations} iterations", err=True)
 
