@@ -64,7 +64,8 @@ _MESSAGES = {
         "be missed: check y, omega and V, and if V is too small raise it; of GAMP add damping"
     ),
     Result.NOISY: (
-        "the statistical error exceeds the one asked for, or the noise biases the value by as much: raise samples"
+        "a statistical error is larger than asked for (of a transition than 5 %), or noise biases the value as much: "
+        "raise samples"
     ),
     Result.MISSED: (
         "the error that was reached, and is stated, is larger than the accuracy asked for: raise most_samples or the "
