@@ -17,11 +17,12 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 ROOT = Path(__file__).parents[2]
-# Files that are pages of the site, by the path from the root.
+# Files and folders that are pages of the site, by the path from the root.
 PAGES = {
     "benchmarks/README.md": "reference/benchmarks.md",
     "CHANGELOG.md": "changelog.md",
     "README.md": "index.md",
+    "derivations": "derivations/index.md",
 }
 LINK = re.compile(r"\]\(((?:\.\./)+|docs/)([\w./-]+?)(#[\w.-]*)?\)")
 REPOSITORY_ONLY = re.compile(r"\[([^\]]+)\]\((?:\.\./)+[\w./-]+\)")

@@ -47,8 +47,9 @@ class Plan:
 def denoiser_module(model: Model, seed: int = 0) -> str:
     """The text of the module.  ``seed``: of the references of its self-test.
 
-    Raises InputError where there is no level set as a program, and no noise: discrete outputs, fields that are found
-    numerically, ``statistic="gaussian"``, charts of one's own that are no program or do not say how outputs are read.
+    Raises InputError where there is no level set as a program, and no noise: discrete outputs but those of which the
+    cells are unions of orthants, fields that are found numerically, ``statistic="gaussian"``, charts of one's own that
+    are no program or do not say how outputs are read.
     """
     _check(model)
     plan = plan_for(model)

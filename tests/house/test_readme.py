@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import smisym
@@ -43,6 +45,25 @@ def test_commands_and_their_options_exist() -> None:
         shown = CliRunner().invoke(app, [name, "--help"]).stdout
         for option in (word for word in rest if word.startswith("-")):
             assert option in shown
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/commands.md"])
+def test_common_options_are_those_of_each_command(page: str) -> None:
+    """The table of both pages says which command takes which option, and names every command."""
+    text = (ROOT / page).read_text()
+    (heading,) = re.findall(r"^\| command \| (`--seed`.*) \|$", text, flags=re.MULTILINE)
+    options = [cell.strip().strip("`") for cell in heading.split("|")]
+    below = text[text.index(heading) :].partition("\n\n")[0]
+    said = {
+        name: [option for option, cell in zip(options, cells.split("|"), strict=True) if cell.strip() != "–"]
+        for name, cells in re.findall(r"^\| `([\w-]+)` \| (.*) \|$", below, flags=re.MULTILINE)
+    }
+    group: Any = get_command(app)
+    taken = {
+        name: {text for parameter in command.params for text in parameter.opts}
+        for name, command in group.commands.items()
+    }
+    assert said == {name: [one for one in options if one in names] for name, names in taken.items()}
 
 
 def test_files_exist() -> None:
