@@ -85,9 +85,10 @@ class Stages:
 
 
 class Traced(NamedTuple):
-    """One branch: alphas (n,), overlaps (n, P), and whether each point is stable (n,)."""
+    """One branch: alphas (n,) with one standard error, overlaps (n, P), and whether each point is stable (n,)."""
 
     alphas: np.ndarray
+    errors: np.ndarray
     overlaps: np.ndarray
     stable: np.ndarray
 

@@ -33,18 +33,23 @@ _STYLES: dict[str, Any] = {
     "information": {"linestyle": (0, (6, 1.5))},
     "perfect_stable": {"linestyle": (0, (5, 1.3, 1, 1.3))},
 }
-_SIGNS = {"spinodal": "fold", "information": "same free entropy"}
+_SIGNS = {"spinodal": "fold", "information": "the optimum changes"}
 # Entries of a legend, and factor between the largest and the smallest alpha from which on their axis is logarithmic.
 _LEGEND, _WIDE = 12, 50.0
 
 
 def draw_branched(picture: Branched, axes: Axes) -> None:
-    """Overlaps against alpha along every branch: solid where small changes shrink back, dashed where they grow."""
+    """Overlaps against alpha along every branch, with bands of two standard errors of alpha: solid where small changes
+    shrink back, dashed where they grow."""
     for branch in picture.branches:
+        half = 2 * np.where(np.isfinite(branch.errors), branch.errors, 0.0)
         for row in range(len(picture.names)):
+            low, high = branch.alphas - half, branch.alphas + half
+            colour = row_colour(row)
+            axes.fill_betweenx(branch.overlaps[:, row], low, high, color=colour, alpha=0.22, linewidth=0, zorder=2)
             for part, stable in _parts(branch):
                 look = {"linewidth": 1.4} if stable else _UNSTABLE
-                axes.plot(branch.alphas[part], branch.overlaps[part, row], color=row_colour(row), zorder=3, **look)
+                axes.plot(branch.alphas[part], branch.overlaps[part, row], color=colour, zorder=3, **look)
     found = [one for one in threshold_records(picture.thresholds) if is_number(one["alpha"])]
     for one in found:
         axes.axvline(float(one["alpha"]), color=INK, linewidth=0.8, zorder=1, **_STYLES.get(one["kind"], {}))

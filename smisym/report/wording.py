@@ -59,7 +59,7 @@ _WHAT_HAPPENED = {
         "y determines the fields to few digits only (nearly equal scores, or attention that is small beside a skip)"
     ),
     Result.EXCLUDED: "outputs lie twenty standard deviations or more from where their cavities have them",
-    Result.NOISY: "a statistical error is larger than asked for (of a transition than 5 %), or noise biases the value as much",
+    Result.NOISY: "a statistical error is larger than asked for (transitions: 5 %), or noise biases the value as much",
     Result.MISSED: "the error that was reached, and is printed, is larger than the accuracy asked for",
     Result.RESIDUAL: "put back into the equation that it solves, the value does not solve it to within its error",
     Result.NISHIMORI: "estimators that agree under the posterior of this model disagree beyond chance",

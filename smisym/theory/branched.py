@@ -55,7 +55,7 @@ class BranchLine:
     def traced(self) -> Traced:
         """As a figure takes it."""
         known = np.diagonal(self.overlaps, axis1=1, axis2=2)
-        return Traced(self.alphas, known, resting_points(self.growth, self.turns))
+        return Traced(self.alphas, self.errors, known, resting_points(self.growth, self.turns))
 
     def line(self) -> tuple[Cell, ...]:
         """As a line of a table for people."""

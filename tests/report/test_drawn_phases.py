@@ -41,9 +41,9 @@ def points(axes: Axes, hollow: bool) -> list[tuple[float, float]]:
 def test_branches_are_dashed_where_they_are_unstable_and_have_no_gaps(axes: Axes) -> None:
     alphas = np.array([0.4, 0.3, 0.2, 0.3, 0.4])
     overlaps = np.column_stack([np.linspace(0.9, 0.1, 5), np.linspace(0.8, 0.0, 5)])
-    fold = Traced(alphas, overlaps, np.array([True, True, True, False, False]))
-    at_rest = Traced(np.array([0.0, 1.0]), np.zeros((2, 2)), np.array([True, True]))
-    nothing = Traced(np.empty(0), np.empty((0, 2)), np.empty(0, dtype=bool))
+    fold = Traced(alphas, 0.01 * alphas, overlaps, np.array([True, True, True, False, False]))
+    at_rest = Traced(np.array([0.0, 1.0]), np.zeros(2), np.zeros((2, 2)), np.array([True, True]))
+    nothing = Traced(np.empty(0), np.empty(0), np.empty((0, 2)), np.empty(0, dtype=bool))
     kinds = {"kind": "spinodal", "alpha": 0.2, "error": 0.01}, {"kind": "perfect_amp", "alpha": None, "error": None}
     draw(Branched((fold, at_rest, nothing), ("first", "second"), kinds), axes)
     for row in range(2):

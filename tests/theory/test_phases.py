@@ -83,7 +83,7 @@ def test_phases_and_branches_show_themselves_and_are_saved(
     assert "<svg" in folded._repr_html_()
     axes = folded.plot()
     labels = [line.get_label() for line in axes.get_legend().get_lines()]
-    assert [label.split(",")[0] for label in labels] == ["z1", "unstable", "fold", "same free entropy", "fold"]
+    assert [label.split(",")[0] for label in labels] == ["z1", "unstable", "fold", "the optimum changes", "fold"]
     assert list(folded.to_dataframe()["kind"]) == ["spinodal", "information", "spinodal"]
     (line,) = folded.value.branches
     whole = smisym.Solution(folded.value.branches, folded.result)
