@@ -27,8 +27,12 @@ def are_counted(model: Model) -> bool:
 def counted_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]:
     """(alpha, standard error) of the first threshold of a class of parts that grow together.
 
-    G of an output is the mean over all draws that have it; what leaving out one scramble changes tells the error.
+    G of an output is that of its posterior where this is in closed form, else the mean over all draws that have it;
+    what leaving out one scramble changes tells the error.
     """
+    outputs = model.channel.posterior.outputs
+    if outputs is not None:
+        return _of_all(model, parts, *_known(model, outputs)), 0.0
     found = []
     for seed in np.random.SeedSequence(_SEED).spawn(_SCRAMBLES):
         z = _fields(model, seed, _DRAWS)
@@ -92,6 +96,23 @@ def _alpha(model: Model, parts: Sequence[int], found: Sequence[dict[bytes, tuple
     share = np.array(list(counts.values())) / sum(counts.values())
     P, T = model.fields, model.tokens
     G = np.stack([sums[y] / counts[y] - np.eye(P * T) for y in counts]).reshape(-1, P, T, P, T)
+    return _of_all(model, parts, share, G)
+
+
+def _known(model: Model, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The probability of each output (m, M) where nothing is known, and E[z z^T - I | y] from its posterior."""
+    law, P, T = model.prior.law(np.zeros((model.fields,) * 2)), model.fields, model.tokens
+    still = np.zeros((len(outputs), P, T))
+    y = outputs.reshape(-1, *model.link(still[:1]).shape[1:])
+    found = model.channel.moments(y, still, law.V, cov=True)
+    there = np.isfinite(found.log_partition)
+    g, dg = found.g[there], np.asarray(found.dg)[there]
+    G = np.einsum("pi,nptqs,qj->nitjs", law.scale, dg + np.einsum("npt,nqs->nptqs", g, g), law.scale, optimize=True)
+    return np.exp(found.log_partition[there]), G
+
+
+def _of_all(model: Model, parts: Sequence[int], share: np.ndarray, G: np.ndarray) -> float:
+    """The first threshold from the probability of each output (m,) and its G (m, P, T, P, T)."""
     unit = units(model.symmetry.basis[np.isin(model.symmetry.parts, list(parts))])
     rates = model.prior.multiplicity * np.einsum("n,njk->jk", share, rates_of(unit, G))
     return float(1 / np.linalg.eigvalsh(rates)[-1])

@@ -68,3 +68,14 @@ def test_what_is_no_overlap_is_refused_scramble_by_scramble_too(Q: np.ndarray) -
     omap = smisym.OverlapMap(smisym.compile(SMI("sign(sign(z1) + sign(z2) + sign(z3))", 3)), samples=64, workers=1)
     with pytest.raises(smisym.InputError, match=r"^Q: given"):
         omap.at(0, Q)
+
+
+@pytest.mark.parametrize(
+    ("expression", "fields", "alpha"),
+    # E[z1 z2 | y] = 2 / pi on either output; two independent pairs seen at once need no more samples than one.
+    [("sign(z1*z2)", 2, np.pi**2 / 4), ("sign(z1*z2) + 3*sign(z3*z4)", 4, np.pi**2 / 4)],
+)
+def test_first_thresholds_of_parities_are_known_to_rounding(expression: str, fields: int, alpha: float) -> None:
+    found = smisym.weak_recovery(smisym.compile(SMI(expression, fields)), samples=256, stages=1).value[0]
+    assert found.alpha == pytest.approx(alpha, rel=1e-12 if fields == 2 else 3e-3)
+    assert found.samples is None
