@@ -44,17 +44,17 @@ def grown(
     cut = np.zeros(len(radius), dtype=bool)
     if not hot.any():
         return cells, sums, cut
-    parts, totals, known = [cells], [sums], np.empty((0, 1 + cells.corner.shape[1]), dtype=int)
+    parts, totals, known = [cells], [sums], _Known(cells)
     count, floor = np.bincount(cells.owner, minlength=len(radius)), floor.copy()
     for _ in range(_ROUNDS):
-        new = _around(Cells(edge.owner[hot], edge.corner[hot]), known, radius, width)
+        new = known.without(_around(Cells(edge.owner[hot], edge.corner[hot]), radius, width))
         more = np.bincount(new.owner, minlength=len(radius))
         cut |= count + more > room
         new = Cells(new.owner[~cut[new.owner]], new.corner[~cut[new.owner]])
         if not new.owner.size:
             break
         count += more
-        known = np.concatenate([known, np.column_stack([new.owner, new.corner])])
+        known.add(new)
         found = evaluate(new)
         parts.append(new)
         totals.append(found)
@@ -70,17 +70,43 @@ def _far(cells: Cells, width: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.norm(np.abs(cells.corner + 0.5) + 0.5, axis=1) * width[cells.owner])
 
 
-def _around(cells: Cells, known: np.ndarray, radius: np.ndarray, width: np.ndarray) -> Cells:
-    """Neighbours of cells that lie beyond the ball and are not known yet, rows (owner, corner); by owner."""
+def _around(cells: Cells, radius: np.ndarray, width: np.ndarray) -> Cells:
+    """Neighbours of cells that lie beyond the ball, some more than once."""
     moves = np.array(list(itertools.product((-1, 0, 1), repeat=cells.corner.shape[1])))
-    rows = np.column_stack(
-        [np.repeat(cells.owner, len(moves)), (cells.corner[:, None] + moves).reshape(-1, moves.shape[1])]
-    )
-    near = np.where(rows[:, 1:] < 0, rows[:, 1:] + 1, rows[:, 1:])
-    rows = rows[np.linalg.norm(near, axis=1) * width[rows[:, 0]] >= radius[rows[:, 0]]]
-    rows, first = np.unique(np.concatenate([known, rows]), axis=0, return_index=True)
-    rows = rows[first >= len(known)]
-    return Cells(rows[:, 0], rows[:, 1:])
+    owner, corner = np.repeat(cells.owner, len(moves)), (cells.corner[:, None] + moves).reshape(-1, moves.shape[1])
+    near = np.where(corner < 0, corner + 1, corner)
+    beyond = np.linalg.norm(near, axis=1) * width[owner] >= radius[owner]
+    return Cells(owner[beyond], corner[beyond])
+
+
+class _Known:
+    """Cells that were met, as sorted runs of one number each: whatever is added meets few and short ones."""
+
+    def __init__(self, first: Cells) -> None:
+        self.reach = int(np.abs(first.corner).max(initial=0)) + _ROUNDS + 1
+        self.runs: list[np.ndarray] = []
+
+    def _numbers(self, cells: Cells) -> np.ndarray:
+        numbers = cells.owner.astype(np.int64)
+        for column in cells.corner.T:
+            numbers = numbers * (2 * self.reach + 1) + (column + self.reach)
+        return numbers
+
+    def without(self, cells: Cells) -> Cells:
+        """Those of these cells that were not met, each once, by owner."""
+        numbers, first = np.unique(self._numbers(cells), return_index=True)
+        new = np.ones(len(numbers), dtype=bool)
+        for run in self.runs:
+            place = np.minimum(np.searchsorted(run, numbers), len(run) - 1)
+            new &= run[place] != numbers
+        return Cells(cells.owner[first[new]], cells.corner[first[new]])
+
+    def add(self, cells: Cells) -> None:
+        own = np.sort(self._numbers(cells))
+        while self.runs and len(self.runs[-1]) < 2 * len(own):
+            own = np.sort(np.concatenate([self.runs.pop(), own]), kind="stable")
+        if len(own):
+            self.runs.append(own)
 
 
 def _joined(parts: list[Cells], totals: list[Sums]) -> tuple[Cells, Sums]:
