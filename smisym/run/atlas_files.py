@@ -45,7 +45,10 @@ def make(
     path = check_page(output)
     other = None if beside is None else atlas_pages.read_beside(check_path(beside, "numbers of another way"))
     rows = atlases.listed(folder)
-    known = [] if path is None or again else earlier(path.with_suffix(".json"), settings)
+    known = [] if path is None else earlier(path.with_suffix(".json"), settings)
+    if again:
+        anew = {row.declared.digest for row in atlases.chosen(rows, only)}
+        known = [record for record in known if record["digest"] not in anew]
     head = {
         "command": "atlas",
         **origin(),

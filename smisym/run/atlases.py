@@ -175,7 +175,7 @@ def atlas(
     seconds = check_number("seconds", seconds, "a positive number of seconds", "use seconds=60", least=1e-3)
     check_executor(executor)
     rows = listed(declarations)
-    chosen = _chosen(rows, only)
+    those = chosen(rows, only)
     keep = store if isinstance(store, Store) or store is None else Store(store, {"command": "atlas rows"})
     # Parts are kept as well where this machine makes them.
     place = store.folder if isinstance(store, Store) else store
@@ -183,7 +183,7 @@ def atlas(
     job = Job(seconds, dict(settings), folder, keep is None or keep.asked)
     earlier = {row["digest"]: row for row in known}
     done = {row.declared.digest: earlier[row.declared.digest] for row in rows if row.declared.digest in earlier}
-    asked = [row for row in chosen if not _will_do(done.get(row.declared.digest), seconds)]
+    asked = [row for row in those if not _will_do(done.get(row.declared.digest), seconds)]
     # The larger a network the longer it takes, about: with a long one at the end the others would wait for it.
     asked.sort(key=lambda row: size_of(row.declared), reverse=True)
 
@@ -225,7 +225,8 @@ def _check(seed: Any = 0, scrambles: Any = SCRAMBLES) -> None:
         raise InputError("scrambles", scrambles, allowed, "leave it out for the default")
 
 
-def _chosen(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
+def chosen(rows: Sequence[Row], only: Sequence[str]) -> list[Row]:
+    """The rows whose names have one of ``only`` in them, or are like one with * or ?; all of them where it is empty."""
     if isinstance(only, str):
         only = (only,)
     found = [row for row in rows if not only or any(_is_like(row.name, one) for one in only)]

@@ -60,6 +60,16 @@ def test_a_page_and_its_numbers(folder: Path, tmp_path: Path) -> None:
     assert "0.5 ± 0.03 (w)" in page.read_text()
 
 
+def test_made_again_are_those_that_were_asked_for_and_the_others_stay(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "atlas.md"
+    run(folder, "-o", page, *QUICK)
+    before = json.loads(page.with_suffix(".json").read_text())["rows"]
+    run(folder, "-o", page, *QUICK, "--only", "one", "--again")
+    after = json.loads(page.with_suffix(".json").read_text())["rows"]
+    assert [row["name"] for row in after] == ["one", "size"]
+    assert after[1] == before[1] and after[0] != before[0]
+
+
 def test_for_people_a_line_a_row(folder: Path) -> None:
     shown = run(folder, *QUICK, "--only", "one").stdout
     assert "architecture" in shown.splitlines()[0]
