@@ -77,7 +77,7 @@ def check_alpha(alpha: Any, most: float = MOST_ALPHA) -> None:
 
 def check_most(most: Any) -> float:
     """The largest alpha that branches are followed to, or an InputError unless it is above 0 and at most 1e6."""
-    allowed = f"a positive number, at most {MOST_ALPHA:g}"
+    allowed = f"a positive number up to {MOST_ALPHA:g}"
     fix = "leave it out for three times the last threshold"
     return check_number("most", most, allowed, fix, least=1e-9, most=MOST_ALPHA)
 

@@ -232,9 +232,10 @@ def announce_gamp(model: Model, samples: float, dim: int | None, iterations: int
         check_fits(model, dim, model.prior.alpha(1, dim) * samples)
     cost = estimate(model, int(samples), 1)
     if cost.seconds * iterations > LONG:
-        whole = f"{'' if cost.at_least else 'at most '}{duration(max(cost.seconds, 1.0) * iterations)}"
-        more = " or more" if cost.at_least else ""
-        typer.echo(f"smisym: GAMP takes {whole}{more}: up to {iterations} iterations of {cost}; {fewer}", err=True)
+        whole = duration(cost.seconds * iterations)
+        known = f"{whole} or more" if cost.at_least else f"up to {whole}"
+        each = str(cost) if cost.seconds >= 1 or cost.at_least else "less than 1 s"
+        typer.echo(f"smisym: GAMP takes {known}: at most {iterations} iterations of {each}; {fewer}", err=True)
 
 
 def begin(
