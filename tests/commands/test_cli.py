@@ -182,7 +182,8 @@ def test_the_compiled_loops_can_be_printed(tmp_path: Path, network: str) -> None
     assert shown.exit_code == 0
     names = {node.name for node in ast.walk(ast.parse(shown.stdout)) if isinstance(node, ast.FunctionDef)}
     assert {"point", "points"} <= names
-    assert run("derive", network, "--code", "numba", "-o", tmp_path / "loops.py").stdout == ""
+    written = run("derive", network, "--code", "numba", "-o", tmp_path / "loops.py").stdout
+    assert written == f"written: {tmp_path / 'loops.py'}\n"
     assert (tmp_path / "loops.py").read_text() == shown.stdout.rstrip("\n") + "\n"
     wrong = refused("derive", network, "--code", "numba", "-o", tmp_path / "loops.html")
     assert "a file that ends in .py, with --code numba" in wrong and "leave --code out for a document" in wrong
