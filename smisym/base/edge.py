@@ -75,6 +75,21 @@ def check_alpha(alpha: Any, most: float = MOST_ALPHA) -> None:
     check_number("alpha", alpha, allowed, fix, least=0.0, most=most)
 
 
+def check_most(most: Any) -> float:
+    """The largest alpha that branches are followed to, or an InputError unless it is above 0 and at most 1e6."""
+    allowed = f"a positive number up to {MOST_ALPHA:g}"
+    fix = "leave it out for three times the last threshold"
+    return check_number("most", most, allowed, fix, least=1e-9, most=MOST_ALPHA)
+
+
+def check_damping(damping: Any) -> float:
+    """The share of the old state that an iteration keeps, or an InputError unless it is in [0, 1)."""
+    allowed, fix = "0 <= damping < 1", "0 is none; 0.5 keeps half of the old state"
+    if not 0 <= check_number("damping", damping, allowed, fix) < 1:
+        raise InputError("damping", damping, allowed, fix)
+    return float(damping)
+
+
 def check_rows(rows: Any, fields: int) -> None:
     """InputError unless these are numbers of rows of Z, at least one."""
     whole = isinstance(rows, Sequence) and not isinstance(rows, str) and len(rows) > 0

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from smisym.base.cards import Branched, Card, Cell, Grid, Listing, Marks, Number, Shown, Variable, listed, row_names
+from smisym.base.directions import is_part, spanned
 from smisym.base.outcome import ABOUT, UNITS, Outcome, Solved, attributes, ending, notice, provenance
 from smisym.base.solution import short
 
@@ -54,11 +55,11 @@ class Threshold(Shown):
 
     def __repr__(self) -> str:
         alpha = short(self.alpha) if not self.error else f"{short(self.alpha)} +- {short(self.error)}"
-        return f"Threshold({self.kind}, {', '.join(self.names)}: alpha = {alpha})"
+        return f"Threshold({self.kind}, {spanned(self.subspace, self.names)}: alpha = {alpha})"
 
     def card(self) -> Card:
         """What a notebook shows."""
-        facts: list[tuple[str, Cell]] = [("rows", listed(self.names) or "–"), ("$\\alpha$", self._alpha)]
+        facts: list[tuple[str, Cell]] = [("rows", self._rows), ("$\\alpha$", self._alpha)]
         facts += [] if self.order is None else [("first order that does not vanish", str(self.order))]
         known = np.diag(self.Q)
         facts.append(("overlaps just below", tuple(Number(float(q)) for q in known[:8])))
@@ -70,13 +71,19 @@ class Threshold(Shown):
         return _WORDS.get(self.kind, self.kind)
 
     @property
+    def _rows(self) -> str:
+        """A few names; of a part of what they span which."""
+        part = is_part(self.subspace, self.names)
+        return (spanned(self.subspace, self.names) if part else listed(self.names)) or "–"
+
+    @property
     def _alpha(self) -> Number:
         return Number(self.alpha, self.error)
 
     def line(self) -> tuple[Cell, ...]:
         """As a line of a table for people."""
         known = tuple(Number(float(q)) for q in np.diag(self.Q)[:8])
-        return self._words, listed(self.names) or "–", self._alpha, known
+        return self._words, self._rows, self._alpha, known
 
 
 class Thresholds(tuple[Threshold, ...], Shown, Outcome):

@@ -231,7 +231,7 @@ def faults(bad: np.ndarray, given: Callable[[int], str], allowed: str, fix: str)
     if not bad.any():
         return ()
     sample = int(np.flatnonzero(bad)[0])
-    return (Fault(bad, InputError(f"output y of sample {sample}", given(sample), allowed, fix)),)
+    return (Fault(bad, InputError(f"y of sample {sample}", given(sample), allowed, fix)),)
 
 
 Rule = Callable[[LinkFunction], LevelSet | Refusal]

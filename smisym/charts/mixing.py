@@ -340,7 +340,7 @@ def _step(layers: list[_Layer]) -> Step:
                 r"\left|\frac{\partial (a_l, b_l)}{\partial u_l}\right| o_l^2\, |\det P_l|\, \lambda(S_l)^2",
                 "slope of y in the scores of layer l; lambda is the eigenvalue beside the row sum",
             ),
-            Formula(r"w_l", r"\frac{J_l}{\sum_m J_m^2} \prod_k |\det B_{k-1}|^{-n_k}", "n_k rows in layer k"),
+            Formula(r"w_l", r"\frac{J_l}{\sum_m J_m^2} \prod_k |\det B_{k-1}|^{-n_k}", "$n_k$ rows in layer $k$"),
         ),
         source=SOURCE,
     )

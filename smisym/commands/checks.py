@@ -91,7 +91,10 @@ def certify(
         terminal.print_certificate(found)
     if not found["stands"]:
         failed = sum(not row["stands"] for row in found["rows"])
-        fail(f"smisym: {failed} of {len(found['rows'])} numbers do not stand", NOT_CONVERGED)
+        fail(
+            f"smisym: {failed} of {len(found['rows'])} numbers {'does' if failed == 1 else 'do'} not stand",
+            NOT_CONVERGED,
+        )
 
 
 @command

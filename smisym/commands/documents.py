@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,7 +47,8 @@ def derive(
     settings = ({} if checks else {"checks": False}) | ({} if seconds is None else {"seconds": seconds})
     begun = time.process_time()
     task = begin("derive", file, seed, state, as_json, settings)
-    write_derivation(derived(task.model, checks=checks, seed=seed, seconds=seconds, begun=begun), path)
+    stem = Path(file).stem
+    write_derivation(derived(task.model, checks=checks, seed=seed, seconds=seconds, begun=begun, name=stem), path)
     task.finish({"folder": str(path.parent), "files": [path.name]}, [], terminal.print_files)
 
 

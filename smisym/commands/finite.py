@@ -11,7 +11,8 @@ import typer
 
 from smisym.commands.application import command
 from smisym.run.options import Damping, File, Iterations, Json, Picture, Samples, Seed, State, Workers
-from smisym.run.task import announce_gamp, begin, check_npz, check_picture, each_step, options_of, source_of
+from smisym.run.output_names import check_npz, check_picture
+from smisym.run.task import announce_gamp, begin, each_step, options_of, source_of
 
 
 # Many parameters: options of a command.
@@ -47,6 +48,7 @@ def gamp(
     state: State = None,
 ) -> None:
     """GAMP on data drawn from the network (--alpha and --dim), or on your own (--data)."""
+    from smisym.base.edge import check_damping
     from smisym.report import wording
     from smisym.run import gamp_runs, terminal
     from smisym.run.progress import progress_bar
@@ -54,11 +56,13 @@ def gamp(
     if output is not None:
         check_npz(output)
     path = check_picture(plot, "--plot")
+    check_damping(damping)
     run, source, count, dim = source_of(alpha, dim, data)
     settings = {"iterations": iterations, "damping": damping, **source}
     settings["tol"] = gamp_runs.gamp_tolerance(max(dim, 1)) if tol is None else tol
     task = begin("gamp", file, seed, state, as_json, settings)
-    announce_gamp(task.model, count(task.model), dim if data is None else None, iterations)
+    fewer = "fewer --iterations take less" if data else "fewer --iterations, a smaller --dim or --alpha take less"
+    announce_gamp(task.model, count(task.model), dim if data is None else None, iterations, fewer)
     how = {"iterations": iterations, "damping": damping, "tol": settings["tol"]}
     with progress_bar("gamp", iterations) as step:
         # The start comes as step 0, which is none.
@@ -122,7 +126,7 @@ def dynamics(
     workers: Workers = None,
 ) -> None:
     """How layers are learned: state evolution, GAMP, SGD and Adam on the same data, as cosines with the truth."""
-    from smisym.base.edge import MOST_DIM, check_count
+    from smisym.base.edge import MOST_DIM, check_alpha, check_count, check_damping
     from smisym.run import dynamics_runs, terminal
     from smisym.run.saving import dynamics_record
 
@@ -134,8 +138,11 @@ def dynamics(
         "samples": samples,
     }  # fmt: skip
     check_count("dim", dim, 2, "give the dimension D", MOST_DIM)
+    check_alpha(alpha)
+    check_damping(damping)
     task = begin("dynamics", file, seed, state, as_json, settings)
-    announce_gamp(task.model, task.model.prior.samples(alpha, dim), dim, steps * seeds)
+    fewer = "fewer --seeds or --steps, a smaller --dim or --alpha take less"
+    announce_gamp(task.model, task.model.prior.samples(alpha, dim), dim, steps * seeds, fewer)
     solution = dynamics_runs.dynamics(
         task.model, seed=seed, workers=workers, store=task.store, progress=True, **settings
     )
@@ -146,4 +153,4 @@ def dynamics(
 
         save(dynamics_figure(solution), path)
         record["output"] = output
-    task.finish(record, [solution.result.value], lambda document: terminal.print_dynamics(solution.value))
+    task.finish(record, [solution.result.value], lambda document: terminal.print_dynamics(solution.value, document))

@@ -20,7 +20,8 @@ from smisym.run.options import (
     State,
     Workers,
 )
-from smisym.run.task import EVALUATIONS, POINT_EVALUATIONS, STAGE_EVALUATIONS, Asked, announce, begin, check_picture
+from smisym.run.output_names import check_picture
+from smisym.run.task import EVALUATIONS, POINT_EVALUATIONS, STAGE_EVALUATIONS, Asked, announce, begin
 
 
 # Many parameters: options of a command.

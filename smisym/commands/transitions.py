@@ -21,7 +21,8 @@ from smisym.run.options import (
     State,
     Workers,
 )
-from smisym.run.task import BRANCH_EVALUATIONS, Asked, announce, begin, check_picture, check_table, declared_in
+from smisym.run.output_names import check_picture, check_table
+from smisym.run.task import BRANCH_EVALUATIONS, Asked, announce, begin, declared_in
 
 Scheduler = Annotated[
     str | None,
@@ -52,6 +53,7 @@ def phases(
     from smisym.run.progress import progress_bar, watching
 
     path = check_picture(output)
+    _check_most(most)
     given = {"most": most, "rtol": rtol}
     settings = {name: value for name, value in given.items() if value is not None}
     asked = Asked(SAMPLES, samples, scrambles)
@@ -94,6 +96,9 @@ def phase_diagram(
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Follow branches, for folds and changes of the optimum.")
     ] = True,
+    most: Annotated[
+        float | None, typer.Option(help="Largest alpha of branches; by default three times the last threshold.")
+    ] = None,
     refine: Annotated[
         int, typer.Option(help="How often the gap in which a boundary begins or ends is halved.", min=0)
     ] = 3,
@@ -109,7 +114,8 @@ def phase_diagram(
     path, sheet = check_picture(output), check_table(table)
     read = [read_varied(text) for text in vary]
     values = declared_in(read)
-    given = {"rtol": rtol, "stages": stages, "accuracy": accuracy, "most_samples": most_samples}
+    _check_most(most)
+    given = {"rtol": rtol, "stages": stages, "accuracy": accuracy, "most_samples": most_samples, "most": most}
     own = {name: value for name, value in given.items() if value is not None}
     how = {"vary": values, "follow": follow, "refine": refine}
     task = begin(
@@ -117,6 +123,7 @@ def phase_diagram(
     )
     settings = {"samples": samples, "scrambles": scrambles, "seed": seed, **own}
     count = math.prod(len(one.values) for one in read)
+    _announce_values(list(values), count, refine)
     with progress_bar("phase diagram", count) as step, on_cluster(scheduler) as executor:
         found = diagram.phase_diagram(
             task.declared, values, follow=follow, refine=refine, store=state if state is not None else task.store,
@@ -124,3 +131,19 @@ def phase_diagram(
         )  # fmt: skip
     document = {**found.document(), **phase_pages.written(found, path, sheet)}
     task.finish(document, [record["result"] for record in found], terminal.print_diagram)
+
+
+def _check_most(most: float | None) -> None:
+    """Before anything is compiled."""
+    from smisym.base.edge import check_most
+
+    if most is not None:
+        check_most(most)
+
+
+def _announce_values(names: list[str], count: int, refine: int) -> None:
+    """On stderr at once, how many values there are to solve."""
+    from smisym.base.counting import counted
+
+    between = ", then some between, where a boundary begins or ends" if refine and len(names) == 1 < count else ""
+    typer.echo(f"smisym: {counted(count, 'value')} of {', '.join(names)} to solve{between}", err=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from smisym.base.cards import Card, Shown
 from smisym.base.errors import InputError
+from smisym.base.keywords import named
 from smisym.declare.checking import (
     ACTIVATIONS,
     MOST_MIXING,
@@ -49,6 +50,7 @@ MAX_ROWS, MAX_FIELD_ENTRIES, MAX_BETA = 48, 128, 1e100
 MAX_EXTENSIVE = 12
 
 
+@named
 @dataclass(frozen=True, repr=False)
 class Attention(Shown):
     """One attention layer, ``X -> (skip * I + sum_a readout_a sigma(beta * scale * scores_a)) X``, tokens as rows of X.
@@ -149,6 +151,7 @@ class Attention(Shown):
         return tuple(tuple(self.mask is None or j <= i for j in range(tokens)) for i in range(tokens))
 
 
+@named
 @dataclass(frozen=True, repr=False)
 class Architecture(Shown):
     """An attention network on sequences of ``tokens`` tokens and what is observed of it.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from smisym.base.counting import counted
 from smisym.base.errors import InputError, Words
 from smisym.base.symbols import SCORE
 from smisym.declare.evaluating import evaluate, varies
@@ -159,11 +160,13 @@ def _try_out(text: str, expression: sp.Expr) -> None:
 
 def checked_readout(value: object, heads: int) -> float | tuple[float, ...]:
     value = unpacked(value)
-    allowed = f"a number other than 0, of size {MOST_MIXING:g} at most, or {heads} of them"
+    several = f", or {heads} of them, one a head" if heads > 1 else ""
+    allowed = f"a number other than 0, of size {MOST_MIXING:g} at most{several}"
     if isinstance(value, str) or not isinstance(value, Iterable):
         number = real_number("readout", value, allowed, lower=-MOST_MIXING, upper=MOST_MIXING)
         if number == 0.0:
-            raise InputError("readout", value, allowed, "leave out a head that does nothing")
+            fix = "leave out a head that does nothing" if heads > 1 else "give another number, or leave it out for 1"
+            raise InputError("readout", value, allowed, fix)
         return number
     items = tuple(itertools.islice(value, heads + 1))
     numbers_given = tuple(
@@ -171,7 +174,7 @@ def checked_readout(value: object, heads: int) -> float | tuple[float, ...]:
     )
     if len(items) > heads:
         raise InputError(
-            "readout", Words(f"more than {heads} numbers"), allowed, "give one number a head, none of them 0"
+            "readout", Words(f"more than {counted(heads, 'number')}"), allowed, "give one number a head, none of them 0"
         )
     if len(numbers_given) != heads or 0.0 in numbers_given:
         raise InputError("readout", numbers_given, allowed, "give one number a head, none of them 0")
@@ -218,7 +221,7 @@ def checked_shape(rank_ratio: object, aspect: object, fields: int) -> tuple[floa
 def checked_mask(value: object) -> Mask | None:
     if value is None or (isinstance(value, str) and value == "causal"):
         return value
-    allowed = '"causal", or T rows of T booleans'
+    allowed = '"causal", or T rows of T booleans, T the number of tokens'
     if isinstance(value, str):
         raise InputError("mask", value, allowed, 'write "causal", or rows as nested lists')
     rows = checked_table("mask", value, allowed)
@@ -251,6 +254,9 @@ def checked_table(what: str, value: object, allowed: str) -> list[list[Any]]:
     square = isinstance(value, (list, tuple)) and all(
         isinstance(r, (list, tuple)) and len(r) == len(value) for r in value
     )
+    if isinstance(value, (list, tuple)) and value and all(isinstance(r, (list, tuple)) for r in value) and not square:
+        given = Words(f"{counted(len(value), 'row')} of {', '.join(map(str, dict.fromkeys(map(len, value))))} entries")
+        raise InputError(what, given, allowed, "write as many rows as each has entries: for two tokens two rows of two")
     if not square or not isinstance(value, (list, tuple)) or not value:
         raise InputError(what, value, allowed, "write it as nested lists, one a row")
     return [list(row) for row in value]

@@ -40,6 +40,42 @@ def network_card(network: Any) -> Card:
     return Card("Attention network", "", tuple(facts), tuple(formulas), _table(runs[:_MOST]), None, notes)
 
 
+def layers_in_words(network: Any) -> str:
+    """The layers of an :class:`~smisym.Architecture` and its noise, as declared, in sentences of a document."""
+    told = []
+    runs = list(_runs(network.layers))
+    for first, last, layer in runs[:_MOST]:
+        which = f"Layer {first}" if first == last else f"Layers {first} to {last}, each"
+        told.append(f"{which}: {', '.join(_declared(layer))}.")
+    told += ["The others are in the declaration at the end."] if len(runs) > _MOST else []
+    return " ".join([*told, noise_in_words(network.noise)])
+
+
+def noise_in_words(noise: float) -> str:
+    """The noise of the output, in a sentence of a document."""
+    return f"The output has Gaussian noise of variance ${_number(noise)}$." if noise else "There is no noise."
+
+
+def _declared(layer: Any) -> Iterator[str]:
+    yield f"rank {layer.rank}" if layer.rank_ratio is None else f"rank ratio ${_number(layer.rank_ratio)}$"
+    if layer.heads > 1:
+        yield f"{layer.heads} heads"
+    yield f"keys and queries {'tied' if layer.tied else 'untied'}"
+    yield f"activation {layer.activation}"
+    yield f"skip ${_number(layer.skip)}$"
+    for name, value in (("beta", layer.beta), ("scale", layer.scale)):
+        if value != 1:
+            yield f"{name} ${_number(value)}$"
+    if set(layer.readouts) != {1.0}:
+        several = len(set(layer.readouts)) > 1
+        shown = ", ".join(f"${_number(value)}$" for value in (layer.readouts if several else layer.readouts[:1]))
+        yield f"readout{'s' * several} {shown}"
+    if layer.mask is not None:
+        yield "causal mask" if layer.mask == "causal" else "a mask of its own"
+    if layer.position is not None:
+        yield "positional scores"
+
+
 def expressions_card(model: Any) -> Card:
     """Of an :class:`~smisym.SMI`."""
     symbols, outputs = _printed(model), model.parsed()

@@ -338,7 +338,7 @@ def _meant(name: str, variables: Iterable[str]) -> str:
     if name.lower() in ("inf", "infinity", "oo", "nan"):
         return "write a finite number"
     # A name of two letters is near to another at one letter in common, but only to one of its own length.
-    known = {other for other in {*variables, *RESERVED} if len(other) == len(name)}
+    known = {other for other in {*variables, *RESERVED} if len(other) == len(name) <= 2}
     digits = "0123456789"
     more = name[-1:].isdigit() and any(other.rstrip(digits) == name.rstrip(digits) for other in variables)
     near = difflib.get_close_matches(name, {*variables, *RESERVED}, n=1)

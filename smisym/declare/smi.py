@@ -13,6 +13,7 @@ import sympy as sp
 
 from smisym.base.cards import Card, Shown
 from smisym.base.errors import InputError, Words
+from smisym.base.keywords import named
 from smisym.declare.architecture import _changed, _put, digest_of
 from smisym.declare.checking import checked_noise, checked_shape, unpacked, whole_number
 from smisym.declare.describing import expressions_card
@@ -27,6 +28,7 @@ _SEED = 20260101
 _SIZES = (0.1, 1.0, 10.0)  # of the fields at which a link must change: some change only far out
 
 
+@named
 @dataclass(frozen=True, repr=False)
 class SMI(Shown):
     """A sequence multi-index model, its link given by expressions of the fields.

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from smisym.base.edge import check_count, check_model, check_number, check_seed, real_array
+from smisym.base.edge import check_count, check_damping, check_model, check_number, check_seed, real_array
 from smisym.base.errors import InputError, Words
 from smisym.base.iterating import Diverged, iterate
 from smisym.base.solution import Result, Solution
@@ -282,9 +282,7 @@ def _describe(initial: np.ndarray | float | None, lam: float) -> str | float:
 
 def _check_options(max_steps: int, damping: float, tol: float, rtol: float, A: str) -> None:
     check_count("max_steps", max_steps, 1, "give the largest number of steps")
-    fix = "0 is none; 0.5 keeps half of the old state"
-    if not 0 <= check_number("damping", damping, "0 <= damping < 1", fix) < 1:
-        raise InputError("damping", damping, "0 <= damping < 1", fix)
+    check_damping(damping)
     for name, value in (("tol", tol), ("rtol", rtol)):
         if not 0 < check_number(name, value, f"0 < {name} < 1", "leave it out for the default") < 1:
             raise InputError(name, value, f"0 < {name} < 1", "leave it out for the default")

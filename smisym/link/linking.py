@@ -16,6 +16,7 @@ from smisym.base.derivation import Derivation, Formula, Step
 from smisym.base.edge import real_array
 from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture
+from smisym.declare.describing import noise_in_words
 from smisym.declare.smi import SMI
 from smisym.kernels.straight_line import StraightLine
 from smisym.kernels.tracing import call, trace
@@ -369,7 +370,7 @@ def _record_smi(model: SMI, program: Program, derivation: Derivation) -> None:
             f"A sequence multi-index model with {counted(len(program.inputs), 'field')} on "
             f"$T = {tokens}$ {'token' if tokens == 1 else 'tokens'} and {counted(K, 'output')}, given by "
             "expressions. Tokens are rows: $X$ is $(T, D)$ with independent standard normal "
-            f"entries, and the weights $W$ {weights}.",
+            f"entries, and the weights $W$ {weights}. {noise_in_words(model.noise)}",
             (
                 Formula("Z", r"W X^{\top} / \sqrt{D}", "the fields: one row an index, one column a token"),
                 *(Formula(a.target, a.value, code=f"{a.target.name} = {a.value}") for a in program.assigns),

@@ -21,6 +21,7 @@ from smisym.base.counting import counted
 from smisym.base.derivation import Derivation, Formula, Step
 from smisym.base.errors import InputError
 from smisym.declare.architecture import Architecture, Attention
+from smisym.declare.describing import layers_in_words
 from smisym.declare.expressions import parse
 from smisym.kernels.named import MAX_TOKENS
 from smisym.link.large_depth import limiting_mixing
@@ -272,7 +273,8 @@ def record_architecture(architecture: Architecture, program: Program, derivation
                 "columns of $X$ that are its head's."
                 if slices > 1
                 else ""
-            ),
+            )
+            + f" {layers_in_words(architecture)}",
             (Formula("Z", rf"W X^{{\top}} / \sqrt{{{D}}}", f"the fields: one row an index{own}, one column a token"),),
             source=PAPER,
         )
@@ -319,7 +321,8 @@ def _record_extensive(architecture: Architecture, program: Program, derivation: 
             "What was declared",
             f"One attention layer on sequences of $T = {tokens}$ tokens, whose key-query matrix $S$ has a rank that "
             "grows with the dimension $d$ of the tokens; what is observed is the "
-            f"{architecture.output} output. Tokens are rows: $X$ is $(T, d)$ with independent standard normal entries.",
+            f"{architecture.output} output. Tokens are rows: $X$ is $(T, d)$ with independent standard normal entries. "
+            f"{layers_in_words(architecture)}",
             (Formula("H", made, "the scores, of order one"),),
             source=source,
         )

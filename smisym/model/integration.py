@@ -145,18 +145,18 @@ AROUND = (
         r"p(y \mid \omega, V)",
         r"\int dv\, \mathcal{N}(y; f(v), \Delta I) \int dx\, \mathcal{N}(Z(x, v); \omega, V) "
         r"\left|\det \frac{\partial Z}{\partial (x, v)}\right|",
-        "the Gaussian average of the noiseless channel; x are coordinates on a level set, v those of the output",
+        "the Gaussian average of the noiseless channel; $x$ are coordinates on a level set, $v$ those of the output",
     ),
     Formula(
         "v",
         r"v_j + a\, S_j \sinh(t / a), \qquad a = \tfrac{5}{2}",
-        "one component j for each maximum of the posterior, S_j from its covariance; t is of order one",
+        "one component $j$ for each maximum of the posterior, $S_j$ from its covariance; $t$ is of order one",
     ),
     Formula(
         r"w_j(v)",
         r"\frac{c_j\, q_j(v)}{\sum_k c_k \sum_{\sigma} q_k(\sigma v)}",
-        "the share of component j, q_j its density, sigma the sign flips that give the same fields: the shares of all "
-        "components and flips add up to one, so that nothing is cut off or counted twice",
+        "the share of component $j$, $q_j$ its density, $\\sigma$ the sign flips that give the same fields: the shares "
+        "of all components and flips add up to one, so that nothing is cut off or counted twice",
     ),
 )
 
@@ -165,26 +165,27 @@ NEARBY = (
     Formula(
         r"p(y \mid \omega, V)",
         r"\int dv\, c(v)\, \mathcal{N}(y; f(v), \Delta I) \int dx\, w(u(v), x)\, \mathcal{N}(Z(x, u(v)); \omega, V)",
-        "the Gaussian average of the noiseless channel; u(v) are the chart's coordinates of the noiseless output f(v)",
+        "the Gaussian average of the noiseless channel; $u(v)$ are the chart's coordinates of the noiseless output "
+        "$f(v)$",
     ),
     Formula(
         "v",
         r"U^{\top} (g(Z) - g(Z_0))",
-        "coordinates of the image about its likeliest point: g is what the output shows (log-ratios of a softmax), U "
-        "its tangent frame there; the fields at v are found by Newton's method",
+        "coordinates of the image about its likeliest point: $g$ is what the output shows (log-ratios of a softmax), "
+        "$U$ its tangent frame there; the fields at $v$ are found by Newton's method",
     ),
     Formula(
         r"c",
         r"\frac{|\det (\tau, G^{\top})|}{w \det G G^{\top}}, \qquad G = \frac{\partial v}{\partial Z}, \quad "
         r"\tau = \frac{\partial Z}{\partial x}",
         "what the weight of the chart leaves out, by the co-area formula at any one point of the level set; "
-        "|det du/dv| where it leaves nothing out",
+        "$|\\det du/dv|$ where it leaves nothing out",
     ),
 )
 
 
 _BESIDE = (
-    " At a cavity covariance V that variance is multiplied by the smallest variance of the solved fields given the "
+    " At a cavity covariance $V$ that variance is multiplied by the smallest variance of the solved fields given the "
     "free ones: where the noise is not weak beside the product, all fields are integrated over."
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from smisym.base.directions import is_part, spanned
 from smisym.base.solution import Result
 from smisym.report.html import environment
 from smisym.report.numbers import format_with_error
@@ -63,7 +64,7 @@ def report_page(results: Mapping[str, Any]) -> str:
             architecture_text=results["architecture_text"],
             thresholds=_threshold_table(results["thresholds"], labels),
             figure=embedded(results["figure_svg"], "f1-", "Overlaps against alpha"),
-            caption=_caption(points, results.get("gamp") or (), results.get("published")),
+            caption=_caption(points, results.get("gamp") or (), results.get("published"), labels),
             gamp_figure=embedded(results["gamp_figure_svg"], "f2-", "GAMP by iteration")
             if results.get("gamp_figure_svg")
             else "",
@@ -143,6 +144,13 @@ def _sentence(threshold: Record, labels: Sequence[str], *, first: bool) -> str:
 
 def _who(threshold: Record) -> tuple[str, bool]:
     """What a threshold is about, and whether that is a plural."""
+    names = [str(name) for name in threshold.get("names") or ()]
+    if is_part(threshold.get("subspace"), names):
+        text, several = spanned(threshold["subspace"], names), len(threshold["subspace"]) > 1
+        return text if several or text.startswith("1 ") else f"the direction {text}", several
+    if _are_fields(names):
+        plural = len(names) > 1
+        return f"the field{'s' * plural} {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))}", plural
     layers = [str(layer) for layer in threshold.get("layers") or ()]
     if not layers:
         return "a subspace", False
@@ -150,6 +158,11 @@ def _who(threshold: Record) -> tuple[str, bool]:
     name = f"layers {', '.join(layers[:-1])} and {layers[-1]}" if plural else f"layer {layers[0]}"
     direction = _direction(threshold)
     return (f"the subspace {direction} of {name}", False) if direction else (name, plural)
+
+
+def _are_fields(names: Sequence[str]) -> bool:
+    """Whether these are fields of expressions, which have names of their own and no layers."""
+    return any(not name.startswith("layer") for name in names)
 
 
 def _capital(text: str) -> str:
@@ -171,10 +184,16 @@ def _state(threshold: Record, labels: Sequence[str]) -> str:
 
 def _direction(threshold: Record) -> str:
     """The subspace, unless it is spanned by rows of Z (which the layers name already)."""
+    if is_part(threshold.get("subspace"), threshold.get("names") or ()):
+        return _fields(threshold)
     vectors = threshold.get("subspace") or ()
     if all(sum(abs(component) > 1e-9 for component in vector) == 1 for vector in vectors):
         return ""
     return ", ".join(f"({', '.join(f'{component:.3f}' for component in vector)})" for vector in vectors)
+
+
+def _fields(threshold: Record) -> str:
+    return spanned(threshold.get("subspace"), threshold.get("names") or ())
 
 
 def _alpha(threshold: Record) -> str:
@@ -183,17 +202,18 @@ def _alpha(threshold: Record) -> str:
 
 
 def _threshold_table(thresholds: Sequence[Record], labels: Sequence[str]) -> _Table:
+    layers = not _are_fields(labels)
     rows = [
         (
             _KINDS.get(t["kind"], str(t["kind"])),
-            ", ".join(str(layer) for layer in t.get("layers") or ()) or "–",
-            _direction(t),
+            (", ".join(map(str, t.get("layers") or ())) if layers else _fields(t)) or "–",
+            _direction(t) if layers else "",
             _alpha(t),
             _matrix(t.get("Q")),
         )
         for t in thresholds
     ]
-    head = ["threshold", "layers", "subspace", "α", "overlap just below"]
+    head = ["threshold", "layers" if layers else "fields", "subspace", "α", "overlap just below"]
     used = [index for index in range(len(head)) if index != 2 or any(row[2] for row in rows)]
     return _Table([head[i] for i in used], [[row[i] for i in used] for row in rows], [False] * len(rows))
 
@@ -206,8 +226,11 @@ def _matrix(Q: Sequence[Sequence[float]] | None) -> str:
     return "; ".join(" ".join(format_with_error(value, digits=4) for value in line) for line in Q)
 
 
-def _caption(points: Sequence[Record], gamp: Sequence[Record], published: Record | None) -> str:
-    parts = ["Overlap of every layer with the truth against the number of samples per dimension, from state evolution."]
+def _caption(points: Sequence[Record], gamp: Sequence[Record], published: Record | None, labels: Sequence[str]) -> str:
+    row = "field" if _are_fields(labels) else "layer"
+    parts = [
+        f"Overlap of every {row} with the truth against the number of samples per dimension, from state evolution."
+    ]
     parts.append("Bands are 95 % intervals, dotted lines the thresholds of the table.")
     if gamp:
         parts.append(

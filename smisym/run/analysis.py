@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from smisym.base import patience, processes
-from smisym.base.edge import MOST_DIM, MOST_RUNS, check_alpha, check_count, check_number, check_settings
+from smisym.base.edge import MOST_DIM, MOST_RUNS, check_alpha, check_count, check_damping, check_settings
 from smisym.base.errors import InputError
 from smisym.base.files import check_path, make_folder, write_text
 from smisym.base.linear_algebra import one_thread
@@ -70,9 +70,7 @@ class Plan:
         check_count("dim", self.dim, 2, "give the dimension of GAMP's data", MOST_DIM)
         check_count("runs", self.runs, 0, "0 leaves GAMP out", MOST_RUNS)
         check_count("iterations", self.iterations, 1, "give the largest number of steps")
-        fix = "0 is none; 0.5 keeps half of the old state"
-        if not 0 <= check_number("damping", self.damping, "0 <= damping < 1", fix) < 1:
-            raise InputError("damping", self.damping, "0 <= damping < 1", fix)
+        check_damping(self.damping)
         for alpha in self.alphas or ():
             check_alpha(alpha)
 

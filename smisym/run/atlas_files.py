@@ -16,8 +16,9 @@ from smisym.declare.io import SCHEMA, origin, to_json
 from smisym.report import atlas_pages
 from smisym.run import atlases, terminal, unasked
 from smisym.run.clusters import on_cluster
+from smisym.run.output_names import check_page
 from smisym.run.progress import progress_bar
-from smisym.run.task import NOT_CONVERGED, check_page, fail
+from smisym.run.task import NOT_CONVERGED, fail
 
 Record = dict[str, Any]
 
@@ -71,8 +72,9 @@ def make(
     unasked.forget()
     bad = [row["name"] for row in found if row["result"] != "success" or row["name"] in found.failed]
     if bad:
+        are = "is" if len(bad) == 1 else "are"
         more = f", and {len(bad) - 3} more" if len(bad) > 3 else ""
-        fail(f"smisym: {len(bad)} of {len(found)} rows are no success: {'; '.join(bad[:3])}{more}", NOT_CONVERGED)
+        fail(f"smisym: {len(bad)} of {len(found)} rows {are} no success: {'; '.join(bad[:3])}{more}", NOT_CONVERGED)
 
 
 def earlier(path: Path, settings: Mapping[str, Any]) -> list[Record]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from smisym.base.directions import spanned
 from smisym.base.errors import InputError, Words
 from smisym.base.files import check_path, read_bytes
 from smisym.base.solution import mean_and_error
@@ -202,7 +203,7 @@ def _of_thresholds(stated: Sequence[Record], both: Sequence[list[Record]], freed
     parts = []
     for number, one in enumerate(stated):
         twins = [_taken(found, one) for found in left]
-        name = f"{number + 1}: {one['kind']} {', '.join(one['names'])}"
+        name = f"{number + 1}: {one['kind']} {spanned(one['subspace'], one['names'])}"
         chance = freedom if one["samples"] is not None or one["kind"] in ("spinodal", "information") else 0
         lost = [said for said, twin in zip(("this seed", "another seed"), twins, strict=True) if twin is None]
         said = f"not found with {' or '.join(lost)}" if lost else ""
@@ -213,7 +214,7 @@ def _of_thresholds(stated: Sequence[Record], both: Sequence[list[Record]], freed
     for found, seed in zip(left, ("this seed", "another seed"), strict=True):
         for one in found:
             nothing = (math.nan, math.nan)
-            what = f"{one['kind']} {', '.join(one['names'])}"
+            what = f"{one['kind']} {spanned(one['subspace'], one['names'])}"
             parts.append(_Part(what, nothing, _number(one), _number(one), 0, f"found with {seed} alone", False))
     exact = closed_form(model)
     weak = next((n for n, one in enumerate(stated) if one["kind"] == "weak"), None)
@@ -332,7 +333,7 @@ def _overlap(point: Record, row: int, column: int) -> tuple[float, float]:
 
 
 def _of_diagram(document: Record, declared: Architecture | SMI, settings: Record, how: _Again) -> Iterator[_Part]:
-    names = ("samples", "scrambles", "rtol", "stages", "accuracy", "most_samples")
+    names = ("samples", "scrambles", "rtol", "stages", "accuracy", "most_samples", "most")
     own = {name: settings[name] for name in names if settings.get(name) is not None}
     own |= {"follow": settings["follow"], "workers": how.workers, "store": how.keep}
     for record in _some(document["records"]):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from smisym.base.cards import Boundary, Card, Cell, Diagram, Drawn, Grid, Listing, Number, Shown, Tabled, Variable
-from smisym.base.edge import check_count, check_settings
+from smisym.base.edge import check_count, check_most, check_settings
 from smisym.base.errors import InputError
 from smisym.base.outcome import ABOUT, UNITS
 from smisym.base.solution import Result, worst
@@ -42,6 +42,7 @@ Make = Callable[..., Declared]
 
 _OF_MAP = ("samples", "scrambles", "seed", "rtol")
 _OF_THRESHOLDS = ("stages", "quadrature", "accuracy", "most_samples")
+_OF_BRANCHES = ("most",)
 _MOST = 100_000
 # Samples with which branches are followed where nothing is said, at most: each is a hundred evaluations of the map.
 _FOLLOWED = 8192
@@ -222,7 +223,8 @@ def solved(declared: Declared, job: _Job) -> Record:
     first = records.thresholds(omap, store=store, **own)
     record = {"architecture": plain(declared), "labels": list(model.labels), **first}
     if job.follow:
-        more = records.phases(omap.sibling(min(omap.samples, _FOLLOWED)), store=store)
+        fewer = omap.sibling(min(omap.samples, _FOLLOWED))
+        more = records.phases(fewer, most=settings.get("most"), store=store)
         every = sorted([*record["thresholds"], *more["thresholds"]], key=_place)
         code = worst([Result(record["result"]), Result(more["result"])])
         found = {"branches": more["branches"], "unseen": more["unseen"], "result": code.value}
@@ -269,11 +271,14 @@ def phase_diagram(
     progress
         True for a bar on stderr, or a callable that is given each finished record.
     settings
-        samples, scrambles, seed, rtol, stages, quadrature, accuracy, most_samples, as of :func:`smisym.sweep`.
+        samples, scrambles, seed, rtol, stages, quadrature, accuracy, most_samples, as of :func:`smisym.sweep`; most,
+        the largest alpha of branches, as of :func:`smisym.phases`.
 
     Returns a :class:`PhaseDiagram`.  Raises InputError for values and names that are refused, and what solvers raise.
     """
-    check_settings(settings, _OF_MAP + _OF_THRESHOLDS)
+    check_settings(settings, _OF_MAP + _OF_THRESHOLDS + _OF_BRANCHES)
+    if settings.get("most") is not None:
+        check_most(settings["most"])
     check_count("refine", refine, 0, "0 puts no value in between")
     given: object = network
     if not isinstance(given, Architecture | SMI) and not callable(given):

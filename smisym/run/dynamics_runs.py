@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from smisym.base.edge import MOST_DIM, MOST_RUNS, check_alpha, check_count, check_model, check_number, check_seed
+from smisym.base.edge import (
+    MOST_DIM,
+    MOST_RUNS,
+    check_alpha,
+    check_count,
+    check_damping,
+    check_model,
+    check_number,
+    check_seed,
+)
 from smisym.base.errors import InputError
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.declare.io import Store, header
@@ -107,7 +116,7 @@ def dynamics(
     how = _Settings(
         float(alpha), check_count("dim", dim, 2, "give the dimension D", MOST_DIM),
         check_count("steps", steps, 1, most=_MOST), _fraction("known", known), check_seed(seed),
-        _fraction("damping", damping),
+        check_damping(damping),
     )  # fmt: skip
     descents = _descents(model, how.dim, optimizers, rate, batch, check_count("epochs", epochs, 1, most=_MOST), decay)
     loss = SquareLoss.of(model.link) if descents else None

@@ -85,3 +85,4 @@ def print_code(compiled: Callable[[], Model], code: str, output: str | None, see
         typer.echo(text, nl=not text.endswith("\n"))
     else:
         write_text(path, text)
+        typer.echo(f"written: {path}")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from smisym.base.edge import MOST_ALPHA
 from smisym.base.errors import InputError
 from smisym.base.solution import Result, Solution, mean_and_error, worst
 from smisym.declare.io import Store, to_json
@@ -43,7 +44,7 @@ _COUNTS = 0.3
 def alpha_grid(text: str) -> tuple[float, ...]:
     """The values of alpha that ``START:STOP:COUNT`` (both ends included) or a comma list names, increasing.
 
-    Raises :class:`~smisym.base.errors.InputError` for anything but finite numbers >= 0 and 1 <= COUNT <= 100000.
+    Raises :class:`~smisym.base.errors.InputError` for anything but numbers from 0 to 1e6 and 1 <= COUNT <= 100000.
     """
     try:
         if ":" in text:
@@ -53,7 +54,7 @@ def alpha_grid(text: str) -> tuple[float, ...]:
             values, size = [float(part) for part in text.split(",")], 1
     except ValueError:
         raise _bad_alpha(text) from None
-    if not all(math.isfinite(value) and value >= 0 for value in values) or not 1 <= size <= MAX_POINTS:
+    if not all(0 <= value <= MOST_ALPHA for value in values) or not 1 <= size <= MAX_POINTS:
         raise _bad_alpha(text)
     if ":" in text:
         if values[1] < values[0]:
@@ -66,7 +67,8 @@ def _bad_alpha(text: str) -> InputError:
     return InputError(
         "alpha",
         text,
-        f"START:STOP:COUNT with 0 <= START <= STOP and 1 <= COUNT <= {MAX_POINTS}, or a comma list of numbers >= 0",
+        f"START:STOP:COUNT with 0 <= START <= STOP <= {MOST_ALPHA:g} and 1 <= COUNT <= {MAX_POINTS}, or a comma list "
+        f"of numbers from 0 to {MOST_ALPHA:g}",
         "write for example 0:1.6:49, or 0.5,1.2",
     )
 

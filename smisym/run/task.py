@@ -9,10 +9,8 @@ import hashlib
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
 import typer
@@ -63,10 +61,6 @@ DEMO_RTOL = 3e-2
 
 
 _COUNTABLE = 1e15
-
-
-# How names of pictures may end.
-_PICTURES = (".svg", ".png", ".pdf")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {}
@@ -186,7 +180,11 @@ class _Task:
             advice = wording.of_result(
                 result, options_of(self.header["command"].replace("-", "_")), "accuracy" in self.header["settings"]
             )
-            which = f"{bad} of {len(results)} results are" if len(results) > 1 else "the result is"
+            which = (
+                f"{bad} of {len(results)} results {'is' if bad == 1 else 'are'}"
+                if len(results) > 1
+                else "the result is"
+            )
             fail(f"smisym: {which} no success: {advice}", NOT_CONVERGED)
 
 
@@ -219,13 +217,14 @@ def announce(
     typer.echo(f"smisym: {what} {least}: an evaluation of the map takes {cost}{more}", err=True)
 
 
-def announce_gamp(model: Model, samples: float, dim: int | None, iterations: int) -> None:
+def announce_gamp(model: Model, samples: float, dim: int | None, iterations: int, fewer: str) -> None:
     """The same of GAMP, each of whose iterations integrates one posterior for every sample.
 
-    dim: of data that are yet to be drawn: InputError where they would not fit in memory.
+    dim: of data that are yet to be drawn: InputError where they would not fit in memory.  fewer: what takes less.
     """
     from smisym.finite.samples import check_fits
     from smisym.run.announcing import cost_of
+    from smisym.run.progress import duration
 
     if not 1 <= samples < _COUNTABLE:  # refused where the data are drawn
         return
@@ -233,7 +232,10 @@ def announce_gamp(model: Model, samples: float, dim: int | None, iterations: int
         check_fits(model, dim, model.prior.alpha(1, dim) * samples)
     cost = cost_of(model, int(samples), 1)
     if cost.seconds * iterations > LONG:
-        typer.echo(f"smisym: {cost} an iteration; at most {iterations} iterations", err=True)
+        whole = duration(cost.seconds * iterations)
+        known = f"{whole} or more" if cost.at_least else f"up to {whole}"
+        each = str(cost) if cost.seconds >= 1 or cost.at_least else "less than 1 s"
+        typer.echo(f"smisym: GAMP takes {known}: at most {iterations} iterations of {each}; {fewer}", err=True)
 
 
 def begin(
@@ -268,13 +270,14 @@ def source_of(
 ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any], Callable[[Model], float], int]:
     """What runs GAMP on the data that were asked for, the settings that name them, their number (of a model) and
     dimension."""
-    from smisym.base.edge import MOST_DIM, check_count
+    from smisym.base.edge import MOST_DIM, check_alpha, check_count
     from smisym.base.errors import InputError, Words
     from smisym.declare.io import read_data
     from smisym.run import gamp_runs
 
     if data is None and alpha is not None and dim is not None:
         dim = check_count("dim", dim, 2, "give the dimension D", MOST_DIM)
+        check_alpha(alpha, most=math.inf)  # memory is the limit of data
         run = functools.partial(gamp_runs.gamp_run, alpha=alpha, dim=dim)
         return run, {"alpha": alpha, "dim": dim}, lambda model: model.prior.samples(alpha, dim), dim
     if data is not None and alpha is None and dim is None:
@@ -298,55 +301,6 @@ def each_step(report: Callable[[dict[str, Any]], object], record: dict[str, Any]
         report(record)
 
 
-def check_npz(output: str) -> None:
-    """Before a long run: that its estimate can be written at the end."""
-    _check_output(output, "file for the estimate", (".npz",), "estimate.npz")
-
-
-def check_picture(output: str | None, option: str = "-o") -> Path | None:
-    """Before a long run: that its picture can be written at the end; None for none."""
-    if output is None:
-        return None
-    return _check_output(output, "file for the picture", _PICTURES, "picture.svg", option)
-
-
-def check_table(output: str | None) -> Path | None:
-    """The same of a table."""
-    return None if output is None else _check_output(output, "file for the table", (".csv",), "table.csv", "--csv")
-
-
-def check_page(output: str | None) -> Path | None:
-    """The same of a page, or of its numbers alone."""
-    return None if output is None else _check_output(output, "file for the page", (".md", ".json"), "atlas.md")
-
-
-def _check_output(output: str, what: str, endings: Sequence[str], example: str, option: str = "-o") -> Path:
-    """The path; InputError unless it ends so and can be written."""
-    from smisym.base.errors import InputError, Words
-    from smisym.base.files import check_path, reason, remedy
-
-    path = check_path(output, what)
-    name = "output" if option == "-o" else option.lstrip("-")
-    if path.suffix not in endings or os.path.isdir(path):
-        raise InputError(
-            name, output, f"the name of a file that ends in {', '.join(endings)}", f"write {option} {example}"
-        )
-    try:
-        os.stat(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        allowed = "a name in a folder that exists and can be written"
-        raise InputError(f"{name} {output}", Words(reason(error)), allowed, remedy(error)) from None
-    try:  # as root everything may be written, but not everything can be
-        with tempfile.TemporaryFile(dir=path.parent):
-            return path
-    except OSError as error:
-        allowed = "a name in a folder that exists and can be written"
-        fix = "make the folder" if isinstance(error, FileNotFoundError) and not path.parent.exists() else remedy(error)
-        raise InputError(name, output, allowed, fix) from None
-
-
 def declared_in(read: Sequence[Varied]) -> dict[str, tuple[float, ...]]:
     """Values by name; InputError for a name that comes twice, and for more than two."""
     from smisym.base.errors import InputError
@@ -359,6 +313,7 @@ def declared_in(read: Sequence[Varied]) -> dict[str, tuple[float, ...]]:
 
 def finish_check(document: Document, as_json: bool) -> None:
     """Print what became of the properties of a network; exit code 3 where one fails."""
+    from smisym.base.counting import counted
     from smisym.declare.io import to_json
     from smisym.run import terminal
 
@@ -368,10 +323,8 @@ def finish_check(document: Document, as_json: bool) -> None:
         terminal.print_check(document)
     failed = [row["property"] for row in document["properties"] if row["verdict"] == "fails"]
     if failed:
-        fail(
-            f"smisym: {len(failed)} of {len(document['properties'])} properties fail: {', '.join(failed)}",
-            NOT_CONVERGED,
-        )
+        how_many = f"{len(failed)} of {counted(len(document['properties']), 'property', 'properties')}"
+        fail(f"smisym: {how_many} {'fails' if len(failed) == 1 else 'fail'}: {', '.join(failed)}", NOT_CONVERGED)
 
 
 def out_of_memory(options: Mapping[str, str]) -> SmisymError:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
+from smisym.base.directions import is_part, spanned
 from smisym.report import atlas_pages, format_with_error
 from smisym.run.boundaries import Change
+from smisym.run.tables import print_table, print_wide, say
 from smisym.training.trajectories import Dynamics
 
 Record = Mapping[str, Any]
 
-NARROW = 80  # columns where stdout is not a terminal
 ROWS = 24  # of a table of iterations
 
 
@@ -30,37 +30,39 @@ def print_thresholds(document: Record) -> None:
     shared = several and len({row["layers"][0] for row in thresholds}) < max(len(t["subspace"][0]) for t in thresholds)
     # The fields of a model by expressions have names of their own, and no layers.
     shared = shared or any(not name.startswith("layer") for t in thresholds for name in t["names"])
+    # Nor do layers tell which part of their fields it is.
+    shared = shared or any(is_part(t["subspace"], t["names"]) for t in thresholds)
     lines = [
         [
             threshold["kind"],
-            ", ".join(threshold["names"] if shared and threshold["names"] else map(str, threshold["layers"])),
+            _fields(threshold) if shared and threshold["names"] else ", ".join(map(str, threshold["layers"])),
             _alpha(threshold),
             _below(threshold),
         ]
         for threshold in thresholds
     ]
     head = ["threshold", "fields" if shared else "layers", "alpha", "overlaps just below"]
-    _print(head, lines, folded=[head[1], head[3]])
+    print_table(head, lines, folded=[head[1], head[3]])
     if (exact := document.get("closed_form")) is not None:
         # Once where the formula is the value.
         parts = dict.fromkeys((exact["formula"], exact["value"].replace("**", "^"), f"{exact['alpha']:.6g}"))
-        _say(f"the first weak one in closed form: {' = '.join(parts)}")
+        say(f"the first weak one in closed form: {' = '.join(parts)}")
 
 
 def print_phases(document: Record) -> None:
     """One line for each transition; then the branches that it was found on."""
     found = document["thresholds"]
     if found:
-        lines = [[t["kind"], ", ".join(t["names"]) or "–", _alpha(t), _diagonal(t["Q"])] for t in found]
-        _print(["transition", "fields", "alpha", "overlaps there"], lines, folded=["fields", "overlaps there"])
+        lines = [[t["kind"], _fields(t) or "–", _alpha(t), _diagonal(t["Q"])] for t in found]
+        print_table(["transition", "fields", "alpha", "overlaps there"], lines, folded=["fields", "overlaps there"])
     else:
-        _say(f"no fold was seen, and no two stable states at once, up to alpha = {document['most']:.4g}")
-    _say(_unseen(document))
+        say(f"no fold was seen, and no two stable states at once, up to alpha = {document['most']:.4g}")
+    say(_unseen(document))
     for branch in document["branches"]:
         between = _unstable_between(branch["growth"]) if not branch["turns"] else []
         if len(between) > 1:
             low, high = (branch["alphas"][n] for n in (between[0], between[-1]))
-            _say(f"{len(between)} points, from alpha = {low:.4g} to {high:.4g}, are unstable between stable ones, as "
+            say(f"{len(between)} points, from alpha = {low:.4g} to {high:.4g}, are unstable between stable ones, as "
                  "between two folds: more samples tell whether there are")  # fmt: skip
     lines = []
     for branch in document["branches"]:
@@ -68,8 +70,8 @@ def print_phases(document: Record) -> None:
         span = f"{min(alphas):.4g} to {max(alphas):.4g}" if alphas else "–"
         stable = sum(growth < 1 for growth in branch["growth"])
         lines.append([branch["begins"], branch["ends"], span, str(len(branch["turns"])), f"{stable} of {len(alphas)}"])
-    _say("")
-    _print(["branch begins", "ends", "alpha", "folds", "points stable"], lines)
+    say("")
+    print_table(["branch begins", "ends", "alpha", "folds", "points stable"], lines)
     _told_files(document)
 
 
@@ -89,13 +91,13 @@ def print_diagram(document: Record) -> None:
         titles.setdefault(title, {}).update(cells)
     columns |= {title: [cells.get(value, "–") for value in values] for title, cells in titles.items()}
     columns["result"] = [record["result"] for record in document["records"]]
-    _print_wide([[*titles, "result"]], columns, at)
+    print_wide([[*titles, "result"]], columns, at)
     for change in document["changes"]:
         second = next(((name, change[name]) for name in names[1:]), None)
         low, high = change["between"]
-        _say(Change(change["label"], change["kind"], change["what"], (low, high), second).text(names[0]))
+        say(Change(change["label"], change["kind"], change["what"], (low, high), second).text(names[0]))
     if any("unseen" in record for record in document["records"]):
-        _say(_unseen(document))
+        say(_unseen(document))
     _told_files(document)
 
 
@@ -104,13 +106,13 @@ def print_atlas(document: Record) -> None:
     names = ("architecture", "first threshold", "transition", "open")
     rows = document["rows"]
     columns = {name: [atlas_pages.COLUMNS[name](row) for row in rows] for name in names}
-    _print(list(names), list(zip(*columns.values(), strict=True)), folded=("architecture", "open"))
+    print_table(list(names), list(zip(*columns.values(), strict=True)), folded=("architecture", "open"))
     for row in rows:
         for name, part in row["parts"].items():
             if "said" in part and part["result"] == "failed":
-                _say(f"{row['name']}, {name}: {part['said']}")
+                say(f"{row['name']}, {name}: {part['said']}")
     if len(rows) < document["declared"]:
-        _say(f"{len(rows)} of {document['declared']} declared rows")
+        say(f"{len(rows)} of {document['declared']} declared rows")
     _told_files(document)
 
 
@@ -127,8 +129,13 @@ def _unseen(document: Record) -> str:
 
 
 def _told_files(document: Record) -> None:
-    written = document.get("output", [])
-    for name in [written] if isinstance(written, str) else written:
+    for written in (document.get("output", []), document.get("plot", [])):
+        print_written([written] if isinstance(written, str) else written)
+
+
+def print_written(names: Sequence[str]) -> None:
+    """One line for each file that was written."""
+    for name in names:
         Console(soft_wrap=True).print(f"written: {name}", markup=False, highlight=False)
 
 
@@ -140,10 +147,14 @@ def saying_found(step: Callable[[Record], object]) -> Callable[[Record], object]
         step(part)
         parts.append(part)
         if len(parts) == 1:
-            found = [f"{t['kind']} {', '.join(t['names'])} at {_alpha(t)}" for t in part["thresholds"]]
+            found = [f"{t['kind']} {_fields(t)} at {_alpha(t)}" for t in part["thresholds"]]
             sys.stderr.write(f"smisym: {'; '.join(found) or 'no threshold'}; next, where Q = I is reached\n")
 
     return told
+
+
+def _fields(threshold: Record) -> str:
+    return spanned(threshold.get("subspace"), threshold["names"])
 
 
 def _below(threshold: Record) -> str:
@@ -169,17 +180,18 @@ def print_curve(document: Record) -> None:
         columns[name] = [format_with_error(point["Q"][i][i], point["Q_error"][i][i]) for point in points]
     columns |= {name: [_number(point, key) for point in points] for name, key in others.items()}
     columns["result"] = [point["result"] for point in points]
-    _print_wide([overlaps, [*others, "result"]], columns, "alpha")
+    print_wide([overlaps, [*others, "result"]], columns, "alpha")
     # Files of earlier versions have none.
     found = [point.get("nishimori", {"degrees_of_freedom": 0}) for point in points]
     checked = [agreement for agreement in found if agreement["degrees_of_freedom"]]
     if checked:
         least = min(checked, key=lambda agreement: agreement["p"])
-        _say(
+        say(
             f"Nishimori: over {len(checked)} point{'s' * (len(checked) > 1)} the three estimators of E differ by at "
             f"most {max(a['t'] for a in checked):.2g} standard errors ({least['degrees_of_freedom']} degrees of "
             f"freedom) beyond the errors of the integrals; smallest chance {least['p']:.2g}"
         )
+    _told_files(document)
 
 
 def print_gamp(document: Record, explain: Callable[[str], str] = str) -> None:
@@ -195,15 +207,19 @@ def print_gamp(document: Record, explain: Callable[[str], str] = str) -> None:
         step = steps[number]
         change = "–" if step.get("change") is None else f"{step['change']:.1g}"
         lines.append([str(step["step"]), change, _diagonal(step[key])])
-    _print(["iteration", "change", title], lines, folded=[title])
+    print_table(["iteration", "change", title], lines, folded=[title])
     left_out = len(steps) - len(lines)
     if left_out:
-        _say(f"{left_out} of {len(steps)} iterations are not shown; --json prints all")
-    _say(f"{document['result']}: {explain(document['reason'])}")
+        say(f"{left_out} of {len(steps)} iterations are not shown; --json prints all")
+    say(f"{document['result']}: {explain(document['reason'])}")
+    _told_files(document)
 
 
-def print_dynamics(found: Dynamics) -> None:
-    """Of each unit of steps a table: a column for each method and layer, mean and error over the seeds."""
+def print_dynamics(found: Dynamics, document: Record | None = None) -> None:
+    """Of each unit of steps a table: a column for each method and layer, mean and error over the seeds.
+
+    document: names what was written.
+    """
     for unit in dict.fromkeys(one.unit for one in found.trajectories):
         some = [one for one in found.trajectories if one.unit == unit]
         steps = _spaced(len(some[0].steps))
@@ -215,16 +231,17 @@ def print_dynamics(found: Dynamics) -> None:
             for k, name in enumerate(names):
                 columns[name] = [format_with_error(mean[n, k], error[n, k]) for n in steps]
             groups.append(names)
-        _print_wide(groups, columns, unit)
+        print_wide(groups, columns, unit)
         Console().print()
-    _say("cosines with the truth, modulo the symmetries: mean over the seeds, and its standard error")
+    say("cosines with the truth, modulo the symmetries: mean over the seeds, and its standard error")
     for one in found.trajectories:
         firsts = zip(found.layer_names, found.learned(one.method), strict=True)
         told = ", ".join(f"{name} {'never' if step is None else f'from {one.unit} {step} on'}" for name, step in firsts)
-        _say(f"{one.method}, above 0.5: {told}")
+        say(f"{one.method}, above 0.5: {told}")
         for number, (result, reason) in enumerate(zip(one.results, one.reasons, strict=True), start=1):
             if result == "diverged":
-                _say(f"{one.method}, seed {number}: {reason}")
+                say(f"{one.method}, seed {number}: {reason}")
+    _told_files(document or {})
 
 
 def _shown(count: int) -> list[int]:
@@ -243,10 +260,6 @@ def _spaced(count: int) -> list[int]:
     return sorted({0, *np.geomspace(1, count - 1, ROWS - 1).round().astype(int).tolist()})
 
 
-def _say(text: str) -> None:
-    Console(width=_width()).print(text, markup=False, highlight=False)
-
-
 def saying_checked(step: Callable[[Record], object]) -> Callable[[Any], object]:
     """Calls ``step`` with the record of a property, and says on stderr at once which one fails."""
 
@@ -262,28 +275,30 @@ def saying_checked(step: Callable[[Record], object]) -> Callable[[Any], object]:
 def print_properties(properties: Sequence[Any]) -> None:
     """One line for each property that can be asked for (:class:`smisym.verify.Property`)."""
     lines = [[one.name, one.sentence, one.cost] for one in properties]
-    _print(["property", "what it says", "cost on two layers"], lines, folded=["what it says", "cost on two layers"])
+    print_table(
+        ["property", "what it says", "cost on two layers"], lines, folded=["what it says", "cost on two layers"]
+    )
 
 
 def print_check(document: Record) -> None:
     """One line for each property; then what was left out and why, and each counterexample as lines of Python."""
     rows = document["properties"]
     lines = [[r["property"], f"{r['tried']} {r['of']}".strip(), _worst(r), r["verdict"]] for r in rows]
-    _print(["property", "tried", "worst", "verdict"], lines, folded=["tried", "worst"])
+    print_table(["property", "tried", "worst", "verdict"], lines, folded=["tried", "worst"])
     for row in rows:
         if row["verdict"] == "left out":
-            _say(f"{row['property']} is left out: {row['said']}")
+            say(f"{row['property']} is left out: {row['said']}")
         elif row["cut_short"]:
-            _say(f"{row['property']}: {row['cut_short']}")
+            say(f"{row['property']}: {row['cut_short']}")
     if all(row["verdict"] == "left out" for row in rows):
-        _say("Nothing was tried.")
+        say("Nothing was tried.")
     else:
-        _say(f"{_of_worst(rows, document['false_alarm'])} (seed {document['seed']}).")
+        say(f"{_of_worst(rows, document['false_alarm'])} (seed {document['seed']}).")
     for row in rows:
         if row["verdict"] == "fails":
-            _say(f"\n{row['property']}: {row['sentence']}")
+            say(f"\n{row['property']}: {row['sentence']}")
             if row["said"]:
-                _say(row["said"])
+                say(row["said"])
             if row["counterexample"]:
                 Console(soft_wrap=True).print(f"\n{row['counterexample']}", markup=False, highlight=False)
 
@@ -316,16 +331,16 @@ def print_certificate(found: Record) -> None:
     for row in found["rows"]:
         numbers = [_stated(row["stated"], row["error"]), _stated(row["other"], row["other_error"])]
         lines.append([row["what"], *numbers, f"{row['z']:.2g}", "stands" if row["stands"] else "does not"])
-    _print(["number", "stated", f"with seed {found['seed']}", "z", "verdict"], lines, folded=["number"])
+    print_table(["number", "stated", f"with seed {found['seed']}", "z", "verdict"], lines, folded=["number"])
     for row in found["rows"]:
         if row["said"]:
-            _say(f"{row['what']}: {row['said']}")
-    _say(
+            say(f"{row['what']}: {row['said']}")
+    say(
         "z: the difference in standard errors, what is left of the equation included; each number was computed with "
         "the file's own seed as well"
     )
     if found["result"] != "success":
-        _say(f"the file itself is no success: {found['result']}; what stands is what it says, errors and all")
+        say(f"the file itself is no success: {found['result']}; what stands is what it says, errors and all")
 
 
 def _stated(value: float, error: float) -> str:
@@ -335,48 +350,8 @@ def _stated(value: float, error: float) -> str:
 
 
 def print_files(document: Record) -> None:
-    """The names of the files that were written."""
-    for name in document["files"]:
-        Console(soft_wrap=True).print(f"{document['folder']}/{name}", markup=False, highlight=False)
-
-
-def _print(head: Sequence[str], lines: Sequence[Sequence[str]], folded: Sequence[str] = ()) -> None:
-    """A table no wider than the terminal, or than 80 columns; cells of ``folded`` columns break between their items."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for k, name in enumerate(head):
-        words = [word for line in lines for word in line[k].split()] if name in folded else [line[k] for line in lines]
-        table.add_column(name, no_wrap=name not in folded, min_width=max(map(len, [name, *words])))
-    for line in lines:
-        table.add_row(*line)
-    Console(width=_width(), markup=False, highlight=False).print(table)
-
-
-def _width() -> int:
-    """Columns of the terminal; of what is no terminal 80, which fits whatever it is read in."""
-    return Console().width if sys.stdout.isatty() else NARROW
-
-
-def _print_wide(groups: Sequence[Sequence[str]], columns: Mapping[str, Sequence[str]], first: str) -> None:
-    """Columns in one table where they fit, else each group in its own, again split where that is too wide.
-
-    columns: cells by name.  first: the column that every table begins with.
-    """
-    every = [name for group in groups for name in group]
-    shown = 0
-    for group in [every] if _fits([first, *every], columns) else groups:
-        rest = list(group)
-        while rest:
-            count = next((n for n in range(len(rest), 1, -1) if _fits([first, *rest[:n]], columns)), 1)
-            names, rest = [first, *rest[:count]], rest[count:]
-            if shown:
-                Console().print()
-            shown += 1
-            _print(names, list(zip(*(columns[name] for name in names), strict=True)))
-
-
-def _fits(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> bool:
-    # A blank before and behind every cell, and one between.
-    return sum(max(map(len, [name, *columns[name]])) + 3 for name in names) - 1 <= _width()
+    """The names of the files that were written into one folder."""
+    print_written([str(Path(document["folder"], name)) for name in document["files"]])
 
 
 def _diagonal(matrix: Sequence[Sequence[float]] | None) -> str:

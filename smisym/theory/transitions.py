@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from smisym.base.edge import check_number
+from smisym.base.edge import check_most
 from smisym.base.solution import Result, Solution
 from smisym.base.threshold import Threshold
 from smisym.model.compiled import Model
@@ -48,7 +48,7 @@ def branches(model: Model | OverlapMap, *, most: float | None = None, **settings
     PARTIAL where a branch was lost.  Raises InputError for ``most`` that is no positive number.
     """
     omap = as_map(model, **settings)
-    most = _most(omap) if most is None else _positive(most)
+    most = _most(omap) if most is None else check_most(most)
     found = every_branch(omap, most)
     code = Result.PARTIAL if _is_lost(found) else Result.SUCCESS
     lines = Branches(map(BranchLine.of, found), omap.model.labels)
@@ -76,7 +76,7 @@ def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: 
     Raises InputError for ``most`` that is no positive number, and for settings that the map refuses.
     """
     omap = as_map(model, **settings)
-    most = _most(omap) if most is None else _positive(most)
+    most = _most(omap) if most is None else check_most(most)
     points = min(_POINTS, omap.samples // omap.scrambles)
     rough = every_branch(omap.sibling(points * omap.scrambles), most)
     followed = [branch.on(omap) for branch in rough]
@@ -100,11 +100,6 @@ def phases(model: Model | OverlapMap, *, most: float | None = None, **settings: 
 
 def _is_lost(branches: Sequence[Branch]) -> bool:
     return any(branch.ends == "lost" and (branch.begins == "weak" or not branch.points) for branch in branches)
-
-
-def _positive(most: float) -> float:
-    fix = "leave it out for three times the last threshold"
-    return check_number("most", most, "a positive number", fix, least=1e-9)
 
 
 def _most(omap: OverlapMap) -> float:

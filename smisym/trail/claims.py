@@ -76,10 +76,12 @@ class Part:
 class Purse:
     """Seconds of the processor that one derivation may take, from its beginning on.
 
-    kept: those that are not spent on claims until the first threshold has been asked for.
+    kept: those that are not spent on claims until the first threshold has been asked for.  why: there are none, where
+    that was not asked for.
     """
 
-    def __init__(self, seconds: float, begun: float | None = None) -> None:
+    def __init__(self, seconds: float, begun: float | None = None, why: str = "") -> None:
+        self.why = why
         self.seconds = seconds
         self.kept = 0.0 if math.isinf(seconds) else _KEPT * seconds
         self.grace = _GRACE
@@ -120,15 +122,15 @@ class Purse:
         return min(_LONGEST, self.left - self.kept, _ONE * self.seconds)
 
     def empty(self) -> str:
-        return (
+        return self.why or (
             f"the {self.seconds:g} seconds of the processor that a document may take, compilation among them, did not "
             "suffice for it; more can be given (seconds)"
         )
 
 
-def purse_of(subject: Subject, seconds: float = SECONDS, begun: float | None = None) -> Purse:
+def purse_of(subject: Subject, seconds: float = SECONDS, begun: float | None = None, why: str = "") -> Purse:
     """The purse of a derivation, filled when it is first asked for."""
-    found: Purse = subject.once("purse", lambda: Purse(seconds, begun))
+    found: Purse = subject.once("purse", lambda: Purse(seconds, begun, why))
     return found
 
 

@@ -12,6 +12,7 @@ from scipy import special
 
 from smisym.base.counting import counted
 from smisym.base.derivation import Formula, Step
+from smisym.base.directions import spanned
 from smisym.base.matrices import square_root, units
 from smisym.base.solution import Result
 from smisym.base.threshold import Threshold
@@ -194,8 +195,8 @@ def _numbers(subject: Subject) -> list[Formula]:
         return []
     if first.kind == "trivial":
         trivial = [one for one in known.every if one.kind == "trivial"]
-        return [Formula(r"\alpha_c", "0", f"{', '.join(one.names)}: trivial") for one in trivial]
-    names = ", ".join(first.names)
+        return [Formula(r"\alpha_c", "0", f"{spanned(one.subspace, one.names)}: trivial") for one in trivial]
+    names = spanned(first.subspace, first.names)
     if not math.isfinite(first.alpha):
         order = "" if first.order is None else f", the first order that tells of it is {first.order}"
         return [Formula(r"\alpha_c", r"\infty", f"{names}: hard for first-order methods{order}")]

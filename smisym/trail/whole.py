@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import time
 from typing import Any
 
@@ -48,6 +49,7 @@ PARTS: tuple[Part, ...] = (
     PREDICTION,
 )
 TITLE = "From the declaration to its thresholds"
+_PLAIN = re.compile(r"[A-Za-z0-9][\w.\- ]{0,60}", re.ASCII)
 _UNASKED = "checks were not asked for"
 
 
@@ -59,6 +61,7 @@ def derive(
     seed: int = 0,
     seconds: float | None = None,
     begun: float | None = None,
+    name: str = "",
     maps: Any = OverlapMap,
     algorithm: Any = gamp,
 ) -> Derivation:
@@ -72,6 +75,7 @@ def derive(
     says so.  None: 3, and none without checks.  Loops that are not compiled yet are not waited for: arrays do their
     work.  math.inf: as long as it takes, compilers included.  begun: what ``time.process_time()`` said where they begin
     to count, which is here by default: before the model was compiled, where that is to be within them.
+    name: of the network, for the title; one that is not of letters, digits, ".", "-", "_" and blanks is left out.
     maps, algorithm: what makes overlap maps and what runs GAMP, as of :func:`smisym.verify.check`.
 
     Raises :class:`~smisym.base.errors.DerivationError` where a step does not hold of this model: a derivation that is
@@ -82,15 +86,19 @@ def derive(
     if not isinstance(given, Architecture | SMI | Model):
         fix = "write smisym.derive(smisym.load('network.toml'))"
         raise InputError("what is derived", given, "an Architecture, an SMI or a Model", fix)
+    # What is asked for by no word is not short of time.
+    why = "" if checks or seconds is not None else f"it is not solved for, since {_UNASKED}"
     begun, usual = time.process_time() if begun is None else begun, SECONDS if checks else 0.0
     seconds = usual if seconds is None else seconds
     if seconds != math.inf:
         seconds = check_number("seconds", seconds, "a number of seconds >= 0, or math.inf", "leave it out", least=0.0)
     model = network if isinstance(network, Model) else compile(network)
     subject = Subject(model, seed=check_seed(seed), maps=maps, algorithm=algorithm)
-    purse_of(subject, seconds, begun)
+    purse_of(subject, seconds, begun, why)
     options = ("" if checks else " --no-checks") + ("" if seconds == usual else f" --seconds {seconds:g}")
-    trail = Derivation(TITLE, origin_of(model, seed, DOCUMENT if checks else None, options))
+    stem = name if _PLAIN.fullmatch(name) else ""
+    title = f"{stem}: {TITLE[0].lower()}{TITLE[1:]}" if stem else TITLE
+    trail = Derivation(title, origin_of(model, seed, DOCUMENT if checks else None, options, stem or "network"))
     first, *others = model.derivation
     for step in (first, LETTERS.written(subject), *others):
         trail.add(step)
@@ -103,9 +111,10 @@ def derive(
     return trail
 
 
-def origin_of(model: Model, seed: int, level: float | None, options: str) -> Origin:
+def origin_of(model: Model, seed: int, level: float | None, options: str, stem: str = "network") -> Origin:
     """What makes a derivation again."""
     declared = model.architecture
     text = "# a bare program, which has no file" if declared is None else toml_of(declared).rstrip()
-    command = f"smisym derive network.toml --seed {seed}{options} -o derivation.html"
+    file = f"'{stem}.toml'" if " " in stem else f"{stem}.toml"
+    command = f"smisym derive {file} --seed {seed}{options} -o derivation.html"
     return Origin(text, command, seed, level, tuple({"smisym": package_version(), **versions()}.items()))

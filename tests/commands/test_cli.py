@@ -93,7 +93,7 @@ def test_grids_include_both_ends(a: float, b: float, count: int) -> None:
         assert np.allclose(np.diff(grid, 2), 0, atol=1e-9 * stop)
 
 
-@given(st.lists(st.floats(0, 1e300), min_size=1, max_size=20))
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=20))
 def test_comma_lists_round_trip(values: list[float]) -> None:
     assert records.alpha_grid(",".join(map(repr, values))) == tuple(sorted(set(values)))
 
@@ -106,7 +106,7 @@ def test_grid_of_the_demo() -> None:
 
 BAD_GRIDS = (
     "", "x", "0:1", "0:1:0", "0:1:-3", "0:1:2.5", "0:1:2:3", "1:0:5", "-1", "-0.1:1:5", "nan", "0:nan:3", "inf",
-    "0:inf:3", "0.1,", ",", "0.1,,0.2", "0.1;0.2", "0:1:1000000000", "0,1:2:3", "1e400",
+    "0:inf:3", "1e300", "0:2e6:3", "0.1,", ",", "0.1,,0.2", "0.1;0.2", "0:1:1000000000", "0,1:2:3", "1e400",
 )  # fmt: skip
 
 
@@ -182,7 +182,8 @@ def test_the_compiled_loops_can_be_printed(tmp_path: Path, network: str) -> None
     assert shown.exit_code == 0
     names = {node.name for node in ast.walk(ast.parse(shown.stdout)) if isinstance(node, ast.FunctionDef)}
     assert {"point", "points"} <= names
-    assert run("derive", network, "--code", "numba", "-o", tmp_path / "loops.py").stdout == ""
+    written = run("derive", network, "--code", "numba", "-o", tmp_path / "loops.py").stdout
+    assert written == f"written: {tmp_path / 'loops.py'}\n"
     assert (tmp_path / "loops.py").read_text() == shown.stdout.rstrip("\n") + "\n"
     wrong = refused("derive", network, "--code", "numba", "-o", tmp_path / "loops.html")
     assert "a file that ends in .py, with --code numba" in wrong and "leave --code out for a document" in wrong
@@ -240,9 +241,10 @@ def test_bad_networks_are_refused_by_every_command(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("text", ["x", "0:1:0", "-1", "nan", "2:1:3"])
+@pytest.mark.parametrize("text", ["x", "0:1:0", "-1", "nan", "2:1:3", "1e300"])
 def test_bad_alphas(network: str, tmp_path: Path, text: str) -> None:
-    assert "START:STOP:COUNT" in refused("curve", network, f"--alpha={text}")
+    message = refused("curve", network, f"--alpha={text}")
+    assert "START:STOP:COUNT" in message and "numbers from 0 to 1e+06" in message
     assert "START:STOP:COUNT" in refused("analyze", network, "-o", tmp_path / "out", f"--alpha={text}")
 
 

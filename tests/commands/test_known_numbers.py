@@ -80,7 +80,7 @@ def test_a_diagram_stands_until_a_threshold_is_changed(size: str, tmp_path: Path
     ]  # fmt: skip
     diagram["records"][1]["thresholds"][0]["alpha"] = 5.0
     path.write_text(json.dumps(diagram))
-    assert "1 of 6 numbers do not stand" in run("certify", path, code=3).stderr
+    assert "1 of 6 numbers does not stand" in run("certify", path, code=3).stderr
 
 
 def test_branches_are_drawn_and_what_one_seed_alone_has_does_not_stand(size: str, tmp_path: Path) -> None:

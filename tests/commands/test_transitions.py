@@ -101,4 +101,7 @@ def test_bad_options(network: str, options: list[str], words: str) -> None:
 
 
 def test_phases_refuse_a_bad_bound(network: str) -> None:
-    assert "most" in run("phases", network, "--most", "-1", code=2).stderr
+    for most in ("-1", "0", "nan", "1e300"):
+        for command in (("phases", network), ("phase-diagram", network, "--vary", "skip=0,1")):
+            told = run(*command, "--most", most, code=2).stderr
+            assert f"--most: given {float(most)}; allowed: a positive number up to 1e+06" in told

@@ -360,12 +360,36 @@ def test_numbers_of_the_curve_are_printed_with_their_errors() -> None:
             {"kind": "weak", "layers": [1, 2], "alpha": 0.5, "error": None, "subspace": [[0.6, 0.8]]},
             "The subspace (0.600, 0.800) of layers 1 and 2 is learned first, from α = 0.5 on.",
         ),
+        (
+            {"kind": "weak", "layers": [1], "names": ["z1"], "alpha": 0.5, "error": None, "subspace": [[1.0]]},
+            "The field z1 is learned first, from α = 0.5 on.",
+        ),
+        (
+            {"kind": "trivial", "layers": [1, 2], "names": ["z1", "z2"], "alpha": 0.0, "subspace": [[0.6, 0.6]]},
+            "The direction z1 + z2 is learned at any α > 0.",
+        ),
+        (
+            {"kind": "hard", "layers": [1, 2], "names": ["u", "v"], "alpha": None, "subspace": [[1, 0], [0, 1]]},
+            "The fields u and v are hard",
+        ),
     ],
 )
 def test_thresholds_in_words(threshold: dict, sentence: str) -> None:
     results = fake_results.results()
     results["thresholds"] = [threshold]
     assert sentence in _text(report_page(results)).replace("&gt;", ">")
+
+
+def test_reports_of_expressions_call_fields_by_their_names() -> None:
+    results = fake_results.results() | {"labels": ["u", "v"]}
+    whole = {"layers": [1, 2], "names": ["u", "v"], "alpha": 0.5, "error": 0.01, "Q": None}
+    results["thresholds"] = [
+        whole | {"kind": "trivial", "subspace": [[0.6, -0.6]]},
+        whole | {"kind": "perfect_amp", "subspace": [[1, 0], [0, 1]]},
+    ]
+    text = _text(report_page(results))
+    assert "Overlap of every field" in text and "every layer" not in text
+    assert "u - v" in text and "u, v" in text
 
 
 def test_a_report_of_almost_nothing_is_still_a_page() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fake_results
 import fake_solutions
 import numpy as np
 import pytest
@@ -206,4 +207,33 @@ def test_a_certificate_of_a_file_that_is_no_success_says_that_too(capsys: pytest
 def test_names_of_files_are_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["a" * 100 + ".npz", "[b].json"]
     terminal.print_files({"folder": "out", "files": names})
-    assert capsys.readouterr().out.splitlines() == [f"out/{name}" for name in names]
+    assert capsys.readouterr().out.splitlines() == [f"written: out/{name}" for name in names]
+
+
+def test_parts_of_what_fields_span_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """The sum of three fields and their differences are not the same thing, learned twice."""
+    one = {"layers": [1, 2, 3], "names": ["z1", "z2", "z3"], "alpha": 1.0, "error": 0.0, "order": None, "Q": None}
+    rows = [
+        one | {"kind": "trivial", "subspace": [[0.577, 0.5775, 0.577]]},
+        one | {"kind": "weak", "subspace": [[-0.53, 0.8, -0.27], [0.62, 0.15, -0.77]]},
+        one | {"kind": "perfect_amp", "subspace": [[1, 0, 0], [0, 1, 0], [0, 0, 1]]},
+    ]
+    terminal.print_thresholds({"thresholds": rows})
+    text = printed(capsys)
+    assert "trivial z1 + z2 + z3 1" in text
+    assert "weak 2 directions of z1, z2, z3 1" in text and "perfect_amp z1, z2, z3 1" in text
+
+
+def test_heads_of_one_layer_are_named_together(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"layer 1 head {number}" for number in (1, 2)]
+    one = {"kind": "weak", "layers": [1], "alpha": 1.0, "error": 0.0, "order": None, "Q": None}
+    rows = [one | {"names": names, "subspace": [[1, 0], [0, 1]]}, one | {"names": names[:1], "subspace": [[1, 0]]}]
+    terminal.print_thresholds({"thresholds": rows})
+    assert "layer 1 heads 1, 2" in printed(capsys)
+
+
+def test_pictures_of_curves_and_runs_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.print_curve({"points": fake_results.points(), "output": "curve.svg"})
+    assert printed(capsys).endswith("written: curve.svg")
+    terminal.print_dynamics(smisym.Dynamics((), ("layer 1",), (1,)), {"output": "dynamics.svg"})
+    assert printed(capsys).endswith("written: dynamics.svg")

@@ -88,7 +88,7 @@ def test_a_failure_is_shown_with_its_program(capsys: pytest.CaptureFixture[str])
     assert "mapping fails" in capsys.readouterr().err
     with pytest.raises(Exit) as ended:
         task.finish_check(report.record(), False)
-    assert ended.value.exit_code == 3 and "1 of 1 properties fail: mapping" in capsys.readouterr().err
+    assert ended.value.exit_code == 3 and "1 of 1 property fails: mapping" in capsys.readouterr().err
 
 
 def test_progress_is_told_of_each_property() -> None:
