@@ -24,8 +24,10 @@ MOST = 3
 # Gauss's rule for Plackett's formula, good to rounding up to such correlations (of three numbers, of one with the two
 # others together, squared), and the other way, good to rounding too but dearer, beyond and for small probabilities.
 _ANGLE, _STEEP, _TOGETHER, _FAINT = np.polynomial.legendre.leggauss(48), 0.95, 0.9, 1e-6
-# What is taken for a probability that rounding left below that.
-_LEAST = 1e-17
+# The same for what is left of strong correlations, which is smooth.
+_REST = np.polynomial.legendre.leggauss(24)
+# What is taken for a probability that rounding left below that; deviations beyond which there is none.
+_LEAST, _FAR = 1e-17, 40.0
 _LINE, _REACH, _NEAREST, _TO_THE_TOP, _TO_THE_END = np.polynomial.legendre.leggauss(48), 9.0, 1e-12, 60, 13
 
 
@@ -110,9 +112,12 @@ def _log_of_three(h: np.ndarray, C: np.ndarray, spare: np.ndarray) -> np.ndarray
     found = _from_where_one_is_apart(h, C)
     log = np.log(np.maximum(found, _LEAST))
     steep = (together.min(axis=1) > _TOGETHER) | (np.abs(C[:, 1, 2]) > _STEEP)
-    rest = np.flatnonzero((~(found > _FAINT) & ~spare) | steep)
+    rest = np.flatnonzero((~(found > _FAINT) | steep) & ~spare)
     if rest.size:
         log[rest] = _three_along_a_line(h[rest], C[rest])
+    rest = np.flatnonzero(steep & spare)
+    if rest.size:
+        log[rest] = np.log(np.maximum(_three_over_an_interval(h[rest], C[rest]), _LEAST))
     return log
 
 
@@ -154,6 +159,31 @@ def _three_along_a_line(h: np.ndarray, C: np.ndarray) -> np.ndarray:
         size = np.sqrt((1 - C[:, 0, 1:]) * (1 + C[:, 0, 1:]))
         return np.asarray(-x - (C[:, 0, 1:] / size * _two(ends, both, nowhere)[1]).sum(axis=1))
 
+    return _around_the_top(log_at, slope, h[:, 0], _steps(h, C))
+
+
+def _three_over_an_interval(h: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """The probability itself, to rounding in absolute terms: over the first number from where there is any, in pieces
+    that end where the two others begin to be excluded."""
+    end = np.minimum(h[:, 0], _REACH)
+    cuts = [
+        np.clip((k * np.sign(c) + side * _REACH * s) / np.maximum(np.abs(c), 1e-9), -_REACH, end)
+        for k, c, s in _steps(h, C)
+        for side in (-1, 0, 1)
+    ]
+    pieces = np.stack([np.full(len(h), -_REACH), *np.sort(cuts, axis=0), np.maximum(end, -_REACH)])
+    half = 0.5 * np.diff(pieces, axis=0)[:, None]
+    x, w = _LINE
+    places = pieces[:-1, None] + half * (1 + x[:, None])
+    some = places.reshape(-1, len(h))
+    many, corr = np.tile(h, (len(some), 1)), np.tile(C, (len(some), 1, 1))
+    ends, c = _given(many, corr, 0, some.ravel())
+    logs = _log_phi(some.ravel()) + log_normal_orthant(ends[:, 0], ends[:, 1], c, np.ones(len(ends), dtype=bool))
+    return np.asarray((np.exp(logs).reshape(places.shape) * w[:, None] * half).sum(axis=(0, 1)))
+
+
+def _steps(h: np.ndarray, C: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(k, c, s) of each factor of two numbers given the first, which is excluded where c x is beyond k by some s."""
     own, size = C[:, 0, 1:], np.sqrt((1 - C[:, 0, 1:]) * (1 + C[:, 0, 1:]))
     steps = [(h[:, 1 + j], own[:, j], size[:, j]) for j in range(2)]
     # Two that are alike, or opposites, meet somewhere: one is below its end as soon as the other is, or never again.
@@ -161,7 +191,7 @@ def _three_along_a_line(h: np.ndarray, C: np.ndarray) -> np.ndarray:
     side = np.where(c > 0, -1, 1)
     rates, places = own / size, h[:, 1:] / size
     steps.append((places[:, 0] + side * places[:, 1], rates[:, 0] + side * rates[:, 1], np.sqrt((1 - c) * (1 + c))))
-    return _around_the_top(log_at, slope, h[:, 0], steps)
+    return steps
 
 
 def _log_phi(x: np.ndarray) -> np.ndarray:
@@ -176,10 +206,40 @@ def log_normal_orthant(h: np.ndarray, k: np.ndarray, c: np.ndarray, spare: np.nd
     found = ndtr(h) * ndtr(k) + np.arcsin(c) * (np.exp(0.5 * exponent / np.cos(angle) ** 2) @ w) / (4 * np.pi)
     log = np.log(np.maximum(found, _LEAST))
     faint = ~(found > _FAINT)
-    rest = np.flatnonzero((faint if spare is None else faint & ~spare) | (np.abs(c) > _STEEP))
+    exact, steep = np.full(len(h), spare is None) if spare is None else ~spare, np.abs(c) > _STEEP
+    rest = np.flatnonzero((faint | steep) & exact)
     if rest.size:
         log[rest] = _along_a_line(h[rest], k[rest], c[rest])
+    rest = np.flatnonzero(steep & ~exact)
+    if rest.size:
+        log[rest] = np.log(np.maximum(_nearly_alike(h[rest], k[rest], c[rest]), _LEAST))
     return log
+
+
+def _nearly_alike(h: np.ndarray, k: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """(S,): P(x < h, y < k) of strong correlations, to rounding in absolute terms: from where both numbers are one, or
+    opposites, by the integral over what is left of them (Drezner and Wesolowsky, J. Stat. Comput. Simul. 35, 1990, with
+    Genz's third term: the integrand is expanded where it is not smooth, and the rest is)."""
+    side = np.where(c < 0, -1.0, 1.0)
+    # Beyond forty deviations there is nothing.
+    a, b = np.clip(-h, -_FAR, _FAR), np.clip(-side * k, -_FAR, _FAR)
+    product, square, left = a * b, (a - b) ** 2, (1 - c) * (1 + c)
+    root, apart = np.sqrt(left), np.abs(a - b)
+    first, second = (4 - product) / 8, (12 - product) / 16
+    with np.errstate(over="ignore", under="ignore"):
+        known = root * np.exp(-0.5 * (square / left + product))
+        known *= 1 - first * (square - left) * (1 - second * square / 5) / 3 + first * second * left**2 / 5
+        tail = np.exp(-0.5 * product + log_ndtr(-apart / root)) * math.sqrt(2 * math.pi) * apart
+        known -= tail * (1 - first * square * (1 - second * square / 5) / 3)
+        x, w = _REST
+        t = (0.5 * root[:, None] * (1 + x)) ** 2
+        rest = np.sqrt(1 - t)
+        exponent = -0.5 * (square[:, None] / t + product[:, None])
+        whole = np.exp(exponent - 0.5 * product[:, None] * (1 - rest) / (1 + rest)) / rest
+        known += 0.5 * root * ((whole - np.exp(exponent) * (1 + first[:, None] * t * (1 + second[:, None] * t))) @ w)
+    known /= -2 * math.pi
+    alike = known + ndtr(-np.maximum(a, b))
+    return np.where(side > 0, alike, np.maximum(ndtr(b) - ndtr(a), 0.0) - known)
 
 
 def _along_a_line(h: np.ndarray, k: np.ndarray, c: np.ndarray) -> np.ndarray:
