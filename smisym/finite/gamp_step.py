@@ -94,8 +94,9 @@ class Step:
         return new
 
     def _refuse_impossible(self, shape: tuple[int, ...]) -> None:
-        """InputError if outputs of some samples come from no fields at all."""
-        anywhere = self.model.channel.moments(self.y, np.zeros(shape), np.eye(self.model.fields), rtol=self.rtol)
+        """InputError if of outputs of some samples no fields are found, wherever these may be."""
+        V = self.model.prior.nothing_known()
+        anywhere = self.model.channel.moments(self.y, np.zeros(shape), V, rtol=self.rtol)
         # A channel of one's own may tell nothing of it.
         impossible = np.flatnonzero(np.asarray(getattr(anywhere, "log_partition", np.nan)) == -np.inf)
         if not impossible.size:
@@ -106,7 +107,7 @@ class Step:
         raise InputError(
             f"y of sample {first}{more}",
             value.item() if value.size == 1 else value.tolist(),
-            "outputs that the model has: no fields give this one",
+            "outputs that the model has: no fields were found that give this one",
             "check labels and units of y, or declare the noise that the data have",
         )
 
