@@ -108,3 +108,29 @@ def test_derivatives_are_differences(k: int) -> None:
         np.testing.assert_allclose(curve, second[:, i], rtol=1e-5, atol=1e-6)
     if k == 1:
         np.testing.assert_allclose(np.exp(log), ndtr(h[:, 0]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("k", (2, 3))
+@pytest.mark.parametrize("least", (1e-2, 1e-5, 1e-10))
+def test_where_absolute_errors_count_nearly_dependent_numbers_are_the_same_another_way(k: int, least: float) -> None:
+    """Drezner and Wesolowsky's expansion, and pieces of an interval, against integrals around the top."""
+    rng = np.random.default_rng(1)
+    n = 40
+    factor = np.linalg.qr(rng.standard_normal((n, k, k)))[0] * np.sqrt([1.0, 0.6, least][:1] + [0.6, least][-(k - 1) :])
+    M = factor @ np.swapaxes(factor, 1, 2)
+    sizes = np.sqrt(np.einsum("sii->si", M))
+    C = M / sizes[:, :, None] / sizes[:, None]
+    # Half of them where all of the numbers meet.
+    h = (factor @ rng.standard_normal((n, k, 1)))[..., 0] / sizes + rng.standard_normal((n, k)) * (np.arange(n) % 2)[
+        :, None
+    ]
+    near = log_orthant(h, C, np.ones(n, dtype=bool))
+    # Logarithms of -1e9, of those that never meet, have no digits for slopes.
+    with np.errstate(over="ignore"):
+        exact = log_orthant(h, C)
+    p = [np.exp(one[0]) for one in (near, exact)]
+    np.testing.assert_allclose(p[0], p[1], rtol=0, atol=1e-13)
+    there = exact[0] > -700
+    assert there.sum() >= n / 2
+    slopes = [one[1][there] * size[there, None] for one, size in zip((near, exact), p, strict=True)]
+    np.testing.assert_allclose(*slopes, rtol=0, atol=1e-12)
