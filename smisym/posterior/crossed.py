@@ -42,6 +42,10 @@ _REACH, _FARTHER, _TIMES, _SHELL, _SLOWEST = 4.6, 1.15, 5, 0.5, 0.8
 # but at least and at most.  Scouts may have missed a mode of a hundredth of the mass, seven deviations away.
 _NEAREST, _FARTHEST = 5.5, 12.0
 _FEW = {3: (1500, 5000), 4: (4000, 20000)}
+# Where more than so many times as many nodes stand, none is looked at: the reach falls by a factor first.  Nodes of
+# one side at most: where one side has a million, it would meet a hundred of the other.
+_MANY, _NEARER = 16, 0.85
+_LONGEST = 2**20
 # Share of the tolerance that either side may lose, of mass that is left out, and beyond the reach; how far that lies
 # from the mean, in standard deviations.
 _LEFT_OUT, _BEYOND, _DISTANCE = 0.02, 0.03, 4.0
@@ -166,8 +170,10 @@ def solve(paired: Paired, rtol: float, cov: bool, most: int) -> Found | None:
         finer = [k if good else k + 1 for k, good in zip(levels, coarse, strict=True)]
         if finer[0] >= len(_ROWS) or finer[1] >= len(_COLUMNS):
             break
-        rows = shapes[0].near(wide.rows, wide.kept_rows, _ROWS[finer[0]])
-        columns = shapes[1].near(wide.columns, wide.kept_columns, _COLUMNS[finer[1]])
+        rows = shapes[0].near(wide.rows, wide.kept_rows, _ROWS[finer[0]], _LONGEST)
+        columns = shapes[1].near(wide.columns, wide.kept_columns, _COLUMNS[finer[1]], _LONGEST)
+        if rows is None or columns is None:
+            break
         if len(rows) * len(columns) * paired.chain.level_set.branches > most:
             break
         levels = finer
@@ -219,11 +225,19 @@ def _first(paired: Paired, shapes: tuple[Shape, Shape], rtol: float, cov: bool, 
 
 def _few(shape: Shape, reach: np.ndarray, step: float, most: int) -> tuple[Nodes, float]:
     """The nodes of a wide lattice, and how far it reaches in standard deviations of what was seen."""
-    nodes = shape.within(reach, step)
-    if len(nodes) <= most or reach[0] <= _NEAREST:
-        return nodes, float(reach[0])
-    nearer = max(_NEAREST, float(np.partition(shape.regions[0].radius(nodes.points), most)[most]))
-    return shape.within(np.r_[nearer, reach[1:]], step), nearer
+    far, nodes = float(reach[0]), None
+    while nodes is None:
+        last = far <= _NEAREST
+        nodes = shape.within(np.r_[far, reach[1:]], step, _LONGEST if last else _MANY * most)
+        if nodes is None and last:
+            raise Unseen
+        if nodes is None:
+            far = max(_NEAREST, _NEARER * far)
+    if len(nodes) <= most or far <= _NEAREST:
+        return nodes, far
+    radius = shape.regions[0].radius(nodes.points)
+    nearer = max(_NEAREST, float(np.partition(radius, most)[most]))
+    return nodes.take(radius <= nearer), nearer
 
 
 def _beyond(mass: np.ndarray, radius: np.ndarray, reach: float) -> float:

@@ -193,7 +193,8 @@ def test_a_gaussian_on_a_lattice_in_its_shape(dim: int) -> None:
     covariance = factor @ factor.T + 0.1 * np.eye(dim)
     precision = np.linalg.inv(covariance)
     shape = Shape.of(centre, covariance, precision, Region(centre, precision / 4))
-    nodes = shape.within(np.array([6.5, 6.5]), 1.0)
+    nodes = shape.within(np.array([6.5, 6.5]), 1.0, 10**6)
+    assert nodes is not None
     square = shape.regions[0].radius(nodes.points) ** 2
     weight = np.exp(nodes.log_volume - 0.5 * square - 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1])
     assert abs(weight.sum() - 1) < 4 * dim * np.exp(-2 * np.pi**2) + 1e-7
@@ -213,13 +214,34 @@ def test_a_gaussian_on_a_lattice_in_its_shape(dim: int) -> None:
 def test_a_finer_lattice_keeps_near_what_is_kept() -> None:
     """Every node of the finer one lies in the cell of a kept node, and no such node is left out."""
     shape = Shape(np.zeros(3), turn(3), (Region(np.zeros(3), np.eye(3)),))
-    coarse = shape.within(np.array([3.0]), 1.0)
+    coarse = shape.within(np.array([3.0]), 1.0, 10**6)
+    assert coarse is not None
     chosen = kept(np.exp(-0.5 * shape.regions[0].radius(coarse.points) ** 2), 0.05)
-    fine = shape.near(coarse, chosen, 0.4)
-    every = shape.within(np.array([6.0]), 0.4)
+    fine, every = shape.near(coarse, chosen, 0.4, 10**6), shape.within(np.array([6.0]), 0.4, 10**6)
+    assert fine is not None and every is not None
+    assert shape.near(coarse, chosen, 0.4, len(fine) - 1) is None and shape.within(np.array([6.0]), 0.4, 1000) is None
     cells = {tuple(place) for place in coarse.places[chosen]}
     inside = [tuple(np.rint(place * 0.4).astype(int)) in cells for place in every.places]
     assert {tuple(p) for p in fine.places} == {tuple(p) for p in every.places[inside]}
+
+
+def test_a_long_thin_region_costs_what_stands_in_it() -> None:
+    """A needle across all axes: a box around it has 3e9 nodes, and the search holds few more than there are."""
+    axis = np.ones(4) / 2
+    metric = np.eye(4) - (1 - 1 / 60**2) * np.outer(axis, axis)
+    shape = Shape(np.zeros(4), np.eye(4), (Region(np.zeros(4), metric),))
+    nodes = shape.within(np.array([4.0]), 1.0, 10**5)
+    assert nodes is not None
+    # The volume of the region, and no node twice: what stands in it is known to its surface.
+    volume = np.pi**2 / 2 * 4.0**4 * 60
+    assert abs(len(nodes) / volume - 1) < 0.02 and len(np.unique(nodes.places, axis=0)) == len(nodes)
+    assert (shape.regions[0].radius(nodes.points) <= 4).all() and (np.ptp(nodes.places, axis=0) > 150).all()
+    # Neighbours of nodes inside are nodes, where they are inside.
+    there = {tuple(place) for place in nodes.places}
+    for step in np.eye(4, dtype=int):
+        beside = nodes.places + step
+        within = shape.regions[0].radius(beside.astype(float)) <= 4
+        assert all(tuple(place) in there for place in beside[within])
 
 
 def test_what_is_kept_holds_the_mass() -> None:
