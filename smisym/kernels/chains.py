@@ -311,6 +311,8 @@ ROW, ROW2, ROW3 = (np.uint64(row * {CHUNK}) for row in (1, 2, 3))
 FIELDS, MASSES, ALL = np.arange(3)
 inner = dict(WITHIN, nogil=True)
 options = dict(inner, fastmath={{"contract"}})
+# Functions that make arrays.
+owning = dict(options, _nrt=True)
 reordered = dict(inner, fastmath={{"contract", "reassoc", "nsz"}})
 t = numba.types
 mixing = t.FunctionType(t.void(t.int64, t.int64, t.float64[::1]))

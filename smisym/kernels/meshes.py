@@ -224,6 +224,8 @@ ROW, ROW2, ROW3, ROW4, ROW5 = (np.uint64(row * {CHUNK}) for row in (1, 2, 3, 4, 
 FIELDS, MASSES, ALL = np.arange(3)
 inner = dict(WITHIN, nogil=True)
 options = dict(inner, fastmath={{"contract"}})
+# Functions that make arrays.
+owning = dict(options, _nrt=True)
 reordered = dict(inner, fastmath={{"contract", "reassoc", "nsz"}})
 within = dict(inner, fastmath={{"contract"}}, forceinline=True)
 t = numba.types

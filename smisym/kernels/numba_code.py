@@ -11,6 +11,7 @@ place of the rest.
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import importlib.util
 import pickle
@@ -242,8 +243,21 @@ def _imported(name: str, path: Path) -> ModuleType:
     # Before it is run: numba finds functions of a module by its name when it reads machine code back.
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with _uncollected():
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looks for cycles, which a compiler that makes millions of objects spends a twelfth of its time on."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

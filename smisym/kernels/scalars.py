@@ -114,8 +114,12 @@ def kept(context: Any, value: Any) -> Any:
     return Kept(value)(value), build
 
 
-# Multiplication and addition may be one operation; nothing else is allowed to change.
-WITHIN: Any = {"error_model": "numpy", "pipeline_class": Parts, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Multiplication and addition may be one operation; nothing else is allowed to change.  References are not counted, a
+# sixteenth of the time of compiling: such functions make no arrays and return none.
+WITHIN: Any = {
+    "error_model": "numpy", "pipeline_class": Parts, "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
+    "_nrt": False,
+}  # fmt: skip
 inlined = njit(fastmath={"contract"}, forceinline=True, **WITHIN)
 
 

@@ -264,7 +264,7 @@ def products(s, given, work, found):
             second[i, j] = second[j, i]
 
 
-@numba.njit(**options)
+@numba.njit(**owning)
 def grown(x, kept, size):
     """An array with room for so many numbers that begins as x does."""
     if len(x) >= size:

@@ -11,7 +11,7 @@ def indicators(d):
 
 
 # Many parameters: arrays, which compiled loops take one by one.
-@numba.njit(**options)
+@numba.njit(**owning)
 def prepared(n, omega, factor, inverse, flips, apart, step, radius, low, high, cov, h, features):
     """Nodes of one layer of n rows into h (2 n, K) and features (F, K); returns how many, -1 where there is no room.
 

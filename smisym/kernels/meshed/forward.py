@@ -60,7 +60,7 @@ def told(s, given, work, found):
         found.mean[s, 2 * layers + i] = held
 
 
-@numba.njit(**options)
+@numba.njit(**owning)
 def products(s, given, work, found):
     """Second moments: of a layer by its numbers, of two by what the first one carries on to the mean of the other."""
     layers, n, second = given.rules.shape[1], given.points.shape[2], found.second[s]
