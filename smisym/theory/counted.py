@@ -1,6 +1,7 @@
 """First thresholds where outputs are few: hard attention, signs.
 
-E[z z^T - I | y] of each output is then a mean over draws of the fields that have it: no posterior is needed.
+E[z z^T - I | y] of each output is that of its posterior, where this is in closed form, else a mean over draws of the
+fields that have it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from smisym.theory.controls import rates_of
 # log2 of the draws of one scramble, scrambles, and outputs at most.
 _DRAWS, _SCRAMBLES, _MOST = 15, 16, 64
 _SEED = 20261124
+# What probabilities of all outputs may be off one for none to have been missed.
+_WHOLE = 1e-6
 
 
 def are_counted(model: Model) -> bool:
     """Whether all outputs are few, and without noise."""
+    if model.channel.posterior.outputs is not None:
+        return True
     return not model.noise and _kinds(model, _fields(model, np.random.SeedSequence(_SEED), 12)) is not None
 
 
@@ -30,9 +35,12 @@ def counted_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]
     G of an output is that of its posterior where this is in closed form, else the mean over all draws that have it;
     what leaving out one scramble changes tells the error.
     """
-    outputs = model.channel.posterior.outputs
-    if outputs is not None:
-        return _of_all(model, parts, *_known(model, outputs)), 0.0
+    known = _known(model)
+    if known is not None:
+        share, g, dg = known
+        scale = model.prior.law(np.zeros((model.fields,) * 2)).scale
+        G = np.einsum("pi,nptqs,qj->nitjs", scale, dg + np.einsum("npt,nqs->nptqs", g, g), scale, optimize=True)
+        return _of_all(model, parts, share, G), 0.0
     found = []
     for seed in np.random.SeedSequence(_SEED).spawn(_SCRAMBLES):
         z = _fields(model, seed, _DRAWS)
@@ -44,6 +52,17 @@ def counted_threshold(model: Model, parts: Sequence[int]) -> tuple[float, float]
     alphas = [_alpha(model, parts, found[:r] + found[r + 1 :]) for r in range(_SCRAMBLES)]
     spread = np.std(alphas) * np.sqrt(_SCRAMBLES - 1)
     return _alpha(model, parts, found), float(spread)
+
+
+def exact_products(model: Model) -> np.ndarray | None:
+    """(P, P): E[g g^T] where nothing is known, in units of the prior, a sum over all outputs; None where posteriors are
+    not in closed form."""
+    known = _known(model)
+    if known is None:
+        return None
+    share, g, _ = known
+    g = model.prior.law(np.zeros((model.fields,) * 2)).units @ g
+    return np.asarray(model.prior.multiplicity * np.einsum("n,npt,nqt->pq", share, g, g))
 
 
 def counted_products(model: Model) -> np.ndarray | None:
@@ -99,16 +118,21 @@ def _alpha(model: Model, parts: Sequence[int], found: Sequence[dict[bytes, tuple
     return _of_all(model, parts, share, G)
 
 
-def _known(model: Model, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The probability of each output (m, M) where nothing is known, and E[z z^T - I | y] from its posterior."""
-    law, P, T = model.prior.law(np.zeros((model.fields,) * 2)), model.fields, model.tokens
-    still = np.zeros((len(outputs), P, T))
+def _known(model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """The probability of each output (m,) where nothing is known, g (m, P, T) and dg (m, P, T, P, T) of its posterior;
+    None where these are not in closed form."""
+    outputs = model.channel.posterior.outputs
+    if outputs is None:
+        return None
+    law = model.prior.law(np.zeros((model.fields,) * 2))
+    still = np.zeros((len(outputs), model.fields, model.tokens))
     y = outputs.reshape(-1, *model.link(still[:1]).shape[1:])
     found = model.channel.moments(y, still, law.V, cov=True)
     there = np.isfinite(found.log_partition)
-    g, dg = found.g[there], np.asarray(found.dg)[there]
-    G = np.einsum("pi,nptqs,qj->nitjs", law.scale, dg + np.einsum("npt,nqs->nptqs", g, g), law.scale, optimize=True)
-    return np.exp(found.log_partition[there]), G
+    chance = np.exp(found.log_partition[there])
+    if abs(chance.sum() - 1) > _WHOLE:
+        return None
+    return chance, found.g[there], np.asarray(found.dg)[there]
 
 
 def _of_all(model: Model, parts: Sequence[int], share: np.ndarray, G: np.ndarray) -> float:

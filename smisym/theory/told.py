@@ -14,15 +14,8 @@ import numpy as np
 from smisym.base.solution import mean_and_error
 from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
-from smisym.theory.counted import counted_products
+from smisym.theory.counted import counted_products, exact_products
 from smisym.theory.estimate import Estimate
-
-# Outputs, of random fields, that are looked through for all that there are, and how many are few.
-_LOOKED_AT, _FEW, _SEED = 2**14, 64, 20261126
-# What probabilities of all outputs may be off one for none to have been missed.
-_WHOLE = 1e-6
-# Errors of posteriors in closed form, which are those of rounding.
-_KNOWN = 1e-12
 
 
 def of_parts(symmetry: Symmetry, M: np.ndarray) -> np.ndarray:
@@ -44,9 +37,9 @@ def shares(model: Model, estimates: Sequence[Estimate], part: int) -> np.ndarray
 def first_told(model: Model, estimates: Sequence[Estimate], part: int) -> tuple[float, float]:
     """(alpha, its standard error) at which so much is told of a part that it is learned: a sum over outputs where these
     are few and their posteriors in closed form, else of draws of the fields where they are few, else sampled."""
-    exact = _counted(model, part)
+    exact = exact_products(model)
     if exact is not None:
-        return 1 / exact, 0.0
+        return float(needed(model)[part] / of_parts(model.symmetry, exact)[part]), 0.0
     products = None if model.noise or model.level_set is not None else counted_products(model)
     if products is not None:
         own = np.array([of_parts(model.symmetry, E)[part] for E in products]) / needed(model)[part]
@@ -55,22 +48,3 @@ def first_told(model: Model, estimates: Sequence[Estimate], part: int) -> tuple[
     share, error = mean_and_error(shares(model, estimates, part))
     inner = float(np.mean([estimate.inner_error for estimate in estimates])) / needed(model)[part]
     return float(1 / share), float(np.hypot(error, inner) / share**2)
-
-
-def _counted(model: Model, part: int) -> float | None:
-    """The share of all outputs together; None where they are many, some were not met, or posteriors have errors."""
-    if model.noise or model.level_set is not None or model.channel.free_dimensions:
-        return None
-    law = model.prior.law(np.zeros((model.fields,) * 2))
-    Z = np.random.default_rng(_SEED).standard_normal((_LOOKED_AT, model.fields, model.tokens))
-    y = model.link(law.scale @ Z)
-    _, first = np.unique(y.reshape(len(y), -1), axis=0, return_index=True)
-    if len(first) > _FEW:
-        return None
-    found = model.channel.moments(y[first], np.zeros((len(first), model.fields, model.tokens)), law.V)
-    chance = np.exp(found.log_partition)
-    if found.error.max() > _KNOWN or abs(chance.sum() - 1) > _WHOLE:
-        return None
-    g = law.units @ found.g
-    E = model.prior.multiplicity * np.einsum("n,npt,nqt->pq", chance, g, g)
-    return float(of_parts(model.symmetry, E)[part] / needed(model)[part])
