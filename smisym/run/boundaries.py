@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from smisym.base.cards import Boundary
+from smisym.base.directions import is_part, spanned
 from smisym.base.solution import Result
 
 Record = Mapping[str, Any]
@@ -39,7 +40,14 @@ class Track:
         """For people."""
         if self.kind in _LABELS:
             return _LABELS[self.kind]
+        parts = {spanned(one.get("subspace"), self.names) for one in self.found if self._is_part(one)}
+        if len(parts) == 1 and all(map(self._is_part, self.found)):
+            return f"{self.kind}, {parts.pop()}"
         return f"{self.kind}, " + ", ".join(self.names[:3]) + (", ..." if len(self.names) > 3 else "")
+
+    def _is_part(self, one: Record) -> bool:
+        """Whether what is learned is a part of what the named rows span."""
+        return is_part(one.get("subspace"), self.names)
 
 
 @dataclass(frozen=True)

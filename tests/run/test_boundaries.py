@@ -61,3 +61,17 @@ def test_a_boundary_as_a_figure_takes_it() -> None:
     np.testing.assert_array_equal(line.values, [0.0, 2.0])
     np.testing.assert_array_equal(line.ok, [True, False])
     assert line.alphas == pytest.approx([1.0, 1.5])
+
+
+def test_a_direction_is_named_where_it_is_the_same_all_along() -> None:
+    """The sum and the difference of two fields, one after the other; and one that turns, which has no one name."""
+    both, up, down, half = ("z1", "z2"), [[1.0, 1.0]], [[1.0, -1.0]], [[1.0, 0.5]]
+
+    def one(alpha: float, subspace: list[list[float]]) -> Record:
+        return threshold("weak", alpha, names=both) | {"subspace": subspace}
+
+    found = tracks([record(one(1.0 + x, up), one(2.0 + x, down)) for x in (0.0, 0.1, 0.2)])
+    assert [track.label for track in found] == ["weak, z1 + z2", "weak, z1 - z2"]
+    (turning,) = tracks([record(one(1.0, up)), record(one(1.1, half))])
+    (whole,) = tracks([record(one(1.0, up)), record(one(1.1, [[1.0, 0.0], [0.0, 1.0]]))])
+    assert turning.label == whole.label == "weak, z1, z2"
