@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from smisym.base import patience
+
 # Chance of a false alarm of the whole suite.
 SUITE = 1e-3
 # A first sample with a chance below this asks for a second one, which alone is the verdict, of so many times the size.
@@ -68,5 +70,10 @@ def in_two_stages(test: Callable[[int, int], Verdict]) -> Verdict:
     first = test(0, 1)
     if first.p >= _SUSPECT:
         return first
-    second = test(1, _LARGER)
+    try:
+        second = test(1, _LARGER)
+    except patience.Over as over:
+        # No smaller sample may stand in for the one that was asked for.
+        over.add_note(f"a sample has a chance of {first.p:.2g}, and there was no time for one {_LARGER} times as large")
+        raise
     return Verdict(second.t, second.p, second.which, second.number, second.error, 2)

@@ -17,6 +17,8 @@ from smisym.verify.properties import SCRAMBLES, Property, Subject, Tried, left_o
 
 # Overlap at the start, steps, and the smaller D (for each slice of the embedding); samples of the map.
 _START, _STEPS, _DIM, _SAMPLES = 0.3, 3, 48, 4096
+# Pairs of runs at least.
+_FEWEST = 4
 # Posteriors that are so many times dearer than cheap ones make runs too long.
 _TOO_DEAR = 64
 # alpha is where one step from the start makes Q_hat = I on average, between these.
@@ -84,7 +86,7 @@ def _follows(subject: Subject, level: float) -> Tried:
     shown: list[str] = []
 
     def test(stage: int, times: int) -> Verdict:
-        count, number = times * SCRAMBLES, subject.number("runs", stage) % 2**31
+        count, number = max(_FEWEST, int(times * SCRAMBLES * subject.effort)), subject.number("runs", stage) % 2**31
         omap = subject.overlap_map(times * _SAMPLES, "evolved", stage, scrambles=count)
         gaps = deviations(model, subject.algorithm, dims, alpha, evolved(omap, alpha), number)
         found = means_vanish(gaps, 4 * max(e.inner_error for e in first) + 1e-9)

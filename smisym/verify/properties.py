@@ -29,7 +29,7 @@ class Subject:
     maps: what makes an overlap map of it, called as :class:`~smisym.theory.maps.OverlapMap` is, with ``load`` as it
     has: the class itself, or one of a user's own.  algorithm: what runs GAMP, called as
     :func:`~smisym.finite.message_passing.gamp` is.  declared: whether a declaration was given, which a reproduction can
-    compile anew.
+    compile anew.  effort: the share of all samples that there is time for.
     """
 
     model: Model
@@ -38,16 +38,21 @@ class Subject:
     maps: Any = OverlapMap
     algorithm: Any = gamp
     declared: bool = True
+    effort: float = 1.0
     _made: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """What several properties need, made by the first of them."""
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
+        key = name, self.effort
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def many(self, quick: int) -> int:
-        """A number of cases or samples: ``quick``, or eight times as many."""
+        """A number of cases or samples: ``quick``, or eight times as many; the share of them that there is time for."""
+        return max(1, int(self._all(quick) * self.effort))
+
+    def _all(self, quick: int) -> int:
         return 8 * quick if self.thorough else quick
 
     def number(self, *words: Any) -> int:
@@ -70,7 +75,7 @@ class Subject:
 
     def overlap_map(self, samples: int, *words: Any, scrambles: int = SCRAMBLES, **settings: Any) -> OverlapMap:
         """A map with a seed of its own; ``samples`` over all scrambles, fewer where posteriors are dear."""
-        points = max(4, affordable(self.model, self.many(samples)) // scrambles)
+        points = max(4, int(affordable(self.model, self._all(samples)) * self.effort) // scrambles)
         points = 1 << (points.bit_length() - 1)
         how = {"rtol": self.rtol, "seed": self.number("map", *words), **settings}
         made: OverlapMap = self.maps(self.model, samples=points * scrambles, scrambles=scrambles, **how)
@@ -85,7 +90,7 @@ class Tried:
     is the limit) of a comparison without chance, the largest t of one with.  p: the chance of as much, after Bonferroni
     over all comparisons of this property, None without chance.  holds: None where the property does not apply, or
     nothing could be told; ``said`` has the reason, or what was found.  counterexample: lines of Python, for a failure.
-    cut: why fewer cases were tried than were meant to be, where time was up.
+    cut: why fewer cases or samples were tried than were meant to be, where time was up.
     """
 
     number: int

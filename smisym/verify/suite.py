@@ -53,7 +53,10 @@ PROPERTIES: tuple[Property, ...] = tuple(one for module in _MODULES for one in m
 LEVEL = SUITE / sum(one.statistical for one in PROPERTIES)
 # Of the processor, for one property: many times what any takes of the networks that are shipped.
 SECONDS = 300.0
+# Of these seconds, what the usual sample of a test of chance has; and the share of the sample that has the rest.
+_FIRST, _SMALLER = 2 / 3, 1 / 8
 _CUT = "as many as {:g} seconds of the processor allow (seconds = more, on the command line --seconds, tries more)"
+_FEWER = "an eighth of the sample: the whole was not done after {:.3g} of {:g} seconds of the processor (--seconds)"
 _SLOW = "not done after {:g} seconds of the processor (seconds = more, on the command line --seconds, lets it go on)"
 
 
@@ -85,16 +88,34 @@ def verified(
 
 
 def _tried(one: Property, of: Subject, seconds: float) -> Row:
-    begun, over = time.perf_counter(), patience.Over()
+    begun = time.perf_counter()
     try:
-        found = patience.within(seconds, lambda: one.verify(of, LEVEL), over)
-        tried = left_out(_SLOW.format(seconds)) if found is None else found
-        if tried.holds and over.raised:  # a search that was cut short (:mod:`smisym.verify.searching`)
-            tried = dataclasses.replace(tried, cut=_CUT.format(seconds))
+        tried = _in_time(one, of, seconds)
     except (SmisymError, ArithmeticError) as error:
         # What cannot even be computed does not hold.
         tried = Tried(0, "", float("inf"), None, False, f"{type(error).__name__}: {error}")
     return Row(one.name, one.sentence, one.source, tried, round(time.perf_counter() - begun, 3))
+
+
+def _in_time(one: Property, of: Subject, seconds: float) -> Tried:
+    """What can be told in so many seconds: of a search all cases by then, of a test of chance a smaller sample."""
+    first = (_FIRST if one.statistical else 1.0) * seconds
+    over = patience.Over()
+    tried = patience.within(first, lambda: one.verify(of, LEVEL), over)
+    if tried is not None:  # it may be a search that was cut short (searching.py)
+        return dataclasses.replace(tried, cut=_CUT.format(first)) if tried.holds and over.raised else tried
+    slow = _SLOW.format(seconds)
+    doubts: list[str] = getattr(over, "__notes__", [])
+    if doubts:
+        return left_out(f"{doubts[0]}: {slow}")
+    if not one.statistical:
+        return left_out(slow)
+    # Which of both samples counts is told by the clock alone: it is one test.
+    fewer = dataclasses.replace(of, effort=_SMALLER)
+    tried = patience.within(seconds - first, lambda: one.verify(fewer, LEVEL))
+    if tried is None:
+        return left_out(slow)
+    return tried if tried.holds is None else dataclasses.replace(tried, cut=_FEWER.format(first, seconds))
 
 
 def _kept(store: Store, one: Property) -> Row | None:
@@ -185,10 +206,10 @@ def check(
 
     only: names of properties (:data:`PROPERTIES`), or a text with commas between them; None for all.  thorough: eight
     times as many cases and samples.  seed: of all that is drawn: the same seed, the same report.  seconds: of the
-    processor for each property, which is left out where it is not done then; None: 300, thorough 2400; math.inf: as
-    long as it takes.  maps: what makes
-    overlap maps, a class with the constructor and ``load`` of :class:`~smisym.OverlapMap`.  algorithm: what runs GAMP
-    on data, called as :func:`smisym.gamp` is.  progress: called with each :class:`Row`.
+    processor for each property: of a search the cases count that were tried by then, of a test of chance an eighth of
+    its sample, if that is done, else it is left out; None: 300, thorough 2400; math.inf: as long as it takes.
+    maps: what makes overlap maps, a class with the constructor and ``load`` of :class:`~smisym.OverlapMap`.
+    algorithm: what runs GAMP on data, called as :func:`smisym.gamp` is.  progress: called with each :class:`Row`.
     store: a folder in which what holds or fails of a declaration is kept, by all that it depends on; the same check, of
     these or other properties, does not try it again.
 

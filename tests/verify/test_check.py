@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import math
@@ -115,6 +116,49 @@ def test_a_search_that_was_cut_short_says_so() -> None:
         else:
             break
     assert cut
+
+
+class Burning(smisym.OverlapMap):
+    """A map that takes so much of the processor a point, whatever the machine."""
+
+    seconds = 4e-4
+
+    def evaluate(self, Q: np.ndarray) -> Any:
+        end = time.process_time() + self.seconds * self.samples
+        while time.process_time() < end:
+            patience.check()
+        return super().evaluate(Q)
+
+
+class Wrong(smisym.OverlapMap):
+    def evaluate(self, Q: np.ndarray) -> Any:
+        return [dataclasses.replace(one, gap=one.gap + 0.5) for one in super().evaluate(Q)]
+
+
+class WrongAndBurning(Wrong, Burning):
+    pass
+
+
+def test_a_test_of_chance_without_time_is_made_of_fewer_samples_and_says_so() -> None:
+    """Of 2048 samples at three overlaps there is time for 256, or for none; where there is for all, nothing is said."""
+    model = smisym.compile(ONE_LAYER)
+    whole = check(model, only="nishimori").rows[0].tried
+
+    def tried(seconds: float) -> Any:
+        return check(model, only="nishimori", seconds=seconds, maps=Burning).rows[0].tried
+
+    fewer, none = tried(2.4), tried(0.2)
+    assert whole.holds and whole.number == 3 * 2048 and not whole.cut
+    assert fewer.holds and fewer.number == whole.number // 8 and "an eighth of the sample" in fewer.cut
+    assert none.holds is None and "not done after 0.2 seconds" in none.said
+
+
+def test_no_smaller_sample_stands_in_for_a_suspicious_one() -> None:
+    """The first sample of what fails asks for a second one: where there is no time for that, it is what is said."""
+    model = smisym.compile(ONE_LAYER)
+    assert check(model, only="nishimori", maps=Wrong).rows[0].tried.holds is False
+    found = check(model, only="nishimori", seconds=6.0, maps=WrongAndBurning).rows[0].tried
+    assert found.holds is None and "a chance of" in found.said and "not done after 6 seconds" in found.said
 
 
 def test_the_chance_of_a_false_alarm_is_stated() -> None:
