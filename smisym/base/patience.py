@@ -17,6 +17,9 @@ _SELDOM, _OFTEN = 0.01, 0.25
 # Steps of a loop within which an exception that is on its way arrives: it takes one.
 _STEPS = 100
 
+# Seconds of the processor that other processes spent for this one.
+_elsewhere, _counting = [0.0], threading.Lock()
+
 _ask: ContextVar[Callable[[], None] | None] = ContextVar("ask", default=None)
 
 
@@ -25,6 +28,17 @@ def check() -> None:
     ask = _ask.get()
     if ask is not None:
         ask()
+
+
+def spent_elsewhere(seconds: float) -> None:
+    """Count seconds of the processor that another process spent on work of this one."""
+    with _counting:
+        _elsewhere[0] += seconds
+
+
+def _spent() -> float:
+    """Seconds of the processor, of this process and of others for it."""
+    return time.process_time() + _elsewhere[0]
 
 
 @contextmanager
@@ -49,19 +63,19 @@ def _both(outer: Callable[[], None] | None, inner: Callable[[], None] | None) ->
 
 
 def within(seconds: float, work: Callable[[], T], over: Over | None = None) -> T | None:
-    """What the work returns, or None where it took more seconds of the processor than these.
+    """What the work returns, or None where it took more seconds of the processor than these, other processes included.
 
     over: what is raised then; of work that catches it, and returns what it has, ``over.raised`` tells.
     """
     if math.isinf(seconds):
         return work()
-    over, begun, asked = over or Over(), time.process_time(), -math.inf
+    over, begun, asked = over or Over(), _spent(), -math.inf
 
     def ask() -> None:
         # Of the two clocks that of the processor costs a call of the system.
         nonlocal asked
         if time.monotonic() > asked + _SELDOM:
-            if time.process_time() > begun + seconds:
+            if _spent() > begun + seconds:
                 over.raised = True
                 raise over
             asked = time.monotonic()
@@ -82,14 +96,14 @@ def stopped_after(seconds: float, work: Callable[[], T]) -> T | None:
     the instruction of Python ends that it is at.
     """
     thread, lock, ended = ctypes.c_ulong(threading.get_ident()), threading.Lock(), threading.Event()
-    begun, sent = time.process_time(), False
+    begun, sent = _spent(), False
 
     def watch() -> None:
         nonlocal sent
         # Again and again, should somebody have caught it.
         while not ended.wait(_OFTEN):
             with lock:
-                if time.process_time() > begun + seconds and not ended.is_set():
+                if _spent() > begun + seconds and not ended.is_set():
                     sent = True
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Stopped))
 

@@ -15,6 +15,7 @@ import math
 import os
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -141,7 +142,9 @@ class Pool:
                 if future is None:
                     with _undisturbed():  # those that were idle for long are begun anew
                         future = executor.submit(_call, sent.digest, sent.blob, args)
-                answer: list[Any] = future.result(timeout=_LOOK)
+                answer: list[Any]
+                answer, seconds = future.result(timeout=_LOOK)
+                patience.spent_elsewhere(seconds)
                 return answer
             except TimeoutError:
                 try:
@@ -234,8 +237,10 @@ def _settle() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-def _call(digest: bytes, blob: bytes, args: tuple[Any, ...]) -> list[Any]:
-    """[what the function returns], or [] where it raised: made again at home, it raises there."""
+def _call(digest: bytes, blob: bytes, args: tuple[Any, ...]) -> tuple[list[Any], float]:
+    """[what the function returns], or [] where it raised: made again at home, it raises there; and seconds of the
+    processor."""
+    begun = time.process_time()
     try:
         function = _functions.get(digest)
         if function is None:
@@ -243,9 +248,9 @@ def _call(digest: bytes, blob: bytes, args: tuple[Any, ...]) -> list[Any]:
                 _functions.pop(next(iter(_functions)))
             function = _functions[digest] = importlib.import_module("cloudpickle").loads(blob)
         with one_thread(), patience.asking(_check_asker):
-            return [function(*args)]
+            return [function(*args)], time.process_time() - begun
     except Exception:
-        return []
+        return [], time.process_time() - begun
 
 
 def _check_asker() -> None:

@@ -8,6 +8,7 @@ scramble, and the spread of their answers is the statistical error.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import copy
 import hashlib
 import inspect
@@ -195,9 +196,11 @@ class OverlapMap:
                 with patience.asking(stop):
                     return task(r)
 
+            # Who waits no longer, and what else holds in this thread, holds in those.
+            contexts = [contextvars.copy_context() for _ in range(self.scrambles)]
             with ThreadPoolExecutor(self.scrambles) as threads:
                 try:
-                    return list(threads.map(stoppable, range(self.scrambles)))
+                    return list(threads.map(lambda r: contexts[r].run(stoppable, r), range(self.scrambles)))
                 except BaseException as error:
                     ended.set()
                     if not isinstance(error, Exception):

@@ -60,6 +60,30 @@ def fails() -> None:
     raise ValueError("as asked")
 
 
+def burnt(seconds: float) -> float:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+    return seconds
+
+
+def test_seconds_of_the_processor_are_those_of_all_processes(pool: processes.Pool) -> None:
+    """One second is over after four or five calls of a quarter of one each, of which hardly any is spent here."""
+    sent, done = processes.Sent(burnt), 0
+
+    def work() -> None:
+        nonlocal done
+        for _ in range(20):
+            patience.check()
+            assert pool.call(sent, 0.25) == [0.25]
+            done += 1
+            time.sleep(0.02)  # clocks are looked at a hundred times a second at most
+
+    before = time.process_time()
+    assert patience.within(1.0, work) is None
+    assert 3 <= done <= 5 and time.process_time() - before < 0.5
+
+
 def test_a_function_is_called_elsewhere(pool: processes.Pool) -> None:
     offset = 3.0
     assert pool.call(processes.Sent(lambda x: twice(x) + offset), 2.0) == [7.0]
@@ -141,6 +165,24 @@ omap.on_evaluation = heard
 with processes.begun_after(0.0):
     smisym.curve(omap, [0.1 * k for k in range(1, 12)])
 """
+
+
+def test_who_waits_no_longer_is_asked_in_all_threads() -> None:
+    """Threads of a map end with the seconds of who asked for it, which they spend themselves."""
+    omap = smisym.OverlapMap(smisym.compile(UNTIED), samples=64, scrambles=2, workers=2)
+    ended = []
+
+    def work(scramble: int) -> None:
+        try:
+            end = time.process_time() + 20
+            while time.process_time() < end:
+                patience.check()
+        finally:
+            ended.append(scramble)
+
+    before = time.process_time()
+    assert patience.within(0.3, lambda: omap.each(work)) is None
+    assert sorted(ended) == [0, 1] and time.process_time() - before < 5
 
 
 def test_ctrl_c_ends_all_at_once() -> None:
