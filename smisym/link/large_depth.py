@@ -19,6 +19,8 @@ from smisym.declare.expressions import parse
 
 # Sobol points for the average over the fields of a layer; symmetrised over signs by the scores themselves.
 _POINTS = 2**14
+# Far more than are known, and fewer than processors disagree about, whose exponentials differ in the last bit.
+_DIGITS = 12
 
 
 def limiting_mixing(tokens: int, layers: tuple[Attention, ...]) -> sp.ImmutableDenseMatrix:
@@ -40,7 +42,7 @@ def limiting_mixing(tokens: int, layers: tuple[Attention, ...]) -> sp.ImmutableD
     tolerance = 1e-5 if jumps else 1e-9
     solved = solve_ivp(slope, (0.0, 1.0), np.eye(tokens).ravel(), rtol=tolerance, atol=1e-2 * tolerance)
     B = solved.y[:, -1].reshape(tokens, tokens)
-    return sp.ImmutableDenseMatrix(tokens, tokens, [sp.Float(x, 17) for x in B.ravel()])
+    return sp.ImmutableDenseMatrix(tokens, tokens, [sp.Float(f"{x:.{_DIGITS}g}", 17) for x in B.ravel()])
 
 
 def _normals(tokens: int, layer: Attention) -> list[np.ndarray]:
