@@ -3,8 +3,8 @@
     python benchmarks/covered.py [OUT.json] [-- arguments of pytest]
 
 Needs slipcover (``pip install slipcover``), which counts by probes in the bytecode: the suite takes a third longer than
-without.  What the workers of pytest run is counted; what the commands do that tests start as processes of their
-own is not, so that the figures are a little too low.  `LEFT_OUT` is what no probe sees: what numba compiles from its
+without.  What the workers of pytest run is counted, and what the commands do that tests start as processes of their
+own, unless these are killed.  `LEFT_OUT` is what no probe sees: what numba compiles from its
 bytecode, and modules whose texts become parts of generated ones (compiled loops, exported modules) and run there; the
 tests of tests/kernels and tests/export hold these against numpy, thirty digits and the channel.  The share is that of
 coverage.py: lines and branches run, over all lines and branches.
@@ -27,12 +27,12 @@ LEFT_OUT = (
     "smisym/kernels/scalars.py", "smisym/kernels/stencils.py", "smisym/kernels/chained/*", "smisym/kernels/meshed/*",
     "smisym/export/parts/*",
 )  # fmt: skip
-# Runs before anything else in every process of Python that finds it; only the children of pytest count, its workers.
+# Runs before anything else in every process of Python that finds it; pytest itself counts nothing.
 COUNTING = """
 import os
 depth = int(os.environ["COVERED_DEPTH"])
 os.environ["COVERED_DEPTH"] = str(depth + 1)
-if depth == 1:
+if depth >= 1:
     import atexit, json
     import slipcover
     where = {"omit": os.environ["COVERED_OMIT"].split(",")}
@@ -40,8 +40,10 @@ if depth == 1:
     matcher = slipcover.FileMatcher(sources=[os.environ["COVERED_SOURCE"]], **where)
     slipcover.ImportManager(counts, matcher).__enter__()
     def save():
-        with open(os.path.join(os.environ["COVERED_OUT"], f"{os.getpid()}.json"), "w") as file:
+        name = os.path.join(os.environ["COVERED_OUT"], str(os.getpid()))
+        with open(name, "w") as file:
             json.dump(counts.get_coverage(), file)
+        os.replace(name, name + ".json")  # of one that is killed meanwhile nothing counts
     atexit.register(save)
 """
 # Its own plugin comes too late for modules that are imported before, and a warning is an error.
@@ -60,7 +62,7 @@ def counted(arguments: list[str]) -> tuple[dict[str, Any], int]:
         how |= {"PYTHONPATH": path, "COVERED_OMIT": ",".join(LEFT_OUT)}
         command = [sys.executable, "-m", "pytest", *PLUGIN, *arguments]
         done = subprocess.run(command, cwd=ROOT, env=os.environ | how, check=False)
-        parts = [_read(file) for file in made.iterdir()]
+        parts = [_read(file) for file in made.glob("*.json")]
     if not parts:
         raise SystemExit("no worker of pytest left its counts: leave out -n 0")
     whole = parts[0]

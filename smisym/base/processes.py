@@ -131,7 +131,8 @@ class Pool:
     def call(self, sent: Sent, *args: Any) -> list[Any]:
         """[function(*args)], made elsewhere; [] where it must be made at home.
 
-        Raises what :func:`smisym.base.patience.check` raises, in which case nobody waits for the answer any more.
+        Raises what :func:`smisym.base.patience.check` raises, in which case nobody waits for the answer any more; who
+        gets what is no Exception ends this pool.
         """
         executor = self._executor
         if executor is None or not self.ready or sent.blob is None:
@@ -149,7 +150,7 @@ class Pool:
             except TimeoutError:
                 try:
                     patience.check()
-                except BaseException:
+                except Exception:
                     future.cancel()
                     raise
             except Exception:
@@ -165,7 +166,16 @@ class Pool:
             self._spent = 0.0
             _ALL.discard(self)
         if executor is not None:
+            _forget_cancelled(executor)
             executor.shutdown(wait=True, kill_workers=True)
+
+
+def _forget_cancelled(executor: Any) -> None:
+    """loky tells all that waits that it will not be done, and stumbles over what was cancelled meanwhile."""
+    waiting = getattr(executor, "_pending_work_items", {})
+    for number, item in list(waiting.items()):
+        if item.future.cancelled():
+            waiting.pop(number, None)
 
 
 @contextlib.contextmanager

@@ -129,7 +129,8 @@ class Posterior(abc.ABC):
     many directions beside are integrated in closed form.  sought: whether the fields are found by searches.  boxed:
     whether it cuts a box down by itself.  alike: whether the covariance is the same whatever the output is, so that any
     one of them tells E.  outputs: (n, M) all there are, where these are few and log-partitions exact, so that means
-    over them are sums; None elsewhere.
+    over them are sums; None elsewhere.  dropped: relative size of what a single posterior leaves out by design, which
+    its errors do not state.
     """
 
     dim: int
@@ -142,6 +143,7 @@ class Posterior(abc.ABC):
     boxed: bool = False
     alike: bool = False
     outputs: np.ndarray | None = None
+    dropped: float = 0.0
 
     @abc.abstractmethod
     def read(self, observation: Observation) -> Any:

@@ -257,6 +257,7 @@ class ThroughStatistic(Kind):
         assert statistic is not None, "the program has no additive statistic"
         self.statistic, self.level_set, self.tokens = statistic, level_set, link.tokens
         self.link, self.noise = link.through_statistic, noise
+        self.dropped = skewness(statistic)
         self.smooth = level_set is not None or (noise > 0 and not jumps(self.link.program))
         self.broken = level_set is None and noise > 0 and not is_smooth(self.link.program)
         matrix_rows = int(statistic.target.shape[0])

@@ -16,6 +16,7 @@ fluctuations of 0.46 of the rate, the squared size beside them 0.021, and the si
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,10 +66,13 @@ class Surrogate:
         probed, made = np.random.SeedSequence(_SEED).spawn(2)
         probe = Normals(model.fields * model.tokens, probed, fine=True).draw(2**_PROBED)
         noiseless = np.concatenate([_shown(model, part) for part in _parts(probe)])
-        centre = noiseless.mean(axis=0)
+        # In units, a power of two, of the largest of them, whose square may be no float.
+        unit = math.ldexp(0.5, math.frexp(float(np.abs(noiseless).max()))[1])
+        noiseless /= unit
+        centre = unit * noiseless.mean(axis=0)
         values, axes = np.linalg.eigh(np.cov(noiseless.T).reshape(len(centre), -1))
         shown = values > _CONSTANT * values[-1]
-        axes, width = axes[:, shown], np.sqrt(values[shown])
+        axes, width = axes[:, shown], unit * np.sqrt(values[shown])
         draws = _MANY_DRAWS if axes.shape[1] <= _FEW_COORDINATES else _DRAWS
         z, y = _drawn(model, draws, made)
         v = (y - centre) @ axes

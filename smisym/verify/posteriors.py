@@ -118,6 +118,10 @@ def _searched(
 def _by_segments(subject: Subject, what: str, of: str) -> Tried:
     model = subject.model
     rtol = max(model.channel.plan.single, _FINE)
+    dropped = model.channel.posterior.dropped
+    if dropped:
+        of_it = f"a third cumulant of {dropped:.2g} is dropped (docs/declaring.md)"
+        return left_out(f"single posteriors are approximate by design, and so are their slopes: {of_it}; see nishimori")
 
     def misfit(case: tuple[Cavity, np.ndarray]) -> float | None:
         cavity, step = case

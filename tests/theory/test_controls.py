@@ -21,6 +21,13 @@ from smisym.theory.surrogate import Surrogate
 A = Attention
 
 
+def test_outputs_whose_squares_are_no_floats_have_their_axis() -> None:
+    """Up to 1e300: a stand-in is poor, and is one."""
+    huge = Surrogate.of(smisym.compile(SMI("exp(170*z1)", 1)))
+    assert huge.axes.shape == (1, 1) and huge.width[0] > 1e250
+    assert all(np.isfinite(part).all() for part in (huge.width, huge.scale, huge.G, huge.sizes(np.ones((1, 1)))))
+
+
 def test_what_is_known_of_fields_has_mean_zero() -> None:
     """The means of the controls: of a trace of X, and of what X makes of the rates, at many random fields."""
     rng = np.random.default_rng(0)
