@@ -21,14 +21,14 @@ class Found:
 
 
 # Finite groups are listed up to this many elements, and this many numbers in all of them.
-_MOST, _MOST_NUMBERS = 4096, 4_000_000
+LISTED, _MOST_NUMBERS = 4096, 4_000_000
 
 
 def sign_group(invariances: list[np.ndarray], fields: int) -> np.ndarray:
     """All products of the flips among the invariances, the identity first, up to a largest number."""
     group = np.ones((1, fields))
     for flip in _independent([np.diag(m) for m in invariances if is_flip(m)]):
-        if 2 * len(group) <= _MOST:
+        if 2 * len(group) <= LISTED:
             group = np.concatenate([group, flip * group])
     return group
 
@@ -54,7 +54,7 @@ def _independent(flips: list[np.ndarray]) -> list[np.ndarray]:
 def group(invariances: list[np.ndarray], fields: int) -> np.ndarray:
     """All products of signed permutations, the identity first, up to a largest number."""
     exchanges = [m for m in invariances if not is_flip(m)]
-    most = max(1, min(_MOST, _MOST_NUMBERS // fields**2))
+    most = max(1, min(LISTED, _MOST_NUMBERS // fields**2))
     elements = {np.eye(fields).tobytes(): np.eye(fields)}
     frontier = [np.eye(fields)]
     while frontier and len(elements) < most:
@@ -77,7 +77,7 @@ def closure(elements: np.ndarray, reflected: list[np.ndarray]) -> np.ndarray:
 
     Equal to eight digits is equal: products of reflections are exact to rounding only.
     """
-    most = max(1, min(_MOST, _MOST_NUMBERS // elements.shape[-1] ** 2))
+    most = max(1, min(LISTED, _MOST_NUMBERS // elements.shape[-1] ** 2))
     found = {_key(m): m for m in elements}
     frontier = list(elements)
     while frontier and len(found) < most:

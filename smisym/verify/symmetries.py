@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from smisym.link.groups import LISTED
 from smisym.link.symmetry import Symmetry
 from smisym.model.compiled import Model
 from smisym.verify.properties import Property, Subject, Tried, lines
@@ -93,7 +94,8 @@ def _candidates(model: Model, rng: np.random.Generator) -> Iterator[np.ndarray]:
         flips: Any = itertools.product((1.0, -1.0), repeat=P)
     else:
         flips = (tuple(rng.choice([1.0, -1.0], P)) for _ in range(_SOME))
-    yield from (np.diag(flip) for flip in flips if tuple(flip) not in known)
+    if 2 * len(symmetry.signs) <= LISTED:  # else there are more flips than it lists
+        yield from (np.diag(flip) for flip in flips if tuple(flip) not in known)
     turned = [set(rows) for group in symmetry.rotations for rows in group]
     for pair in itertools.combinations(range(P), 2):
         swap = np.eye(P)
