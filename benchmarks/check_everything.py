@@ -5,7 +5,8 @@
 One JSON line a row: what fails with its counterexample, what is left out and why, the seconds of each property.  A
 property is left out where it takes more seconds of the processor than ``--each``.  A row runs in a process of its own,
 which ends after so many seconds of the clock: the properties until then count, and the row says which one it was in.
-Rows that the file has already, of the same declaration, are not run again.
+Rows that the file has already, of the same declaration, are not run again; of a row that was stopped, the properties
+that it did not come to are, for as many seconds again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import smisym
+from smisym.base.files import write_text
 from smisym.declare import shipped
 from smisym.declare.listed import read_rows
 from smisym.verify import PROPERTIES, check
@@ -39,24 +41,29 @@ def rows() -> dict[str, Any]:
     return found
 
 
-def put_through(declared: Any, each: float, seed: int, out: Any) -> None:
-    """Every property in turn, each reported as it ends."""
+def put_through(declared: Any, names: list[str], each: float, seed: int, out: Any) -> None:
+    """Properties in turn, each reported as it ends."""
     model = smisym.compile(declared)
-    for one in PROPERTIES:
-        out.put((one.name, None))
-        (row,) = check(model, only=one.name, seed=seed, seconds=each).rows
-        out.put((one.name, row.record()))
+    for name in names:
+        out.put((name, None))
+        (row,) = check(model, only=name, seed=seed, seconds=each).rows
+        out.put((name, row.record()))
 
 
-def checked(declared: Any, seconds: float, each: float, seed: int) -> dict[str, Any]:
+def left_by(row: dict[str, Any]) -> list[str]:
+    """The properties that a row has not come to, in order; all of them for an empty one."""
+    return [one.name for one in PROPERTIES if one.name not in row.get("seconds", {})]
+
+
+def checked(declared: Any, names: list[str], seconds: float, each: float, seed: int) -> dict[str, Any]:
     """What came of one declaration within so many seconds."""
     context = multiprocessing.get_context("spawn")
     out: Any = context.Queue()
-    process = context.Process(target=put_through, args=(declared, each, seed, out))
+    process = context.Process(target=put_through, args=(declared, names, each, seed, out))
     process.start()
     found, inside = dict[str, Any](), "compile"
     spent, before = 0.0, time.monotonic()
-    while len(found) < len(PROPERTIES) and spent < seconds:
+    while len(found) < len(names) and spent < seconds:
         # By the second, so that a machine that is paused meanwhile uses up none of them.
         spent, before = spent + min(time.monotonic() - before, 2.0), time.monotonic()
         try:
@@ -79,9 +86,18 @@ def checked(declared: Any, seconds: float, each: float, seed: int) -> dict[str, 
         "cut_short": [n for n, r in found.items() if r["cut_short"]],
         "holds": [n for n, r in found.items() if r["verdict"] == "holds"],
         "seconds": {n: r["seconds"] for n, r in found.items()},
-        "stopped_in": None if len(found) == len(PROPERTIES) else inside,
+        "stopped_in": None if len(found) == len(names) else inside,
         "exit": ended,
     }  # fmt: skip
+
+
+def together(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """A row that was stopped, and what it was stopped before."""
+    both = {
+        key: {**before[key], **after[key]} if isinstance(after[key], dict) else before.get(key, []) + after[key]
+        for key in ("fails", "left_out", "cut_short", "holds", "seconds")
+    }
+    return before | after | both
 
 
 def main() -> None:
@@ -93,14 +109,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     lines = asked.out.read_text().splitlines() if asked.out.exists() else []
-    known = {json.loads(line)["digest"] for line in lines}
+    known = {row["digest"]: row for row in map(json.loads, lines)}
     for name, declared in rows().items():
-        if declared.digest in known or (asked.only and name not in asked.only):
+        before = known.get(declared.digest, {})
+        names = left_by(before)
+        if not names or (asked.only and name not in asked.only):
             continue
         row = {"name": name, "digest": declared.digest, "seed": asked.seed, "each": asked.each}
-        row |= checked(declared, asked.seconds, asked.each, asked.seed)
-        with asked.out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        row |= checked(declared, names, asked.seconds, asked.each, asked.seed)
+        known[declared.digest] = together(before, row) if before else row
+        written = "".join(json.dumps(each) + "\n" for each in known.values())
+        write_text(asked.out, written)
         said = f"fails: {', '.join(row['fails'])}" if row["fails"] else "nothing fails"
         print(f"{name:60} {said}; {sum(row['seconds'].values()):.0f} s; {row['stopped_in'] or 'done'}", flush=True)
 
