@@ -44,10 +44,17 @@ class Weighed:
 
 def kernels(gaps: np.ndarray, outputs: float, noise: float) -> tuple[np.ndarray, ...] | None:
     """(n,) thrice: weights of draws whose outputs are off y by gaps (n, M), of order six, four and two in the width;
-    None where too few are near.  outputs: K, how many numbers one output has."""
+    None where too few are near, not finite is never near.  outputs: K, how many numbers one output has."""
+    # In a unit, a power of two, in which squares of outputs of any scale are numbers, and have all their digits.
+    gaps = np.where(np.isfinite(gaps), gaps, np.inf)
+    size = np.median(np.abs(gaps).max(axis=1))
+    unit = float(np.exp2(np.round(np.log2(size)))) if 0 < size < np.inf else 1.0
+    gaps = gaps / unit
     square = np.einsum("nm,nm->n", gaps, gaps)
+    if not np.isfinite(square.min()):
+        return None
     if noise:
-        weights = np.exp(-(square - square.min()) / (2 * noise))
+        weights = np.exp(-(square - square.min()) * (unit / np.sqrt(noise)) ** 2 / 2)
         return (weights,) * 3 if weights.sum() > _NEAR / 4 else None
     same = square == 0
     if same.sum() > _NEAR / 4:
@@ -84,7 +91,7 @@ def weighed(
     with np.errstate(all="ignore"):
         u = rng.standard_normal((count, *Z.shape))
         gaps = model.link(omega + root @ u).reshape(count, -1) - y.y.reshape(1, -1)
-        found = kernels(np.nan_to_num(gaps, nan=1e6, posinf=1e6, neginf=-1e6), outputs, model.noise)
+        found = kernels(gaps, outputs, model.noise)
     if found is None:
         return None
     inverse = np.linalg.inv(root)

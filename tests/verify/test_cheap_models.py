@@ -46,6 +46,9 @@ def bare() -> smisym.Model:
         (LINE, "error-bars", "holds", ""),
         (LINE, "slope", "holds", ""),
         (LINE, "moments", "holds", ""),
+        # Squares of these outputs are no numbers: less than the least one, or more than the largest.
+        (SMI("1e-200*z1*z2", 2), "moments", "holds", ""),
+        (SMI("1e140*z1**3", 1), "moments", "holds", ""),
         (SMI("z1", 1, noise=0.5), "moments", "holds", ""),
         (SMI("z1**2 + z2**2", 2), "no-symmetry-missed", "left out", "every flip and exchange of rows is claimed"),
         (Architecture(2, (A(rank_ratio=0),)), "gamp", "left out", "data have a width of their own"),
