@@ -312,7 +312,7 @@ def declared_in(read: Sequence[Varied]) -> dict[str, tuple[float, ...]]:
 
 
 def finish_check(document: Document, as_json: bool) -> None:
-    """Print what became of the properties of a network; exit code 3 where one fails."""
+    """Print what became of the properties of a network; exit code 3 where one fails, or none was tried."""
     from smisym.base.counting import counted
     from smisym.declare.io import to_json
     from smisym.run import terminal
@@ -325,6 +325,8 @@ def finish_check(document: Document, as_json: bool) -> None:
     if failed:
         how_many = f"{len(failed)} of {counted(len(document['properties']), 'property', 'properties')}"
         fail(f"smisym: {how_many} {'fails' if len(failed) == 1 else 'fail'}: {', '.join(failed)}", NOT_CONVERGED)
+    if not document["ok"]:
+        fail("smisym: no property was tried, which is no success; the table says why each was left out", NOT_CONVERGED)
 
 
 def out_of_memory(options: Mapping[str, str]) -> SmisymError:

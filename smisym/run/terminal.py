@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from smisym.base.counting import of_units
 from smisym.base.directions import is_part, spanned
 from smisym.report import atlas_pages, format_with_error
 from smisym.run.boundaries import Change
@@ -283,7 +284,7 @@ def print_properties(properties: Sequence[Any]) -> None:
 def print_check(document: Record) -> None:
     """One line for each property; then what was left out and why, and each counterexample as lines of Python."""
     rows = document["properties"]
-    lines = [[r["property"], f"{r['tried']} {r['of']}".strip(), _worst(r), r["verdict"]] for r in rows]
+    lines = [[r["property"], of_units(r["tried"], r["of"]) or "–", _worst(r), r["verdict"]] for r in rows]
     print_table(["property", "tried", "worst", "verdict"], lines, folded=["tried", "worst"])
     for row in rows:
         if row["verdict"] == "left out":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from smisym.base.counting import of_units
 from smisym.finite.message_passing import gamp
 from smisym.integrate.accuracy import SAMPLING
 from smisym.model.compiled import Model
@@ -102,6 +104,11 @@ class Tried:
     counterexample: str = ""
     cut: str = ""
 
+    @property
+    def tries(self) -> str:
+        """The number of cases, in words."""
+        return of_units(self.number, self.unit)
+
 
 def left_out(reason: str) -> Tried:
     """Of a property that does not apply, or of which nothing can be told."""
@@ -143,6 +150,9 @@ def prelude(subject: Subject) -> str:
 
 
 def lines(subject: Subject, body: str, **arrays: np.ndarray) -> str:
-    """A counterexample: the model, the arrays by name, and what to do with them."""
+    """A counterexample: what it imports, the model, the arrays by name, and what to do with them."""
     given = "".join(f"{name} = {written(array)}\n" for name, array in arrays.items())
-    return f"{prelude(subject)}\n{given}{body}"
+    text = f"{prelude(subject)}\n{given}{body}".splitlines()
+    imported = [line for line in text if line.startswith(("import ", "from "))]
+    rest = "\n".join(line for line in text if line not in imported)
+    return "\n".join(dict.fromkeys(imported)) + "\n\n" + re.sub(r"\n{3,}", "\n\n", rest).strip()

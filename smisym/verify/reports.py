@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from smisym.base.counting import counted
 from smisym.verify.properties import Tried
 
 HOLDS, FAILS, LEFT_OUT = "holds", "fails", "left out"
@@ -61,10 +62,14 @@ class Report:
     false_alarm: float
 
     def __repr__(self) -> str:
-        failed = ", ".join(row.name for row in self.failures)
-        counts = f"{sum(row.verdict == HOLDS for row in self.rows)} of {len(self.rows)} properties hold"
-        out = sum(row.verdict == LEFT_OUT for row in self.rows)
-        return f"<Report: {counts}{f', {out} left out' if out else ''}{f'; {failed} fail' if failed else ''}>"
+        held, out = (sum(row.verdict == which for row in self.rows) for which in (HOLDS, LEFT_OUT))
+        tried, failed = held + len(self.failures), ", ".join(row.name for row in self.failures)
+        told = [f"{held} of {counted(tried, 'property', 'properties')} {'hold' if tried > 1 else 'holds'}"]
+        if failed:
+            told.append(f"{failed} {'fail' if len(self.failures) > 1 else 'fails'}")
+        if out:
+            told.append(f"{out} left out")
+        return f"<Report: {'; '.join(told if tried else ['nothing was tried', *told[1:]])}>"
 
     @property
     def ok(self) -> bool:
@@ -98,4 +103,4 @@ class Report:
 def _found(row: Row) -> str:
     t = row.tried
     chance = f"{t.worst:.3g} times what is allowed" if t.p is None else f"t = {t.worst:.3g}, chance {t.p:.1g}"
-    return f"Not so after {t.number} {t.unit}: {chance}{f'; {t.said}' if t.said else ''}"
+    return f"Not so after {t.tries}: {chance}{f'; {t.said}' if t.said else ''}"

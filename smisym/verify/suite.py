@@ -7,7 +7,7 @@ import difflib
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from smisym.base import patience
@@ -128,8 +128,10 @@ def chosen_of(only: Sequence[str] | str | None) -> tuple[Property, ...]:
     """Properties by name, all for None, in their own order; InputError for a name that none has."""
     if only is None:
         return PROPERTIES
-    names = names_of([only] if isinstance(only, str) else list(only)) or []
     known = [one.name for one in PROPERTIES]
+    if not isinstance(only, str | Iterable):
+        raise InputError("only", only, f"names of properties: {', '.join(known)}", "leave it out for all")
+    names = names_of([only] if isinstance(only, str) else list(only)) or []
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
