@@ -241,10 +241,12 @@ def bends(omap: OverlapMap, Q: np.ndarray, step: np.ndarray) -> np.ndarray:
 def _information_is_convex(subject: Subject, level: float) -> Tried:
     model, segments = subject.model, []
     for k in range(_SEGMENTS):
-        # A step that gains of some directions and loses of others, as far as both ends are overlaps.
+        # As far as both ends are overlaps.  With D = dg/domega the second derivative along M is E tr(M D M D^T) / 2,
+        # over pairs of tokens: a square where M has no negative part, of any sign where it gains of some directions and
+        # loses of others (z1 z2 at Q = 0, M = diag(1, -1): D is off the diagonal alone, and it is negative).
         Q, rng = overlaps_of(subject, "convex", k), subject.rng("bend", k)
-        raw = rng.standard_normal(Q.shape)
-        step = np.asarray(model.symmetry.project(model.prior.together() * (raw + raw.T)))
+        raw = rng.standard_normal((len(Q), 1 if k % 2 else len(Q)))
+        step = np.asarray(model.symmetry.project(model.prior.together() * (raw @ raw.T)))
         room = min(np.linalg.eigvalsh(Q)[0], 1 - np.linalg.eigvalsh(Q)[-1])
         segments.append((Q, 0.9 * room * step / np.abs(np.linalg.eigvalsh(step)).max()))
     made: list[OverlapMap] = []
@@ -355,7 +357,7 @@ PROPERTIES = (
     ),
     Property(
         "convex",
-        "E log Zout is convex in the overlap, also where some directions gain and others lose.",
+        "E log Zout bends upwards along every step of the overlap that loses of no direction.",
         "free entropy: its stationary points are fixed points of state evolution",
         "seconds",
         True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smisym.theory.maps import OverlapMap
 from smisym.verify.averages import overlaps_of
 from smisym.verify.chance import Verdict, in_two_stages
 from smisym.verify.properties import Property, Subject, Tried, lines
@@ -16,6 +17,8 @@ from smisym.verify.properties import Property, Subject, Tried, lines
 # Maps, scrambles of each, samples of each; exchanges, and how many at a time.
 _MAPS, _SCRAMBLES, _SAMPLES = 16, 4, 256
 _EXCHANGES, _AT_ONCE = 2**15, 2**12
+# Two computations of one number differ by no more of it.
+_SAME = 1e-6
 
 
 def between_over_within(values: np.ndarray) -> np.ndarray:
@@ -41,14 +44,24 @@ def exchanged(values: np.ndarray, seed: int) -> tuple[float, float, int]:
     return float(found[which]), (beyond + 1) / (_EXCHANGES + 1), which
 
 
+def _misstated(omap: OverlapMap, Q: np.ndarray) -> float:
+    """By how much the standard errors that ``omap(Q)`` states are off those of its scrambles, as a part of them."""
+    values = np.array([e.E for e in omap.evaluate(Q)])
+    own, stated = values.std(axis=0, ddof=1) / np.sqrt(len(values)), omap(Q)[1]
+    there = own > _SAME * np.abs(values).max()
+    return float(np.abs(stated[there] / own[there] - 1).max(initial=0.0))
+
+
 def _spreads_are_honest(subject: Subject, level: float) -> Tried:
     model, Q = subject.model, overlaps_of(subject, "error bars")
     seeds: list[int] = []
+    stated: list[float] = []
 
     def test(stage: int, times: int) -> Verdict:
         samples = _SAMPLES * times
         maps = [subject.overlap_map(samples, "bars", stage, k, scrambles=_SCRAMBLES) for k in range(_MAPS)]
         seeds[:] = [omap.seed for omap in maps]
+        stated.append(_misstated(maps[0], Q))
         every = [[(*model.symmetry.coordinates(e.E), e.log_partition) for e in omap.evaluate(Q)] for omap in maps]
         values = np.array(every)
         number = sum(omap.samples for omap in maps)
@@ -63,6 +76,15 @@ def _spreads_are_honest(subject: Subject, level: float) -> Tried:
         return Verdict(ratio, p, which, number, 0.0, stage + 1)
 
     found = in_two_stages(test)
+    if not max(stated) < _SAME:
+        said = f"a map states errors of E that are off by a factor of {1 + max(stated):.3g} from those of its scrambles"
+        body = (
+            "omap = smisym.overlap_map(model, samples=256, scrambles=4)\n"
+            "print(omap(Q)[1])\n"
+            "print(np.std([e.E for e in omap.evaluate(Q)], axis=0, ddof=1) / omap.scrambles**0.5)  # the same"
+        )
+        shown = lines(subject, body, Q=Q)
+        return Tried(found.number, "samples", np.inf, 0.0, False, said, shown)
     holds = found.p >= level
     omap = subject.overlap_map(_SAMPLES, scrambles=_SCRAMBLES)
     body = (

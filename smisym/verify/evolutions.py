@@ -1,4 +1,4 @@
-"""State evolution: its fixed points solve their equation on another map, and it sets in where thresholds say."""
+"""State evolution: its fixed points solve their equation on another map, and learning sets in where thresholds say."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ _ONSET = (2048, 16384)
 # alpha over that of the first threshold: where fixed points are put back, and below and above which learning is looked
 # for.  An overlap that is none, and standard errors from which on one is some.
 _PUT_BACK, _BELOW, _ABOVE = 1.6, 0.9, 1.15
+# Of fixed points with side information, alpha over that of the first threshold, and lam; relative error of a later
+# threshold from which on it is not known.
+_ASIDE, _UNKNOWN = (0.6, 0.4), 0.03
 _NONE, _SURE = 1e-6, 4.0
 # Tolerance of a fixed point (:func:`smisym.theory.evolution.state_evolution`).
 _TOL = 1e-4
@@ -47,10 +50,13 @@ def _first_threshold(subject: Subject) -> Threshold | Tried:
 
 
 def residual(point: FixedPoint, omap: OverlapMap) -> tuple[np.ndarray, np.ndarray]:
-    """(k,) each, in invariant coordinates: what the prior makes of Q_hat = alpha E(Q) of a map, Q_hat (I + Q_hat)^{-1}
-    for Gaussian weights, less Q; and its standard error, made of that of the point and that of the map."""
-    coordinates = omap.model.symmetry.coordinates
-    values = [coordinates(omap.model.prior.overlap(point.alpha * e.E) - point.Q) for e in omap.evaluate(point.Q)]
+    """(k,) each, in invariant coordinates: what the prior makes of Q_hat = alpha E(Q) + lam of a map, Q_hat
+    (I + Q_hat)^{-1} for Gaussian weights, less Q; and its standard error, made of that of the point and that of the
+    map."""
+    coordinates, prior = omap.model.symmetry.coordinates, omap.model.prior
+    # In the units of the weights, whose variances may differ.
+    aside = point.side_information * np.diag(getattr(prior, "deviations", np.ones(len(point.Q))) ** 2)
+    values = [coordinates(prior.overlap(point.alpha * e.E + aside) - point.Q) for e in omap.evaluate(point.Q)]
     own = point.overlaps.std(axis=0, ddof=1) / np.sqrt(len(point.overlaps))
     there = np.std(values, axis=0, ddof=1) / np.sqrt(len(values))
     return np.mean(values, axis=0), np.hypot(np.maximum(own, np.abs(coordinates(point.Q_error))), there)
@@ -62,12 +68,25 @@ def _fixed_points_are_fixed(subject: Subject, level: float) -> Tried:
     alpha = 0.3 if isinstance(first, Tried) else _PUT_BACK * first.alpha
     if isinstance(first, Tried) and "at any alpha by" in first.said:
         return first
+    return _put_back(subject, level, alpha, 0.0)
+
+
+def _side_information_counts(subject: Subject, level: float) -> Tried:
+    first = first_threshold(subject)
+    share, aside = _ASIDE
+    alpha = 0.3 if isinstance(first, Tried) or not first.alpha < 1 else share * first.alpha
+    return _put_back(subject, level, alpha, aside)
+
+
+def _put_back(subject: Subject, level: float, alpha: float, aside: float) -> Tried:
+    """Whether the fixed point at alpha, with so much side information, solves its equation on another map."""
     shown: list[str] = []
+    words = ("aside",) if aside else ()
 
     def test(stage: int, times: int) -> Verdict:
-        omap = subject.overlap_map(_SAMPLES * times, "fixed point", stage)
-        other = subject.overlap_map(_SAMPLES * times, "put back", stage)
-        point = state_evolution(omap, alpha, tol=_TOL).value
+        omap = subject.overlap_map(_SAMPLES * times, "fixed point", stage, *words)
+        other = subject.overlap_map(_SAMPLES * times, "put back", stage, *words)
+        point = state_evolution(omap, alpha, side_information=aside, tol=_TOL).value
         if np.linalg.eigvalsh(point.Q)[-1] >= 1 - 1e-9:
             return Verdict(0.0, 1.0, 0, 0, 0.0, 1)
         gap, error = residual(point, other)
@@ -77,14 +96,14 @@ def _fixed_points_are_fixed(subject: Subject, level: float) -> Tried:
         which = int(t.argmax())
         p = min(1.0, 2 * len(t) * float(special.stdtr(omap.scrambles - 1, -t[which])))
         made, again = (_made(m) for m in (omap, other))
-        shown[:] = [_lines(subject, alpha, made, again)]
+        shown[:] = [_lines(subject, alpha, aside, made, again)]
         return Verdict(float(t[which]), p, which, omap.samples + other.samples, float(error.max()), stage + 1)
 
     found = in_two_stages(test)
     if not found.number:
         return left_out(f"at alpha = {alpha:.4g} everything is known perfectly")
     holds = found.p >= level
-    said = f"at alpha = {alpha:.4g}"
+    said = f"at alpha = {alpha:.4g}{f', lam = {aside:g}' if aside else ''}"
     return Tried(found.number, "samples", found.t, found.p, holds, said, "" if holds else shown[0])
 
 
@@ -92,9 +111,10 @@ def _made(omap: OverlapMap) -> str:
     return _MAP.format(samples=omap.samples, scrambles=omap.scrambles, seed=omap.seed, rtol=omap.rtol)
 
 
-def _lines(subject: Subject, alpha: float, made: str, again: str) -> str:
+def _lines(subject: Subject, alpha: float, aside: float, made: str, again: str) -> str:
+    given = f", side_information={aside!r}" if aside else ""
     body = (
-        f"{made}point = smisym.state_evolution(omap, {alpha!r}).value\n"
+        f"{made}point = smisym.state_evolution(omap, {alpha!r}{given}).value\n"
         f"{again.replace('omap', 'other')}"
         "from smisym.verify.evolutions import residual\n\n"
         "print(point)\n"
@@ -107,26 +127,48 @@ def _learning_sets_in(subject: Subject, level: float) -> Tried:
     first = first_threshold(subject)
     if isinstance(first, Tried):
         return first
+    return _sets_in(subject, first, 1, "onset")
+
+
+def _later_ones_set_in(subject: Subject, level: float) -> Tried:
+    first = first_threshold(subject)
+    if isinstance(first, Tried):
+        return first
+    found = weak_recovery(subject.overlap_map(_SAMPLES, "threshold"), stages=2).value
+    later = [one for one in found if one.kind == "weak" and math.isfinite(one.alpha)][1:]
+    if not later:
+        return left_out("no later threshold is finite")
+    if not later[0].error < _UNKNOWN * later[0].alpha:
+        return left_out(f"the second threshold is not known to {_UNKNOWN:.0%}: {later[0]!r}")
+    return _sets_in(subject, later[0], 2, "later")
+
+
+def _sets_in(subject: Subject, threshold: Threshold, stages: int, words: str) -> Tried:
     for samples in _ONSET:
-        tried = _told(subject, first, subject.overlap_map(samples, "onset", samples, scrambles=8))
+        tried = _told(subject, threshold, stages, subject.overlap_map(samples, words, samples, scrambles=8))
         if tried.holds:
             break
     return tried
 
 
-def _told(subject: Subject, first: Threshold, omap: OverlapMap) -> Tried:
-    """What state evolution on a map says of both sides of the threshold; left out where it is too noisy to tell."""
-    alphas = _BELOW * first.alpha, _ABOVE * first.alpha
-    below, above = (state_evolution(omap, alpha).value for alpha in alphas)
-    (low, low_error), (high, high_error) = ((float(np.trace(p.Q)), float(np.trace(p.Q_error))) for p in (below, above))
-    said = f"alpha_c = {first.alpha:.5g}: tr Q = {low:.2g} at {alphas[0]:.4g}, {high:.2g} at {alphas[1]:.4g}"
+def _told(subject: Subject, threshold: Threshold, stages: int, omap: OverlapMap) -> Tried:
+    """What state evolution on a map says of both sides of a threshold; left out where it is too noisy to tell."""
+    alphas = _BELOW * threshold.alpha, _ABOVE * threshold.alpha
+    # Of the first threshold all that there is; of a later one its own directions.
+    S = np.eye(subject.model.fields) if stages == 1 else threshold.subspace
+    (low, low_error), (high, high_error) = (
+        (float(np.trace(S @ p.Q @ S.T)), float(np.trace(S @ p.Q_error @ S.T)))
+        for p in (state_evolution(omap, alpha).value for alpha in alphas)
+    )
+    of = "Q" if stages == 1 else f"of {', '.join(threshold.names)}"
+    said = f"alpha_c = {threshold.alpha:.5g}: tr {of} = {low:.2g} at {alphas[0]:.4g}, {high:.2g} at {alphas[1]:.4g}"
     # A scramble of few points may have its threshold elsewhere: what counts is what all of them make.
     most, least = _SURE * low_error + _NONE, _SURE * high_error + _NONE
     if low <= most and _NONE < high <= least:
         return left_out(f"too noisy to tell: {said} +- {high_error:.1g}")
     holds = low <= most and high > least
     body = (
-        f"{_made(omap)}print(smisym.weak_recovery(model, stages=1).value)\n"
+        f"{_made(omap)}print(smisym.weak_recovery(model, stages={stages}).value)\n"
         f"for alpha in {alphas!r}:  # below, where nothing is learned, and above, where something is\n"
         "    print(smisym.state_evolution(omap, alpha))"
     )
@@ -144,11 +186,27 @@ PROPERTIES = (
         _fixed_points_are_fixed,
     ),
     Property(
+        "side-information",
+        "With side information lam a fixed point solves its equation with Q_hat = alpha E(Q) + lam, on another map.",
+        "a Gaussian observation of the weights, of precision lam",
+        "seconds",
+        True,
+        _side_information_counts,
+    ),
+    Property(
         "onset",
         "State evolution learns nothing at 0.9 of the first threshold, and something at 1.15 of it.",
         "arXiv 2502.00901, theorem 2.3",
         "seconds",
         False,
         _learning_sets_in,
+    ),
+    Property(
+        "later",
+        "State evolution learns nothing of the second threshold's directions at 0.9 of it, and something at 1.15.",
+        "arXiv 2502.00901, theorem 2.3, given what was learned before",
+        "a minute",
+        False,
+        _later_ones_set_in,
     ),
 )
