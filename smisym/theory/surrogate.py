@@ -11,7 +11,10 @@ where outputs have two coordinates.
 
 How large an output is, and the square of it, have known means as well.  Where scores are shown they grow like |z|^2,
 and with them most of the tails of G (x) G: of an untied head of rank two on three tokens controls of two traces leave
-fluctuations of 0.46 of the rate, the squared size beside them 0.021, and the size 0.0012.
+fluctuations of 0.46 of the rate, the squared size beside them 0.021, and the size 0.0012.  Where outputs grow faster, as
+behind many layers, few points tell nothing of such means: what no point has met is what makes them.  There it is a
+power of the size that has no more tails than products of two fields.  First thresholds of sixteen layers at 512 samples
+were 0.060(34) with the size itself, below any that there can be, where plain means of the same points have 0.28.
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ _FEW = 32
 _AT_ONCE = 2**16
 # Share of the largest variance of an output's coordinates below which one is constant.
 _CONSTANT = 1e-13
+# Far quantile of sizes, over the median: from which on their own means are not told by few points, and what the power
+# that is taken instead brings it to.  That of a product of two fields is 28, that of a third power 190.
+_FAR, _HEAVY, _USUAL = 0.9999, 300.0, 30.0
 # Quantiles between which the width of a cell is measured.
 _WIDTH = (0.1, 0.9)
 _SEED = 20261124
@@ -51,13 +57,15 @@ class Surrogate:
     """axes (M, m), centre (M,), scale (m,): from an output to the coordinates that cells are cut along.  width (m,): of
     these, standard deviations.
 
-    cuts: level by level the coordinate and the place of each cut.  G (C, P, T, P, T): of each cell.
+    power: of sizes, 1 where these have tails as products of fields have.  cuts: level by level the coordinate and the
+    place of each cut.  G (C, P, T, P, T): of each cell.
     """
 
     axes: np.ndarray
     centre: np.ndarray
     scale: np.ndarray
     width: np.ndarray
+    power: float
     cuts: tuple[tuple[np.ndarray, np.ndarray], ...]
     G: np.ndarray
 
@@ -76,6 +84,7 @@ class Surrogate:
         draws = _MANY_DRAWS if axes.shape[1] <= _FEW_COORDINATES else _DRAWS
         z, y = _drawn(model, draws, made)
         v = (y - centre) @ axes
+        power = _power(np.linalg.norm(v / width, axis=1))
         scale = np.maximum(np.median(np.abs(v), axis=0), np.finfo(float).tiny)
         v = np.arcsinh(v / scale)
         cuts, cells = _cut(v, draws - _CELL)
@@ -84,7 +93,7 @@ class Surrogate:
         # What a flip that leaves the output alone changes the sign of is zero.
         signs = model.symmetry.signs
         alike = (signs[:, :, None] == signs[:, None, :]).all(axis=0)
-        return cls(axes, centre, scale, width, tuple(cuts), np.where(alike[:, None, :, None], G, 0.0))
+        return cls(axes, centre, scale, width, power, tuple(cuts), np.where(alike[:, None, :, None], G, 0.0))
 
     def cells(self, y: np.ndarray) -> np.ndarray:
         """Numbers (n,) of the cells of outputs y (n, M)."""
@@ -95,8 +104,8 @@ class Surrogate:
         return found
 
     def sizes(self, y: np.ndarray) -> np.ndarray:
-        """(n, 2): of outputs y (n, M), in standard deviations, and their squares."""
-        square = (((y - self.centre) @ self.axes / self.width) ** 2).sum(axis=1)
+        """(n, 2): of outputs y (n, M), in standard deviations, to the power, and their squares."""
+        square = (((y - self.centre) @ self.axes / self.width) ** 2).sum(axis=1) ** self.power
         return np.stack([np.sqrt(square), square], axis=1)
 
     def at(self, model: Model, observed: Observation, seed: np.random.SeedSequence) -> StandIn:
@@ -106,6 +115,14 @@ class Surrogate:
         counts, means = _means(z, self.cells(others), len(self.G))
         sizes = self.sizes(y) - self.sizes(others).mean(axis=0)
         return StandIn(self.G[self.cells(y)], counts / len(z), self.G, means.reshape(self.G.shape), sizes)
+
+
+def _power(sizes: np.ndarray) -> float:
+    """The power of sizes (n,) whose far quantile is a usual one; 1 where that of the sizes themselves is not far out."""
+    middle, far = np.quantile(sizes, (0.5, _FAR))
+    if not 0 < middle < far or far <= _HEAVY * middle:
+        return 1.0
+    return math.log(_USUAL) / math.log(far / middle)
 
 
 def worth(model: Model, points: int) -> bool:
