@@ -15,6 +15,7 @@ from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates, Sheets
 from smisym.model.channel import Channel
 from smisym.posterior.level_set import OnLevelSet
+from smisym.prior.gaussian import GaussianRows
 
 DECLARED = {
     "two layers": Architecture(2, (Attention(), Attention())),
@@ -220,6 +221,38 @@ class Confident(OverlapMap):
     def at(self, scramble: int, Q: np.ndarray) -> Any:
         made = super().at(scramble, Q)
         return dataclasses.replace(made, white=made.white * (1.3 if self.seed % 2 else 0.8))
+
+
+class Overstated(OverlapMap):
+    """Standard errors as if scrambles were one."""
+
+    def __call__(self, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, error = super().__call__(Q)
+        return value, np.sqrt(self.scrambles) * error
+
+
+class OfSixteen(OverlapMap):
+    """Slopes are too small where there are sixteen scrambles, of which thresholds are made, and right elsewhere."""
+
+    def at(self, scramble: int, Q: np.ndarray) -> Any:
+        made = super().at(scramble, Q)
+        factor = 0.6 if self.scrambles == 16 else 1.0
+        return dataclasses.replace(made, slope=factor * made.slope, raw=factor * made.raw)
+
+
+class DeafPrior(GaussianRows):
+    """Side information does not reach it."""
+
+    def response(self, V: np.ndarray, told: np.ndarray, side_information: float) -> Any:
+        return super().response(V, told, 0.0)
+
+
+def deaf(name: str) -> smisym.Model:
+    """The model with a prior that hears no side information."""
+    model = compiled(name)
+    prior = object.__new__(DeafPrior)
+    prior.__dict__.update(model.prior.__dict__)
+    return dataclasses.replace(model, prior=prior)
 
 
 class Stale(OverlapMap):

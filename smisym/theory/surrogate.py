@@ -11,8 +11,8 @@ where outputs have two coordinates.
 
 How large an output is, and the square of it, have known means as well.  Where scores are shown they grow like |z|^2,
 and with them most of the tails of G (x) G: of an untied head of rank two on three tokens controls of two traces leave
-fluctuations of 0.46 of the rate, the squared size beside them 0.021, and the size 0.0012.  Where outputs grow faster, as
-behind many layers, few points tell nothing of such means: what no point has met is what makes them.  There it is a
+fluctuations of 0.46 of the rate, the squared size beside them 0.021, and the size 0.0012.  Where outputs grow faster,
+as behind many layers, few points tell nothing of such means: what no point has met is what makes them.  There it is a
 power of the size that has no more tails than products of two fields.  First thresholds of sixteen layers at 512 samples
 were 0.060(34) with the size itself, below any that there can be, where plain means of the same points have 0.28.
 """
@@ -118,7 +118,7 @@ class Surrogate:
 
 
 def _power(sizes: np.ndarray) -> float:
-    """The power of sizes (n,) whose far quantile is a usual one; 1 where that of the sizes themselves is not far out."""
+    """The power of sizes (n,) whose far quantile is a usual one; 1 where that of the sizes is not far out."""
     middle, far = np.quantile(sizes, (0.5, _FAR))
     if not 0 < middle < far or far <= _HEAVY * middle:
         return 1.0

@@ -28,6 +28,22 @@ def test_outputs_whose_squares_are_no_floats_have_their_axis() -> None:
     assert all(np.isfinite(part).all() for part in (huge.width, huge.scale, huge.G, huge.sizes(np.ones((1, 1)))))
 
 
+def test_sizes_have_no_tails_that_few_points_do_not_meet() -> None:
+    """Those of products of two fields are taken as they are; of exponentials a power that reaches as far as these."""
+    rng = np.random.default_rng(0)
+    far = {}
+    for text in ("z1*z2", "exp(4*abs(z1))*z2"):
+        model = smisym.compile(SMI(text, 2))
+        made, y = Surrogate.of(model), model.link(rng.standard_normal((2**17, 2, 1))).reshape(-1, 1)
+        plain, sizes = np.abs(y - made.centre)[:, 0] / made.width[0], made.sizes(y)
+        np.testing.assert_allclose(sizes[:, 0], plain**made.power, rtol=1e-12)
+        np.testing.assert_allclose(sizes[:, 1], sizes[:, 0] ** 2, rtol=1e-12)
+        far[text] = made.power, np.quantile(sizes[:, 0], 0.9999) / np.median(sizes[:, 0])
+    assert far["z1*z2"][0] == 1
+    assert far["exp(4*abs(z1))*z2"][0] < 0.5
+    assert all(15 < ratio < 60 for _, ratio in far.values())
+
+
 def test_what_is_known_of_fields_has_mean_zero() -> None:
     """The means of the controls: of a trace of X, and of what X makes of the rates, at many random fields."""
     rng = np.random.default_rng(0)

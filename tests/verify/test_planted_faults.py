@@ -13,6 +13,8 @@ from planted import (
     Alike,
     Confident,
     Forgetful,
+    OfSixteen,
+    Overstated,
     Restless,
     SeedIgnored,
     Shrinking,
@@ -20,6 +22,7 @@ from planted import (
     StaleFile,
     boxed,
     compiled,
+    deaf,
     first_alone,
     gamp_with,
     halved,
@@ -154,6 +157,12 @@ FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
     "a posterior up to a sign with wrong odds": (
         "closed-forms", lambda: with_channel("one layer", as_it_is, wider=0.01), OverlapMap,
     ),
+    "first thresholds by quadrature and of samples a tenth apart": (
+        "closed-forms", lambda: compiled("two layers"), scaled(beside=1.1),
+    ),
+    "side information not counted": ("side-information", lambda: deaf("one layer"), OverlapMap),
+    "a second threshold too high": ("later", lambda: compiled("two layers"), OfSixteen),
+    "errors that a map states too large": ("error-bars", lambda: compiled("one layer"), Overstated),
     "a threshold below its floor": (
         "thresholds", lambda: compiled("two layers"), scaled(beside=1.3),
     ),
