@@ -41,7 +41,7 @@ DEPTHS, DEPTH_ACCURACY = [1, 2, 3, 4, 5, 6], 1e-3
 DEEP, DEEP_ACCURACY = [8], 2e-3
 # Of the deepest, which take tens of minutes: by layers, the accuracy of each kind.
 KINDS = "skip 1", "L / c = 1/2"
-DEEPEST = {12: {"skip 1": 1e-2, "L / c = 1/2": 2e-3}, 16: {"L / c = 1/2": 4e-3}}
+DEEPEST = {12: {"skip 1": 1e-2, "L / c = 1/2": 2e-3}, 16: {"skip 1": 3e-2, "L / c = 1/2": 4e-3}}
 LAYERS, LAYERS_ACCURACY = [2, 3], 4e-3
 LAYERS_DEEP, LAYERS_DEEP_ACCURACY = [4], 1e-2
 THREE_SAMPLES = 2048

@@ -18,7 +18,7 @@ from smisym.verify.properties import Property, Subject, Tried, left_out, lines
 
 _SAMPLES = 4096
 # Samples of the map on which learning is looked for, and of one more where these are too noisy to tell.
-_ONSET = (2048, 16384)
+_ONSET = {1: (2048, 16384), 2: (2048, 4096)}  # by the number of the threshold: behind the first one maps are dearer
 # alpha over that of the first threshold: where fixed points are put back, and below and above which learning is looked
 # for.  An overlap that is none, and standard errors from which on one is some.
 _PUT_BACK, _BELOW, _ABOVE = 1.6, 0.9, 1.15
@@ -144,7 +144,7 @@ def _later_ones_set_in(subject: Subject, level: float) -> Tried:
 
 
 def _sets_in(subject: Subject, threshold: Threshold, stages: int, words: str) -> Tried:
-    for samples in _ONSET:
+    for samples in _ONSET[stages]:
         tried = _told(subject, threshold, stages, subject.overlap_map(samples, words, samples, scrambles=8))
         if tried.holds:
             break
