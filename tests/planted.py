@@ -231,13 +231,12 @@ class Overstated(OverlapMap):
         return value, np.sqrt(self.scrambles) * error
 
 
-class OfSixteen(OverlapMap):
-    """Slopes are too small where there are sixteen scrambles, of which thresholds are made, and right elsewhere."""
+class Apart(OverlapMap):
+    """E is larger where there are eight scrambles, on which learning is looked for, than where thresholds are made."""
 
     def at(self, scramble: int, Q: np.ndarray) -> Any:
-        made = super().at(scramble, Q)
-        factor = 0.6 if self.scrambles == 16 else 1.0
-        return dataclasses.replace(made, slope=factor * made.slope, raw=factor * made.raw)
+        made, factor = super().at(scramble, Q), 1.3 if self.scrambles == 8 else 1.0
+        return dataclasses.replace(made, white=factor * made.white, slope=factor * made.slope, raw=factor * made.raw)
 
 
 class DeafPrior(GaussianRows):

@@ -25,6 +25,8 @@ _PUT_BACK, _BELOW, _ABOVE = 1.6, 0.9, 1.15
 # Of fixed points with side information, alpha over that of the first threshold, and lam; relative error of a later
 # threshold from which on it is not known.
 _ASIDE, _UNKNOWN = (0.6, 0.4), 0.03
+# How many times what may be a fluctuation is none, whatever the number of samples.
+_CLEAR = 3.0
 _NONE, _SURE = 1e-6, 4.0
 # Tolerance of a fixed point (:func:`smisym.theory.evolution.state_evolution`).
 _TOL = 1e-4
@@ -145,14 +147,15 @@ def _later_ones_set_in(subject: Subject, level: float) -> Tried:
 
 def _sets_in(subject: Subject, threshold: Threshold, stages: int, words: str) -> Tried:
     for samples in _ONSET[stages]:
-        tried = _told(subject, threshold, stages, subject.overlap_map(samples, words, samples, scrambles=8))
-        if tried.holds:
+        tried, clear = _told(subject, threshold, stages, subject.overlap_map(samples, words, samples, scrambles=8))
+        if clear:
             break
     return tried
 
 
-def _told(subject: Subject, threshold: Threshold, stages: int, omap: OverlapMap) -> Tried:
-    """What state evolution on a map says of both sides of a threshold; left out where it is too noisy to tell."""
+def _told(subject: Subject, threshold: Threshold, stages: int, omap: OverlapMap) -> tuple[Tried, bool]:
+    """What state evolution on a map says of both sides of a threshold, left out where it is too noisy to tell; and
+    whether more samples would say the same: all is well, or something is learned below that is no fluctuation."""
     alphas = _BELOW * threshold.alpha, _ABOVE * threshold.alpha
     # Of the first threshold all that there is; of a later one its own directions.
     S = np.eye(subject.model.fields) if stages == 1 else threshold.subspace
@@ -165,7 +168,7 @@ def _told(subject: Subject, threshold: Threshold, stages: int, omap: OverlapMap)
     # A scramble of few points may have its threshold elsewhere: what counts is what all of them make.
     most, least = _SURE * low_error + _NONE, _SURE * high_error + _NONE
     if low <= most and _NONE < high <= least:
-        return left_out(f"too noisy to tell: {said} +- {high_error:.1g}")
+        return left_out(f"too noisy to tell: {said} +- {high_error:.1g}"), False
     holds = low <= most and high > least
     body = (
         f"{_made(omap)}print(smisym.weak_recovery(model, stages={stages}).value)\n"
@@ -173,7 +176,8 @@ def _told(subject: Subject, threshold: Threshold, stages: int, omap: OverlapMap)
         "    print(smisym.state_evolution(omap, alpha))"
     )
     shown = "" if holds else lines(subject, body)
-    return Tried(2, "fixed points", max(low / most, least / max(high, 1e-300)), None, holds, said, shown)
+    worst = max(low / most, least / max(high, 1e-300))
+    return Tried(2, "fixed points", worst, None, holds, said, shown), holds or low > _CLEAR * most
 
 
 PROPERTIES = (

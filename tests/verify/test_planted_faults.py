@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from planted import (
     Alike,
+    Apart,
     Confident,
     Forgetful,
-    OfSixteen,
     Overstated,
     Restless,
     SeedIgnored,
@@ -161,7 +161,7 @@ FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
         "closed-forms", lambda: compiled("two layers"), scaled(beside=1.1),
     ),
     "side information not counted": ("side-information", lambda: deaf("one layer"), OverlapMap),
-    "a second threshold too high": ("later", lambda: compiled("two layers"), OfSixteen),
+    "a second threshold too high": ("later", lambda: compiled("two layers"), Apart),
     "errors that a map states too large": ("error-bars", lambda: compiled("one layer"), Overstated),
     "a threshold below its floor": (
         "thresholds", lambda: compiled("two layers"), scaled(beside=1.3),
