@@ -326,7 +326,7 @@ def finish_check(document: Document, as_json: bool) -> None:
         how_many = f"{len(failed)} of {counted(len(document['properties']), 'property', 'properties')}"
         fail(f"smisym: {how_many} {'fails' if len(failed) == 1 else 'fail'}: {', '.join(failed)}", NOT_CONVERGED)
     if not document["ok"]:
-        fail("smisym: no property was tried, which is no success; the table says why each was left out", NOT_CONVERGED)
+        fail("smisym: no property was tried, which is no success: each was left out, and says why", NOT_CONVERGED)
 
 
 def out_of_memory(options: Mapping[str, str]) -> SmisymError:

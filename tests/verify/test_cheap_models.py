@@ -92,7 +92,7 @@ def test_covariances_that_all_outputs_tell_alike_are_off_by_what_posteriors_are(
 
 def test_log_zout_bends_upwards_where_no_direction_loses_and_need_not_elsewhere() -> None:
     """sign(z1) z2: E tr(M dg M dg) is negative for M that gains of one field and loses of the other; the number is by
-    Gauss-Hermite quadrature of E log Zout, two terms for every y, with 81 and 121 nodes."""
+    Gauss-Hermite quadrature of E log Zout, two terms for every y, with 81 and 101 nodes."""
     omap = smisym.overlap_map(smisym.compile(SMI("sign(z1)*z2", 2)), samples=32768)
     Q, step = np.diag([0.636457, 0.183222]), np.array([-0.164900, 0.101740])
     for one in (np.diag(np.abs(step)), np.diag(step * [0, 1])):

@@ -44,6 +44,14 @@ def test_a_table_that_a_person_reads(network: str) -> None:
     assert "fails with a chance of at most 6.7e-05 in all (seed 0)" in " ".join(shown.stdout.split())
 
 
+def test_nothing_tried_is_no_success(network: str) -> None:
+    """Layers are finitely many: the one property that is asked for does not apply."""
+    for more in ((), ("--json",)):
+        shown = run("check", network, "--only", "many-layers", *more)
+        assert shown.exit_code == 3 and "no property was tried" in shown.stderr
+    assert json.loads(shown.stdout)["ok"] is False
+
+
 def test_a_bound_that_is_reached_is_said_to_hold(network: str) -> None:
     """The last threshold of one layer is what counting gives: 1, which is no failure, and the table says so."""
     shown = " ".join(run("check", network, "--only", "thresholds").stdout.split())
