@@ -254,6 +254,41 @@ def deaf(name: str) -> smisym.Model:
     return dataclasses.replace(model, prior=prior)
 
 
+class Miscounted(smisym.Model):
+    """Ranks of derivatives of the link are so many times what they are."""
+
+    times: ClassVar[float] = 1.0
+
+    def jacobian_ranks(self, rng: np.random.Generator) -> Any:
+        ranks, times = super().jacobian_ranks(rng), self.times
+
+        class Ranks:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(ranks, name)
+
+            def __call__(self, span: np.ndarray) -> tuple[float, float]:
+                rank, error = ranks(span)
+                return times * rank, error
+
+        return Ranks()
+
+
+def miscounted(name: str, times: float) -> smisym.Model:
+    """The model with ranks that are so many times what they are."""
+    kind = type("Planted", (Miscounted,), {"times": times})
+    made = object.__new__(kind)
+    made.__dict__.update(compiled(name).__dict__)
+    return made
+
+
+class Misweighed(OverlapMap):
+    """E is a tenth larger where little is learned, as by other weights of the rule that makes it of its derivative."""
+
+    def at(self, scramble: int, Q: np.ndarray) -> Any:
+        made = super().at(scramble, Q)
+        return dataclasses.replace(made, white=1.1 * made.white) if np.abs(Q).max() < 0.03 else made
+
+
 class Stale(OverlapMap):
     """A cache that knows an overlap by its scramble alone."""
 

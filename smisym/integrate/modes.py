@@ -233,6 +233,9 @@ def radius_of_mass(
 
 # How far out, and how many a side, points are among which branches that end are looked for.
 _REACH, _SIDES = 3.0, {1: 61, 2: 13, 3: 7}
+# The same of those that tell maxima from slopes: far away from all others, where a field that the chart has the
+# logarithm of is small, one may be that holds everything.
+_FAR_REACH, _FAR_SIDES = 6.0, {1: 121, 2: 25}
 
 
 @dataclass
@@ -250,10 +253,30 @@ def starts(dim: int) -> int:
     return min(MODE_STARTS, _probe_points(dim).shape[1])
 
 
-def _grid_points(dim: int) -> np.ndarray:
-    """(d, n) points as close to each other as a few hundred of them can be, and the centre."""
-    side = _SIDES.get(dim, 3)
-    return np.array(list(itertools.product(np.linspace(-_REACH, _REACH, side), repeat=dim))).T
+def _grid_points(dim: int, reach: float, sides: int) -> np.ndarray:
+    """(d, n) points of a grid as far out as ``reach``, and the centre."""
+    return np.array(list(itertools.product(np.linspace(-reach, reach, sides), repeat=dim))).T
+
+
+def _densities(integrand: Integrand, index: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Exponents (branches, len(index), n) at points (d, n), a few samples at a time."""
+    per, parts = max(1, CHUNK // points.shape[1]), []
+    for i in range(0, len(index), per):
+        owner = index[i : i + per]
+        x = np.broadcast_to(points[:, :, None], (*points.shape, len(owner)))
+        parts.append(np.swapaxes(at_points(integrand, owner, x).log_density(x), 1, 2))
+    return np.concatenate(parts, axis=1)
+
+
+def _tops(values: np.ndarray, sides: int, dim: int) -> np.ndarray:
+    """Which points of a grid (..., n) are below none of their neighbours along the axes."""
+    on_grid = values.reshape(*values.shape[:-1], *(sides,) * dim)
+    top = np.ones(on_grid.shape, dtype=bool)
+    for axis in range(-dim, 0):
+        ahead, behind = (np.moveaxis(a, axis, 0) for a in (top, on_grid))
+        ahead[:-1] &= behind[:-1] >= behind[1:]
+        ahead[1:] &= behind[1:] >= behind[:-1]
+    return np.asarray(top.reshape(values.shape))
 
 
 def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> Modes:
@@ -263,13 +286,16 @@ def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> M
     """
     d, nb = integrand.dim, integrand.branches
     # Branches that end have maxima near their ends, to which no climb from beyond or from far away leads.
-    points = _grid_points(d) if integrand.ended else _probe_points(d)
-    S = len(index)
-    x0 = np.broadcast_to(points[:, :, None], (d, points.shape[1], S))
-    r, log_weight, *_ = at_points(integrand, index, x0)
-    density = np.swapaxes(log_density(x0, r, log_weight), 1, 2)  # (nb, S, n)
-    K = starts(d)
-    order = np.argsort(-density, axis=2)[:, :, :K]
+    points = _grid_points(d, _REACH, _SIDES.get(d, 3)) if integrand.ended else _probe_points(d)
+    S, K = len(index), starts(d)
+
+    density = _densities(integrand, index, points)
+    if d in _FAR_SIDES:
+        grid = _grid_points(d, _FAR_REACH, _FAR_SIDES[d])
+        tops = _densities(integrand, index, grid)
+        tops = np.where(_tops(tops, _FAR_SIDES[d], d), tops, -np.inf)
+        points, density = np.concatenate([points, grid], axis=1), np.concatenate([density, tops], axis=2)
+    order = np.argsort(-density, axis=2, kind="stable")[:, :, :K]
     x = points.T[order]  # (nb, S, K, d)
     x = np.moveaxis(x, 3, 0).reshape(d, nb, S * K)
     owner = np.repeat(index, K)

@@ -24,6 +24,8 @@ _SPENT, _LEAST, _PLAIN = 5e6, 1024, 1e-3
 # Nodes of a segment, and maps of two scrambles each where only the mean over scrambles is told.
 _NODES = (1 - np.cos(np.pi * np.arange(5) / 4)) / 2
 _MAPS = 16
+# Largest eigenvalues of an overlap of which next to nothing is known.
+_SMALL = (0.005, 0.02)
 # Where the free entropy is asked: the prior leads, and the data do.
 _ALPHAS = (0.3, 3.0)
 # Multiple of the errors that inner integrals state of E which covariances may have; rounding.
@@ -167,6 +169,14 @@ def _segments(subject: Subject, what: str) -> list[tuple[np.ndarray, np.ndarray]
     return [segment(subject, what, k) for k in range(_SEGMENTS)]
 
 
+def _from_nothing(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
+    """A segment (0, Q) to an overlap of which little is known, where a rule of its own integrates the map."""
+    P, rng = subject.model.fields, subject.rng("small")
+    turn = np.linalg.qr(np.eye(P) + 0.4 * rng.standard_normal((P, P)))[0]
+    Q = subject.model.prior.together() * (turn @ np.diag(rng.uniform(*_SMALL, P)) @ turn.T)
+    return np.zeros((P, P)), np.asarray(subject.model.symmetry.project((Q + Q.T) / 2))
+
+
 def _grows(subject: Subject, level: float) -> Tried:
     P, segments = subject.model.fields, _segments(subject, "monotone")
     rng = subject.rng("directions")
@@ -199,8 +209,12 @@ def differences(omap: OverlapMap, Q: np.ndarray, step: np.ndarray) -> tuple[np.n
     """((R, k) of every scramble E(Q + step) - E(Q) less the integral of its derivative, in invariant coordinates, which
     should vanish on average; (k,) what may be wrong with the integral)."""
     symmetry = omap.model.symmetry
-    every = [omap.evaluate(Q + s * step) for s in _NODES]
-    slopes = np.array([[symmetry.coordinates(e.derivative(step)) for e in at] for at in every])
+    # From nothing on derivatives fall like roots of what is known: as functions of these they are smooth.
+    nodes, factors = (_NODES, np.ones_like(_NODES)) if Q.any() else (_NODES**2, 2 * _NODES)
+    every = [omap.evaluate(Q + s * step) for s in nodes]
+    slopes = np.array(
+        [[f * symmetry.coordinates(e.derivative(step)) for e in at] for f, at in zip(factors, every, strict=True)]
+    )
     ends = np.array([symmetry.coordinates(b.E - a.E) for a, b in zip(every[0], every[-1], strict=True)])
     fine, coarse = (np.tensordot(clenshaw_curtis(k), slopes[:: 4 // k], axes=1) for k in (4, 2))
     least = np.linalg.eigvalsh(np.eye(len(Q)) - Q - step)[0]
@@ -209,7 +223,7 @@ def differences(omap: OverlapMap, Q: np.ndarray, step: np.ndarray) -> tuple[np.n
 
 
 def _slope_is_its_own(subject: Subject, level: float) -> Tried:
-    segments = _segments(subject, "slope")
+    segments = [*_segments(subject, "slope"), _from_nothing(subject)]
     made: list[OverlapMap] = []
 
     def test(stage: int, times: int) -> Verdict:
@@ -218,7 +232,7 @@ def _slope_is_its_own(subject: Subject, level: float) -> Tried:
         every = [differences(omap, Q, step) for Q, step in segments]
         gaps, allowed = (np.concatenate(part, axis=-1) for part in zip(*every, strict=True))
         found = means_vanish(gaps, allowed)
-        number = omap.samples * len(_NODES) * _SEGMENTS
+        number = omap.samples * len(_NODES) * len(segments)
         return Verdict(found.t, found.p, found.which, number, found.error, stage + 1)
 
     found = in_two_stages(test)
@@ -341,7 +355,7 @@ PROPERTIES = (
     ),
     Property(
         "slope",
-        "Differences of E are integrals of its derivative E[dg M dg^T].",
+        "Differences of E are integrals of its derivative E[dg M dg^T], between random overlaps and from nothing on.",
         "Ito derivative of E: smisym/theory/estimate.py",
         "seconds",
         True,

@@ -35,6 +35,7 @@ from smisym.verify import (  # noqa: E402
     mapping,
     messages,
     posteriors,
+    recovery,
     repeating,
     symmetries,
     weak_noise,
@@ -46,7 +47,7 @@ from smisym.verify.reports import Report, Row  # noqa: E402
 
 _MODULES: tuple[Any, ...] = (
     mapping, depth, symmetries, charted, digits, posteriors, weighing, weak_noise, averages, error_bars, evolutions,
-    exact, messages, repeating,
+    exact, recovery, messages, repeating,
 )  # fmt: skip
 PROPERTIES: tuple[Property, ...] = tuple(one for module in _MODULES for one in module.PROPERTIES)
 # Of the whole suite, shared out over what is left to chance.

@@ -14,6 +14,7 @@ from planted import (
     Apart,
     Confident,
     Forgetful,
+    Misweighed,
     Overstated,
     Restless,
     SeedIgnored,
@@ -28,6 +29,7 @@ from planted import (
     halved,
     heavy,
     in_floats,
+    miscounted,
     of_an_activation,
     scaled,
     shifted,
@@ -176,6 +178,12 @@ FAULTS: dict[str, tuple[str, Any, type[OverlapMap]]] = {
     "a seed ignored": ("bits", lambda: compiled("one layer"), SeedIgnored),
     "numbers that are never the same": ("bits", lambda: compiled("one layer"), Restless),
     "digits lost in a file": ("kept", lambda: compiled("one layer"), Forgetful),
+    "perfect recovery too late": ("perfect", lambda: miscounted("two layers", 0.7), OverlapMap),
+    "perfect recovery too early": ("perfect", lambda: miscounted("two layers", 1.5), OverlapMap),
+    "the wrong sign of an infinite free entropy": (
+        "perfect-entropy", lambda: miscounted("two layers", 0.5), OverlapMap,
+    ),
+    "a rule with other weights where little is learned": ("slope", lambda: compiled("two layers"), Misweighed),
 }  # fmt: skip
 
 
