@@ -9,6 +9,7 @@ in ``smisym``'s documents and held against the co-area formula by tests.)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -120,7 +121,7 @@ class TiedHead:
         if self.softmax:
             seen, factor = centre @ gram @ centre, known - known.mean(axis=1, keepdims=True)
         outside += _rank_faults(seen, factor @ np.swapaxes(factor, 1, 2), rounding, error)
-        return Coordinates(known.reshape(len(scores), -1), error, outside)
+        return Coordinates(known.reshape(len(scores), math.prod(known.shape[1:])), error, outside)
 
     def sheets(self, latent: Arrays, u: Arrays, known: Columns, size: np.ndarray) -> list[Sheet]:
         T, r, m = self.tokens, self.rank, self.frame

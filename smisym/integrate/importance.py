@@ -17,7 +17,8 @@ from smisym.base import patience
 from smisym.integrate.accuracy import SAMPLED_BUDGET
 from smisym.integrate.averages import SURE, Average
 from smisym.integrate.cells import inner_error, inner_sums
-from smisym.integrate.modes import Doubt, Integrand, Summed, at_points, find_modes
+from smisym.integrate.modes import Doubt, Integrand, Summed, at_points
+from smisym.integrate.seeking import find_modes
 
 # Components of the mixture besides the prior; share that the prior always keeps; inflation of the covariances.
 _COMPONENTS = 8

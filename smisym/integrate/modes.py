@@ -1,4 +1,4 @@
-"""Posteriors with a Gaussian part: what an integrand is, and where its maxima are.
+"""Posteriors with a Gaussian part: what an integrand is, how far out it counts, and the climb to its maxima.
 
 An integrand is a posterior over a whitened vector zeta = (x, r): x in R^d standard normal a priori,
 r = r_b(x) in R^m a residual that depends on x and on a branch b, with density proportional to
@@ -27,8 +27,6 @@ from smisym.kernels.points import PointProgram
 
 # Points evaluated together: enough to amortise the interpreter, few enough for the cache.
 CHUNK = 32768
-# Points from which local maxima are sought, for every branch.
-MODE_STARTS = 12
 # Radii, relative to that of a Gaussian of the same weight, to which densities that fall more slowly are followed.
 _SHELLS = 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5
 # The radius from which on the first of them is looked at.
@@ -116,8 +114,9 @@ class Integrand(Protocol):
     density: maxima are looked for, and steps must resolve them.  ``saturating``: whether residuals or log-weights may
     be flat or steep at all nodes of a cell and have a ridge beside them: their ranges are told with the corners of the
     cell then.  ``tailed``: whether densities may fall more slowly than a Gaussian far out, so that how far they count
-    is looked for.  ``outlying`` (S,): standard deviations by which the Gaussian part lies away from where the model has
-    it, which error estimates are made for.
+    is looked for.  ``latents``: how many of the coordinates, the last ones, are no whitened fields: maxima may lie far
+    away from the centre along these.  ``outlying`` (S,): standard deviations by which the Gaussian part lies away from
+    where the model has it, which error estimates are made for.
     """
 
     samples: int
@@ -131,6 +130,7 @@ class Integrand(Protocol):
     ended: bool
     saturating: bool
     tailed: bool
+    latents: int
 
     @property
     def outlying(self) -> np.ndarray | float: ...
@@ -176,7 +176,7 @@ def log_density(x: np.ndarray, r: np.ndarray, log_weight: np.ndarray) -> np.ndar
 
 def probe(integrand: Integrand, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Largest exponent and largest log-weight over a few fixed points; (len(index),) each."""
-    points = _probe_points(integrand.dim)
+    points = probe_points(integrand.dim)
     best = np.empty(len(index))
     weight = np.empty(len(index))
     per = max(1, CHUNK // points.shape[1])
@@ -196,7 +196,7 @@ def _directions(dim: int) -> list[np.ndarray]:
     return axes + [np.array(v) / np.sqrt(dim) for v in itertools.islice(itertools.product((1.0, -1.0), repeat=dim), 16)]
 
 
-def _probe_points(dim: int) -> np.ndarray:
+def probe_points(dim: int) -> np.ndarray:
     """(d, n) points: the centre and two shells of axis and diagonal directions."""
     directions = _directions(dim)
     return np.array([np.zeros(dim), *(0.7 * v for v in directions), *(1.6 * v for v in directions)]).T
@@ -229,87 +229,6 @@ def radius_of_mass(
         empty[rest] = np.where(density > best[rest] - depth - 2.0, 0, empty[rest] + 1)
         rest = rest[empty[rest] < 2]
     return wide
-
-
-# How far out, and how many a side, points are among which branches that end are looked for.
-_REACH, _SIDES = 3.0, {1: 61, 2: 13, 3: 7}
-# The same of those that tell maxima from slopes: far away from all others, where a field that the chart has the
-# logarithm of is small, one may be that holds everything.
-_FAR_REACH, _FAR_SIDES = 6.0, {1: 121, 2: 25}
-
-
-@dataclass
-class Modes:
-    """Local maxima found from several starts: x (S, K, d), branch (S, K), value (S, K) exponent there."""
-
-    x: np.ndarray
-    branch: np.ndarray
-    value: np.ndarray
-    jacobian: np.ndarray  # (S, K, m, d) of the residual
-
-
-def starts(dim: int) -> int:
-    """From how many probe points local maxima are sought."""
-    return min(MODE_STARTS, _probe_points(dim).shape[1])
-
-
-def _grid_points(dim: int, reach: float, sides: int) -> np.ndarray:
-    """(d, n) points of a grid as far out as ``reach``, and the centre."""
-    return np.array(list(itertools.product(np.linspace(-reach, reach, sides), repeat=dim))).T
-
-
-def _densities(integrand: Integrand, index: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Exponents (branches, len(index), n) at points (d, n), a few samples at a time."""
-    per, parts = max(1, CHUNK // points.shape[1]), []
-    for i in range(0, len(index), per):
-        owner = index[i : i + per]
-        x = np.broadcast_to(points[:, :, None], (*points.shape, len(owner)))
-        parts.append(np.swapaxes(at_points(integrand, owner, x).log_density(x), 1, 2))
-    return np.concatenate(parts, axis=1)
-
-
-def _tops(values: np.ndarray, sides: int, dim: int) -> np.ndarray:
-    """Which points of a grid (..., n) are below none of their neighbours along the axes."""
-    on_grid = values.reshape(*values.shape[:-1], *(sides,) * dim)
-    top = np.ones(on_grid.shape, dtype=bool)
-    for axis in range(-dim, 0):
-        ahead, behind = (np.moveaxis(a, axis, 0) for a in (top, on_grid))
-        ahead[:-1] &= behind[:-1] >= behind[1:]
-        ahead[1:] &= behind[1:] >= behind[:-1]
-    return np.asarray(top.reshape(values.shape))
-
-
-def find_modes(integrand: Integrand, index: np.ndarray, *, steps: int = 30) -> Modes:
-    """Levenberg-Marquardt on |x|^2 + |r_b(x)|^2 from the best of some points, every branch.
-
-    Derivatives by forward differences: they only place nodes and never enter a result.
-    """
-    d, nb = integrand.dim, integrand.branches
-    # Branches that end have maxima near their ends, to which no climb from beyond or from far away leads.
-    points = _grid_points(d, _REACH, _SIDES.get(d, 3)) if integrand.ended else _probe_points(d)
-    S, K = len(index), starts(d)
-
-    density = _densities(integrand, index, points)
-    if d in _FAR_SIDES:
-        grid = _grid_points(d, _FAR_REACH, _FAR_SIDES[d])
-        tops = _densities(integrand, index, grid)
-        tops = np.where(_tops(tops, _FAR_SIDES[d], d), tops, -np.inf)
-        points, density = np.concatenate([points, grid], axis=1), np.concatenate([density, tops], axis=2)
-    order = np.argsort(-density, axis=2, kind="stable")[:, :, :K]
-    x = points.T[order]  # (nb, S, K, d)
-    x = np.moveaxis(x, 3, 0).reshape(d, nb, S * K)
-    owner = np.repeat(index, K)
-    x, value, jacobian = levenberg(integrand, owner, x, steps)
-    branch = np.broadcast_to(np.arange(nb)[:, None, None], (nb, S, K))
-
-    def shape(a: np.ndarray) -> np.ndarray:
-        """(nb, S*K, ...) to (S, nb*K, ...)."""
-        a = a.reshape(nb, S, K, *a.shape[2:])
-        return np.moveaxis(a, 0, 1).reshape(S, nb * K, *a.shape[3:])
-
-    return Modes(
-        shape(np.moveaxis(x, 0, 2)), np.moveaxis(branch, 0, 1).reshape(S, nb * K), shape(value), shape(jacobian)
-    )
 
 
 def levenberg(

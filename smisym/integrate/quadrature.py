@@ -28,11 +28,15 @@ from smisym.integrate.cells import (
 )
 from smisym.integrate.growing import grown
 from smisym.integrate.left_out import BLIND, FAINT, LeftOut
-from smisym.integrate.modes import Integrand, Modes, find_modes, probe, radius_of_mass, starts
+from smisym.integrate.modes import Integrand, probe, radius_of_mass
+from smisym.integrate.seeking import Modes, find_modes
 from smisym.integrate.sums import CellSums
 
 # Of what the sublattices of one level miss, what is left on the next one of an integrand that jumps.
 _JUMPED = 0.35
+# How many times as many nodes as there are it must take to resolve a maximum for nothing to be spent on it: nodes that
+# meet a ridge by chance tell something, where enough of them do.
+_HOPELESS = 10
 
 # --------------------------------------------------------------------------------------------------
 # Adaptive lattice
@@ -92,7 +96,7 @@ def _adaptive(state: _LatticeState, active: np.ndarray) -> Average:
     keep_freed_memory()
     cells = state.root_cells(active)
     # Where no field that was tried has any weight, nothing is left to integrate.
-    state.log_norm[~np.isfinite(state.best)] = -np.inf
+    state.log_norm[~np.isfinite(state.best) & ~state.hopeless] = -np.inf
     active = active[np.isfinite(state.best[active])]
     first = True
     while active.size:
@@ -137,9 +141,11 @@ class _LatticeState:
         self.missed = np.full(S, np.inf)
         # Known maxima of narrow posteriors: the cells that hold them are never dropped.
         self.narrow = np.zeros(S, dtype=bool)
-        self.modes = np.full((S, starts(d) * integrand.branches, d), np.nan)
+        self.modes = np.full((S, 0, d), np.nan)
         # The level from which on steps are no longer than these are wide.
         self.least_level = np.full(S, -1000)
+        # Posteriors that no lattice of so many nodes resolves.
+        self.hopeless = np.zeros(S, dtype=bool)
         # Of the ball that is covered, and whether there is mass beyond it that is not covered either.
         self.radius, self.cut_off = np.full(S, np.inf), np.zeros(S, dtype=bool)
 
@@ -158,10 +164,15 @@ class _LatticeState:
             modes = find_modes(self.integrand, active[far])
             best[far] = np.maximum(best[far], modes.value.max(axis=1))
             radius = radius_of_mass(self.integrand, active, best, weight, self.depth, self.looked_at)
+            self.modes = np.full((self.integrand.samples, *modes.x.shape[1:]), np.nan)
             self.modes[active[far]] = np.where((modes.value > best[far, None] - self.depth)[..., None], modes.x, np.nan)
             self.narrow[active[far]] = True
             if self.integrand.ended:
                 self.least_level[active[far]] = self._resolving(modes)
+            # What cannot be resolved is no estimate, however much is spent on it.
+            self.hopeless[active[far][self._nodes_of(modes) > _HOPELESS * self.max_nodes]] = True
+            there = ~self.hopeless[active]
+            active, best, radius = active[there], best[there], radius[there]
         self.best[active] = best
         self.left_out.begin(active, best)
         self.radius[active] = radius
@@ -186,6 +197,16 @@ class _LatticeState:
         owner = np.concatenate(owners)
         order = np.argsort(owner, kind="stable")
         return Cells(owner[order], np.concatenate(corners)[order])
+
+    def _nodes_of(self, modes: Modes) -> np.ndarray:
+        """(S,) how many nodes it takes, about, to cover the highest maximum with steps as long as it is wide."""
+        who, top = np.arange(len(modes.value)), modes.value.argmax(axis=1)
+        jacobian = modes.jacobian[who, top]
+        precision = np.eye(self.integrand.dim) + np.swapaxes(jacobian, 1, 2) @ jacobian
+        known = np.isfinite(precision).all(axis=(1, 2))
+        values = np.linalg.eigvalsh(np.where(known[:, None, None], precision, np.eye(self.integrand.dim)))
+        widths = np.sqrt(2 * self.depth) * np.sqrt(values[:, -1:] / values)
+        return np.asarray(np.where(known, (1 + 2 * widths / self.first_step).prod(axis=1), np.inf))
 
     def _resolving(self, modes: Modes) -> np.ndarray:
         """The level (S,) whose steps are no longer than the maxima that count are wide along any axis."""

@@ -22,7 +22,8 @@ from smisym.base.axes import canonical
 from smisym.base.matrices import solve_each
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Unfolding
 from smisym.charts.covering import read_coordinates
-from smisym.integrate.modes import Doubt, Modes, Values, find_modes, log_density
+from smisym.integrate.modes import Doubt, Values, log_density
+from smisym.integrate.seeking import Modes, find_modes
 from smisym.link.linking import LinkFunction, Observation
 from smisym.posterior.all_fields import OnFields
 from smisym.posterior.around import lives_around, spread_of, weak_beside

@@ -245,6 +245,7 @@ class Block(abc.ABC):
     ended = False
     saturating = False
     tailed = False
+    latents = 0
     dim: int
     residuals: int
     branches: int

@@ -73,7 +73,7 @@ class Whitened(Block):
         self.residuals = self.n_solved * tokens
         self.branches = level_set.branches
         self.bordered, self.broken, self.ended = level_set.bordered, level_set.kinked, level_set.ended
-        self.tailed = FLAT in level_set.latents
+        self.tailed, self.latents = FLAT in level_set.latents, len(level_set.latents)
         # Which entries of the factor below the diagonal are used at all: most V are diagonal.
         self._linked = np.any(self.factor != 0.0, axis=0)
 

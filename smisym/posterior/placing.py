@@ -111,6 +111,7 @@ class _Problem:
 
     branches, widening, modeless, broken = 1, 1.0, False, False
     bordered, ended, saturating, tailed = False, False, False, False
+    latents = 0
     outlying = 0.0
 
     def __init__(self, around: Shell, mean: np.ndarray, factor: np.ndarray) -> None:

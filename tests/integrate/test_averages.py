@@ -13,7 +13,8 @@ from smisym.integrate import quadrature
 from smisym.integrate.accuracy import LATTICE, LATTICES, SUM, plan
 from smisym.integrate.averages import Average, discrete
 from smisym.integrate.importance import mixture
-from smisym.integrate.modes import Values, find_modes
+from smisym.integrate.modes import Values
+from smisym.integrate.seeking import find_modes
 
 
 class _Mixture:
@@ -24,6 +25,7 @@ class _Mixture:
 
     widening, modeless, broken = 1.0, False, False
     bordered = ended = saturating = tailed = False
+    latents = 0
     outlying = 0.0
 
     def __init__(self, slopes: np.ndarray, centres: np.ndarray, weights: np.ndarray, along: np.ndarray | None = None):
@@ -189,6 +191,7 @@ class _Ridge:
 
     samples, dim, residuals, branches, widening = 1, 1, 1, 1, 1.0
     modeless = broken = bordered = ended = saturating = tailed = False
+    latents = 0
     outlying = 0.0
 
     def __init__(self, width: float) -> None:
@@ -221,6 +224,7 @@ class _Ring:
 
     samples, residuals, branches, widening = 1, 1, 1, 1.0
     modeless = broken = bordered = ended = saturating = tailed = False
+    latents = 0
     outlying = 0.0
 
     def __init__(self, dim: int, width: float) -> None:

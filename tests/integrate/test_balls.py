@@ -21,6 +21,7 @@ class _Sheets:
 
     widening, modeless, broken = 1.0, False, False
     bordered = ended = saturating = tailed = False
+    latents = 0
     outlying = 0.0
     branches = 2
 
@@ -62,6 +63,7 @@ class _Walls:
     dim = residuals = 2
     branches, widening, modeless, broken = 1, 1.0, False, False
     bordered = ended = saturating = tailed = False
+    latents = 0
     outlying = 0.0
 
     def __init__(self, centres: np.ndarray) -> None:

@@ -16,6 +16,7 @@ class _Away:
 
     branches, residuals, samples, widening, modeless, broken = 1, 1, 2, 1.0, False, False
     bordered = ended = saturating = tailed = False
+    latents = 0
     outlying = 0.0
 
     def __init__(self, centre: list[float]) -> None:

@@ -16,6 +16,7 @@ class _Pair:
 
     branches, widening, modeless, broken = 2, 1.0, False, False
     bordered = ended = saturating = tailed = False
+    latents = 0
     outlying = 0.0
 
     def __init__(self, dim: int, residuals: int, steep: float, seed: int, samples: int = 6) -> None:
@@ -85,3 +86,14 @@ def test_a_standard_error_is_compared_as_what_most_averages_keep_to() -> None:
         assert lattice.sure is not None
         assert lattice.sure.tolist() == [1.0, SURE if taken else 1.0]
         assert lattice.nodes.tolist() == [1.0, 2.0]
+
+
+def test_a_lattice_that_met_next_to_nothing_does_not_speak_against_what_was_found() -> None:
+    """Its mean is that of nodes beside a ridge; where it has found as much, or more, it may know of another sheet."""
+    for log, believed in ((0.0, 4.9), (1.0, 4.9), (-57.0, 0.0)):
+        one = np.ones(1)
+        lattice = Average(log * one, 5.0 * np.ones((1, 1)), None, 0.1 * one, one, one > 1, sure=one)
+        drawn = Average(0 * one, np.zeros((1, 1)), None, 1e-3 * one, one, one > 0, sure=SURE * one)
+        lattice.replace(np.array([0]), drawn, 1e-2)
+        assert drawn.error == pytest.approx(max(believed, 1e-3))
+        assert lattice.error == pytest.approx(min(0.1, drawn.error[0]))

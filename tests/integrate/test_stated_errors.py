@@ -65,6 +65,7 @@ class _OneField:
 
     samples = dim = residuals = branches = 1
     widening, modeless, broken, ended, saturating, tailed = 1.0, False, False, False, False, False
+    latents = 0
     outlying = 0.0
 
     def __init__(self, residual: Callable, log_weight: Callable, bordered: bool = False) -> None:

@@ -14,7 +14,8 @@ from smisym.integrate import importance, quadrature
 from smisym.integrate.averages import Average, discrete
 from smisym.integrate.ball_loops import weights_as_factors
 from smisym.integrate.balls import on_balls
-from smisym.integrate.modes import Integrand, at_points, find_modes
+from smisym.integrate.modes import Integrand, at_points
+from smisym.integrate.seeking import find_modes
 from smisym.kernels.numba_code import load
 from smisym.kernels.pairs import look_source, pairs_source, scouts_source
 from smisym.model.channel import Moments
