@@ -1,4 +1,4 @@
-"""Posteriors near perfect overlap: narrow, and far from where lattices and climbs begin, but true fields are of them."""
+"""Posteriors near perfect overlap: narrow and far from where climbs begin, but true fields are of them."""
 
 from __future__ import annotations
 
