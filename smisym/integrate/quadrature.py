@@ -198,22 +198,26 @@ class _LatticeState:
         order = np.argsort(owner, kind="stable")
         return Cells(owner[order], np.concatenate(corners)[order])
 
-    def _nodes_of(self, modes: Modes) -> np.ndarray:
-        """(S,) how many nodes it takes, about, to cover the highest maximum with steps as long as it is wide."""
-        who, top = np.arange(len(modes.value)), modes.value.argmax(axis=1)
-        jacobian = modes.jacobian[who, top]
-        precision = np.eye(self.integrand.dim) + np.swapaxes(jacobian, 1, 2) @ jacobian
-        known = np.isfinite(precision).all(axis=(1, 2))
-        values = np.linalg.eigvalsh(np.where(known[:, None, None], precision, np.eye(self.integrand.dim)))
-        widths = np.sqrt(2 * self.depth) * np.sqrt(values[:, -1:] / values)
-        return np.asarray(np.where(known, (1 + 2 * widths / self.first_step).prod(axis=1), np.inf))
-
-    def _resolving(self, modes: Modes) -> np.ndarray:
-        """The level (S,) whose steps are no longer than the maxima that count are wide along any axis."""
+    def _masses(self, modes: Modes) -> tuple[np.ndarray, np.ndarray]:
+        """Precisions (S, K, d, d) of the maxima, and logs (S, K) of what they hold as Gaussians, -inf if unknown."""
         precision = np.eye(self.integrand.dim) + np.swapaxes(modes.jacobian, 2, 3) @ modes.jacobian
         with np.errstate(invalid="ignore", over="ignore"):
             mass = modes.value - 0.5 * np.linalg.slogdet(np.where(np.isfinite(precision), precision, 0.0))[1]
-            mass = np.where(np.isfinite(mass), mass, -np.inf)
+        return precision, np.where(np.isfinite(mass), mass, -np.inf)
+
+    def _nodes_of(self, modes: Modes) -> np.ndarray:
+        """(S,) how many nodes it takes, about, to cover what holds most with steps as long as it is wide."""
+        precision, mass = self._masses(modes)
+        precision = precision[np.arange(len(mass)), mass.argmax(axis=1)]
+        known = np.isfinite(precision).all(axis=(1, 2))
+        values = np.linalg.eigvalsh(np.where(known[:, None, None], precision, np.eye(self.integrand.dim)))
+        widths = np.sqrt(2 * self.depth) * np.sqrt(values[:, -1:] / values)
+        return np.asarray(np.where(known, (1 + 2 * widths / self.first_step).prod(axis=1), 0.0))
+
+    def _resolving(self, modes: Modes) -> np.ndarray:
+        """The level (S,) whose steps are no longer than the maxima that count are wide along any axis."""
+        precision, mass = self._masses(modes)
+        with np.errstate(invalid="ignore", over="ignore"):
             counts = mass > mass.max(axis=1, keepdims=True) + min(np.log(self.rtol), -2.0) - 2.0
             steepest = np.where(counts, np.einsum("skii->ski", precision).max(axis=2), 1.0).max(axis=1)
         return np.ceil(np.log2(self.first_step * np.sqrt(np.clip(steepest, 1.0, 1e12)))).astype(int)
