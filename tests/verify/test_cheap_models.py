@@ -75,6 +75,13 @@ def bare() -> smisym.Model:
         # Squares of these outputs are no numbers: less than the least one, or more than the largest.
         (SMI("1e-200*z1*z2", 2), "moments", "holds", ""),
         (SMI("1e140*z1**3", 1), "moments", "holds", ""),
+        # Perfect from P over the outputs of a sample on, and never where these come in steps or are blurred.
+        (SIZE, "perfect", "holds", "at alpha = 1 what is left grows by 1 "),
+        (SIZE, "perfect-entropy", "holds", "Phi is flat near I at alpha = 1.001; Phi(I) = -inf"),
+        (HARD, "perfect", "holds", "never stable"),
+        (HARD, "perfect-entropy", "holds", "Phi falls towards I at any alpha; Phi(I) = -inf at 1"),
+        (Architecture(2, (A(heads=2, activation="hardmax"),), head_layout="split"), "perfect-entropy", "holds", "-inf"),
+        (Architecture(2, (A(),), noise=0.1), "perfect", "left out", "under noise nothing is ever known perfectly"),
     ],
 )
 def test_what_is_said_of_models_that_are_known_by_heart(target: Any, name: str, verdict: str, said: str) -> None:
