@@ -24,7 +24,7 @@ _SPENT, _LEAST, _PLAIN = 5e6, 1024, 1e-3
 # Nodes of a segment, and maps of two scrambles each where only the mean over scrambles is told.
 _NODES = (1 - np.cos(np.pi * np.arange(5) / 4)) / 2
 _MAPS = 16
-# Largest eigenvalues of an overlap of which next to nothing is known.
+# Eigenvalues of an overlap of which next to nothing is known.
 _SMALL = (0.005, 0.02)
 # Where the free entropy is asked: the prior leads, and the data do.
 _ALPHAS = (0.3, 3.0)
@@ -34,9 +34,14 @@ _COVARIANCES, _ROUNDING = 3.0, 1e-9
 
 def overlaps_of(subject: Subject, *words: Any) -> np.ndarray:
     """A random overlap (P, P) that symmetries allow, eigenvalues between 0.1 and 0.8."""
-    P, rng = subject.model.fields, subject.rng("overlap", *words)
+    return _turned(subject, subject.rng("overlap", *words), 0.1, 0.8)
+
+
+def _turned(subject: Subject, rng: np.random.Generator, low: float, high: float) -> np.ndarray:
+    """An overlap (P, P) that symmetries allow, with eigenvalues between these."""
+    P = subject.model.fields
     turn = np.linalg.qr(np.eye(P) + 0.4 * rng.standard_normal((P, P)))[0]
-    Q = subject.model.prior.together() * (turn @ np.diag(rng.uniform(0.1, 0.8, P)) @ turn.T)
+    Q = subject.model.prior.together() * (turn @ np.diag(rng.uniform(low, high, P)) @ turn.T)
     return np.asarray(subject.model.symmetry.project((Q + Q.T) / 2))
 
 
@@ -171,10 +176,7 @@ def _segments(subject: Subject, what: str) -> list[tuple[np.ndarray, np.ndarray]
 
 def _from_nothing(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
     """A segment (0, Q) to an overlap of which little is known, where a rule of its own integrates the map."""
-    P, rng = subject.model.fields, subject.rng("small")
-    turn = np.linalg.qr(np.eye(P) + 0.4 * rng.standard_normal((P, P)))[0]
-    Q = subject.model.prior.together() * (turn @ np.diag(rng.uniform(*_SMALL, P)) @ turn.T)
-    return np.zeros((P, P)), np.asarray(subject.model.symmetry.project((Q + Q.T) / 2))
+    return np.zeros((subject.model.fields,) * 2), _turned(subject, subject.rng("small"), *_SMALL)
 
 
 def _grows(subject: Subject, level: float) -> Tried:

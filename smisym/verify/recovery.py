@@ -15,7 +15,8 @@ import numpy as np
 from smisym.theory.entropy import free_entropy
 from smisym.theory.maps import OverlapMap
 from smisym.theory.stability import counting
-from smisym.verify.properties import Property, Subject, Tried, left_out, lines
+from smisym.verify.averages import _lines
+from smisym.verify.properties import Property, Subject, Tried, left_out
 
 # Samples of the map, and its scrambles: of the usual one, and where all that is asked is whether anything decays.
 _SAMPLES, _SCRAMBLES = 1024, 8
@@ -89,8 +90,6 @@ def _recovery_is_stable_from_there_on(subject: Subject, level: float) -> Tried:
         worst = _NEVER * len(span[0]) / found.factor
         said = f"never stable: at alpha = 1 what is left grows by {found.factor:.2g} a step"
     body = (
-        f"omap = smisym.overlap_map(model, samples={omap.samples}, scrambles={omap.scrambles}, seed={omap.seed}, "
-        f"rtol={omap.rtol!r})\n"
         "from smisym.theory.stability import counting\n"
         "from smisym.verify.recovery import growth_near_perfect\n\n"
         "print(counting(model))  # directions, the alpha from which on Q = I is stable, its error\n"
@@ -98,7 +97,7 @@ def _recovery_is_stable_from_there_on(subject: Subject, level: float) -> Tried:
         f"print(growth_near_perfect(omap, {how[0]!r}, {how[1]!r}))"
     )
     holds = worst <= 1
-    return Tried(omap.scrambles, "steps", worst, None, holds, said, "" if holds else lines(subject, body))
+    return Tried(omap.scrambles, "steps", worst, None, holds, said, "" if holds else _lines(subject, omap, body))
 
 
 def flat_at(omap: OverlapMap) -> float:
@@ -129,14 +128,12 @@ def _entropy_says_so(subject: Subject, level: float) -> Tried:
         f"{value:g} at {alpha:.4g}" for value, (alpha, _) in zip(stated, asked, strict=True)
     )
     body = (
-        f"omap = smisym.overlap_map(model, samples={omap.samples}, scrambles={omap.scrambles}, seed={omap.seed}, "
-        f"rtol={omap.rtol!r})\n"
         f"for alpha in {tuple(float(alpha) for alpha, _ in asked)!r}:  # the last value is where the others lead to\n"
         "    for left in (1e-5, 1e-7, 0.0):\n"
         "        Q = (1 - left) * np.eye(model.fields)\n"
         "        print(alpha, left, smisym.free_entropy(omap, Q, alpha).value)"
     )
-    shown = "" if holds else lines(subject, body)
+    shown = "" if holds else _lines(subject, omap, body)
     return Tried(len(asked), "values of alpha", 0.0 if holds else math.inf, None, holds, said, shown)
 
 
