@@ -1,4 +1,4 @@
-"""The estimator of an overlap map as other processes have it."""
+"""The estimators of a model's overlap maps as other processes have them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,33 @@ import numpy as np
 
 from smisym.base import patience
 from smisym.base.errors import OutOfTime
+from smisym.base.remembered import Remembered
+from smisym.model.compiled import Model
 from smisym.theory.estimate import Estimate
 from smisym.theory.estimating import Estimator
 
+# Estimators of which a process remembers the points.
+_KEPT = 8
+
 
 class Elsewhere:
-    """It travels without its points: they are drawn there."""
+    """It travels once for all maps of a model, however many points they have, which are drawn there."""
 
-    def __init__(self, estimator: Estimator) -> None:
-        model, points, seed, rtol = estimator.model, estimator.points, estimator.seed, estimator.rtol
-        self.estimator = Estimator(model, points, seed, rtol)
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._estimators = Remembered[Estimator](_KEPT)
 
-    def __call__(self, scramble: int, Q: np.ndarray, seconds: float | None) -> Estimate:
-        """The estimates of one scramble at Q (P, P); OutOfTime after ``seconds``."""
+    def __call__(self, settings: tuple[int, int, float], scramble: int, Q: np.ndarray, left: float | None) -> Estimate:
+        """The estimates of one scramble at Q (P, P); settings: those of :class:`Estimator`.
+
+        Raises OutOfTime after ``left`` seconds.
+        """
         begun = time.perf_counter()
 
         def check() -> None:
-            if seconds is not None and time.perf_counter() - begun > seconds:
+            if left is not None and time.perf_counter() - begun > left:
                 raise OutOfTime("in another process")
 
+        estimator = self._estimators.get(settings, lambda: Estimator(self.model, *settings))
         with patience.asking(check):
-            return self.estimator(scramble, Q)
+            return estimator(scramble, Q)

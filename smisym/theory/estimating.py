@@ -49,6 +49,11 @@ class Estimator:
         self._cavities = Remembered[np.ndarray]()
         self._surrogate = Remembered[Surrogate]()
 
+    @property
+    def settings(self) -> tuple[int, int, float]:
+        """Points, seed, rtol: what makes another one of the same model."""
+        return self.points, self.seed, self.rtol
+
     def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
         """Standard normals of one scramble: (n, 2, P, T) for the fields and the part of omega independent of them,
         then (n, K) for the noise."""

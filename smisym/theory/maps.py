@@ -115,6 +115,7 @@ class OverlapMap:
         # Threads that wait for other processes are many; those that work here are not.
         self._here = threading.Semaphore(self.workers)
         self.what = ""
+        self._sent: list[processes.Sent] = []  # the model as other processes get it; shared
         # Maps of one model with other numbers of points; shared, so that what one caller scouted serves the next.
         self._family: dict[tuple[int, int, float, float | None], OverlapMap] = {
             (self.samples, self.scrambles, self.rtol, self.fine): self
@@ -125,7 +126,6 @@ class OverlapMap:
     def _fresh(self) -> None:
         """What belongs to this number of points alone."""
         self._known, self._means = Remembered[Estimate](), Remembered[Estimate]()
-        self._sent: processes.Sent | None = None
         self._estimator = Estimator(self.model, self.samples // self.scrambles, self.seed, self.rtol)
 
     def sibling(
@@ -288,10 +288,10 @@ class OverlapMap:
         """[estimates] from another process, or [] where none is ready or it failed."""
         if not self.pool.ready:
             return []
-        if self._sent is None:
-            self._sent = processes.Sent(Elsewhere(self._estimator))
+        if not self._sent:
+            self._sent.append(processes.Sent(Elsewhere(self.model)))
         left = None if self.time_limit is None else self.time_limit - (time.perf_counter() - self._clock[0])
-        return self.pool.call(self._sent, scramble, Q, left)
+        return self.pool.call(self._sent[0], self._estimator.settings, scramble, Q, left)
 
     def _kept(self, scramble: int, Q: np.ndarray) -> tuple[float, Estimate]:
         """From the store, or estimated and put there; with the seconds that this took."""
