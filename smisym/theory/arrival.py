@@ -26,9 +26,9 @@ from smisym.theory.fixed_point import solve
 from smisym.theory.limits import NO_RATE, idle_directions, largest_rate
 from smisym.theory.maps import OverlapMap
 from smisym.theory.point import Point
-from smisym.theory.rung import rough_map
+from smisym.theory.rung import CLEARER, rough_map
 from smisym.theory.sentinel import agreement
-from smisym.theory.stage import BEGUN
+from smisym.theory.stage import BEGUN, Stage
 from smisym.theory.stages import staircase
 from smisym.theory.unshown import finer
 
@@ -71,19 +71,26 @@ class Arrival:
 
 def perfect_from(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | None) -> Arrival:
     """Where state evolution reaches Q = I; stable, uncertain: where that becomes stable, with its error."""
+    last = _last_stage(omap)
     omap.what = "where Q = I is reached"
-    found = _along_the_branch(omap, stable, uncertain, aim)
+    found = None if last is None else _along_the_branch(omap, last, stable, uncertain, aim)
     return _at_one_alpha_after_the_other(omap, stable, uncertain) if found is None else found
 
 
 # ---- along the branch ---------------------------------------------------------------------------
 
 
-def _along_the_branch(omap: OverlapMap, stable: float, uncertain: float, aim: Aim | None) -> Arrival | None:
-    look = rough_map(omap)
+def _along_the_branch(
+    omap: OverlapMap, begun: Stage, stable: float, uncertain: float, aim: Aim | None
+) -> Arrival | None:
     target = _CLOSELY * stable if aim is None else aim.accuracy
     length = _LONGER if target > _CLOSELY * stable else _LENGTH
-    points = _to_the_end(omap, look, length)
+    # The noise of few points may hide the way.
+    look = rough_map(omap)
+    points = _to_the_end(look, begun, length)
+    if points is None:
+        look = look.sibling(CLEARER * look.samples)
+        points = _to_the_end(look, begun, length)
     if points is None or not _leads_to(points, stable):
         return None
     most = max(_MOST_SAMPLES if aim is None else aim.most_samples, look.samples)
@@ -135,14 +142,18 @@ class _Integrals:
         return None if point is None else replace(point, alpha=point.alpha * math.exp(self.shift))
 
 
-def _to_the_end(omap: OverlapMap, look: OverlapMap, length: float) -> list[Passed] | None:
-    """Points of the branch from its last threshold on; None where not all of it is learned, or it is lost."""
-    symmetry = look.model.symmetry
+def _last_stage(omap: OverlapMap) -> Stage | None:
+    """The stage from which on all of it is learned; None where some of it never is, or its beginning is not met."""
     stages = list(staircase(omap, roughly=True))
     if not stages or not stages[-1].active.all() or stages[-1].after is not Result.SUCCESS or stages[-1].trivial:
         return None
-    last, points = stages[-1], list[Passed]()
-    for point in followed(look, last.beginning(symmetry, BEGUN), last.alpha, last.upwards(symmetry), length):
+    return stages[-1]
+
+
+def _to_the_end(look: OverlapMap, begun: Stage, length: float) -> list[Passed] | None:
+    """Points of the branch from its last threshold on; None where it is lost."""
+    symmetry, points = look.model.symmetry, list[Passed]()
+    for point in followed(look, begun.beginning(symmetry, BEGUN), begun.alpha, begun.upwards(symmetry), length):
         points.append(point)
         if np.linalg.eigvalsh(remaining(point.Q))[-1] < _LEFT:
             return points

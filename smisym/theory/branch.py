@@ -73,16 +73,26 @@ def followed(
     It ends where the branch is lost; whoever asks for points ends it before.
     """
     tangent = along / float(np.linalg.norm(along))
-    while True:
-        point = _corrected(omap, Q, alpha, tangent)
-        if point is None:
-            return
+    point = _corrected(omap, Q, alpha, tangent) or _across_its_own(omap, Q, alpha, tangent)
+    while point is not None:
         yield point
         # Where little is learned yet the slope of alpha is mostly noise.
         rise = float(np.clip(length * point.tangent[-1], -_RISE, _RISE))
         Q, alpha, tangent = point.ahead(length), point.alpha * math.exp(rise), point.tangent[:-1]
         if not np.isfinite(Q).all() or np.linalg.eigvalsh(Q)[0] < -ROUNDED:
             return
+        point = _corrected(omap, Q, alpha, tangent)
+
+
+def _across_its_own(omap: OverlapMap, Q: np.ndarray, alpha: float, along: np.ndarray) -> Passed | None:
+    """The point of the branch near Q in the plane across the branch there, as the map has it at Q.
+
+    Where what was learned before hardly holds its place, as three layers' first when their second begins to be
+    learned, the plane across what is new alone meets the branch far away, or nowhere.
+    """
+    found = omap.each(lambda r: Equation(omap, r).at(Q, alpha))
+    onward = _tangent(found, along)
+    return None if onward is None else _corrected(omap, Q, alpha, onward[:-1])
 
 
 def once_more(omap: OverlapMap, point: Passed) -> Passed | None:

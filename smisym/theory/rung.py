@@ -31,7 +31,7 @@ from smisym.theory.unshown import finer, of_growth
 # Scrambles of the rough map, and points of each: a part of those of the map, at most so many, fewer where dear.
 _ROUGH_SCRAMBLES, _ROUGH, _MOST = 4, 2, 128
 # How many times more where that is too few to tell.
-_CLEARER = 4
+CLEARER = 4
 # How much larger the tolerance of its integrals is, and at most: its noise is a tenth, and posteriors of deep networks
 # have a few among them that cost hundreds of times what the others do (three layers at Q = (0, 0, 0.976): 3.8 ms each
 # at 5e-3, 1.0 ms at 3e-2).
@@ -132,7 +132,7 @@ class Rung:
         members = self._along(self.rough)
         if members is None and self.omap.model.channel.plan.dearer > 1:
             # Where posteriors are dear it has so few points that its noise may hide the way.
-            members = self._along(self.rough.sibling(_CLEARER * self.rough.samples))
+            members = self._along(self.rough.sibling(CLEARER * self.rough.samples))
         return members
 
     def _along(self, rough: OverlapMap) -> list[int] | None:

@@ -175,3 +175,19 @@ def test_a_curve_with_an_accuracy_takes_few_evaluations_and_is_the_curve() -> No
     assert point.statistical_error[1, 1] + point.deterministic_error[1, 1] <= 0.01
     assert abs(point.value.Q[1, 1] - 0.5) < 4 * point.value.Q_error[1, 1]
     assert made.count(point.settings["samples"] // omap.scrambles) <= 3 * omap.scrambles
+
+
+def test_where_the_plane_across_what_is_new_does_not_meet_the_branch_nearby_another_does() -> None:
+    """The worst of planes, that along the branch: three layers come close to it where their second begins."""
+    omap = smisym.overlap_map(smisym.compile(TWO_LAYERS), samples=1024, scrambles=4)
+    here, onward = itertools.islice(followed(omap, np.diag([0.25, 0.9885]), 0.83, np.array([1.0, 0.0])), 2)
+    assert onward.alpha > here.alpha
+    way = here.tangent[:-1]
+    way = np.array([1.0, -way[0] / way[1]]) * np.sign(way[1])
+    # A step across the branch first, so that there is something to find.
+    start = here.found[0].moved(0.05 * way / np.linalg.norm(way))
+    (found,) = itertools.islice(followed(omap, start, here.alpha, way), 1)
+    assert np.abs(np.log(np.diag(np.eye(2) - found.Q) / np.diag(np.eye(2) - here.Q))).max() < 0.15
+    E = np.mean([e.E for e in omap.evaluate(found.Q)], axis=0)
+    left = np.diag(np.linalg.inv(np.eye(2) + found.alpha * E))
+    assert np.abs(np.log(left / np.diag(np.eye(2) - found.Q))).max() < 0.01
