@@ -139,9 +139,8 @@ def _in_plane(
 ) -> tuple[list[Local], np.ndarray, float, np.ndarray] | None:
     """(evaluation at Q, step (k,) in the plane, alpha, the log of each scramble's beside it), solved for alpha to the
     end."""
-    on = np.abs(tangent) > 0
+    found = omap.each(lambda r: Equation(omap, r).at(Q, alpha))
     for _ in range(_IN_ALPHA):
-        found = omap.each(lambda r, alpha=alpha: Equation(omap, r).at(Q, alpha))
         on = np.any([here.active for here in found], axis=0)
         system = np.zeros((int(on.sum()) + 1,) * 2)
         slopes, onward = _slopes(found, on)
@@ -159,6 +158,8 @@ def _in_plane(
             whole[on] = step[:-1]
             return found, whole, alpha, roots[:, -1] - step[-1]
         alpha *= float(np.exp(np.clip(step[-1], -_LOST, _LOST)))
+        # The map is remembered there: what threads would take is more than what is left to do.
+        found = [Equation(omap, r).at(Q, alpha) for r in range(omap.scrambles)]
     return None
 
 
