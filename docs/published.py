@@ -36,7 +36,8 @@ ALPHAS = [round(0.05 * n, 2) for n in range(33)]
 SKIPS = [0.01, 0.1, 0.5, 0.5625, 0.625, 0.75, 0.875, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
 ACCURACY, SINGULAR = 0.002, 0.05
 NEARLY_SINGULAR, NEARLY_SINGULAR_ACCURACY = [1e-4], 5e-3
-THREE, THREE_WITHIN = [0.25, 0.5, 0.75, 0.9, 1.0, 1.125, 1.25], 0.02
+THREE = [0.25, 0.375, 0.5, 0.625, 0.75, 0.9, 1.0, 1.05, 1.125, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.475, 1.55, 2.0, 3.0]
+THREE_WITHIN = 0.02
 DEPTHS, DEPTH_ACCURACY = [1, 2, 3, 4, 5, 6], 1e-3
 DEEP, DEEP_ACCURACY = [8], 2e-3
 # Of the deepest, which take tens of minutes: by layers, the accuracy of each kind.
@@ -44,7 +45,6 @@ KINDS = "skip 1", "L / c = 1/2"
 DEEPEST = {12: {"skip 1": 1e-2, "L / c = 1/2": 2e-3}, 16: {"skip 1": 3e-2, "L / c = 1/2": 4e-3}}
 LAYERS, LAYERS_ACCURACY = [2, 3], 4e-3
 LAYERS_DEEP, LAYERS_DEEP_ACCURACY = [4], 1e-2
-THREE_SAMPLES = 2048
 DYNAMICS = {"alphas": [0.6, 1.2], "dim": 400, "seeds": 4, "steps": 40, "epochs": 300}
 GAMP_ALPHAS = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.1, 1.2, 1.4]
 DIM, SEEDS, STEPS = 2000, 8, 500
@@ -68,7 +68,7 @@ def curve(alphas: list[float] = ALPHAS, **settings: Any) -> list[Record]:
 def three(alphas: list[float] = THREE, **settings: Any) -> list[Record]:
     """Overlaps of three layers by state evolution."""
     deep = Architecture(2, (Attention(), Attention(), Attention()))
-    found = smisym.curve(smisym.compile(deep), alphas, on_point=_told, **(settings or {"samples": THREE_SAMPLES}))
+    found = smisym.curve(smisym.compile(deep), alphas, on_point=_told, **(settings or {"accuracy": THREE_WITHIN}))
     return [
         {"alpha": s.value.alpha, "Q": np.diag(s.value.Q).tolist(),
          "error": np.diag(np.hypot(s.value.Q_error, s.deterministic_error)).tolist(), "result": s.result.value}

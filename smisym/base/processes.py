@@ -12,12 +12,15 @@ import contextlib
 import hashlib
 import importlib
 import math
+import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from smisym.base import patience
@@ -74,6 +77,7 @@ class Sent:
     """A function as bytes; ``blob`` is None where it cannot be sent, as when it closes over a lock."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
         self.blob: bytes | None = None
         with contextlib.suppress(Exception):  # whatever a function of the user's may hold
             self.blob = importlib.import_module("cloudpickle").dumps(function)
@@ -98,20 +102,22 @@ class Pool:
             if self._spent >= _worth[0] and not self._lost and self._executor is None:
                 self._begin()
 
-    def begin(self) -> None:
-        """Begin the others now, for work that is known to be long."""
+    def begin(self, sent: Sent | None = None) -> None:
+        """Begin the others now, for work that is known to be long; copies of this process know ``sent`` already."""
         if math.isfinite(_worth[0]):
+            if sent is not None and sent.blob is not None:
+                _functions[sent.digest] = sent.function
             self.worked(_worth[0])
+            _functions.clear()  # here nobody looks there
 
     def _begin(self) -> None:
         try:
-            loky = _loky()
-            # The trackers of shared resources, as they begin, would make this thread listen again.
-            for tracker in ("multiprocessing.resource_tracker", "loky.backend.resource_tracker"):
-                importlib.import_module(tracker).ensure_running()
-            with _undisturbed():
-                self._executor = loky.ProcessPoolExecutor(self.workers, timeout=_IDLE, initializer=_settle, env=_ALONE)
-                self._begun = self._executor.submit(_settle)
+            copied = _may_be_copied()
+            own = _copies(self.workers) if copied else _others(self.workers)
+            with _undisturbed(), warnings.catch_warnings():
+                # Python 3.12 and later count the threads of linear algebra, which sees to copies itself.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._executor, self._begun = own, own.submit(_settle)
         except Exception:  # no memory, no room for processes, no semaphores: everything is done at home
             self._lost = True
             return
@@ -167,7 +173,33 @@ class Pool:
             _ALL.discard(self)
         if executor is not None:
             _forget_cancelled(executor)
-            executor.shutdown(wait=True, kill_workers=True)
+            if isinstance(executor, ProcessPoolExecutor):
+                for process in list((executor._processes or {}).values()):
+                    process.kill()
+                executor.shutdown(wait=True, cancel_futures=True)
+            else:
+                executor.shutdown(wait=True, kill_workers=True)
+
+
+def _may_be_copied() -> bool:
+    """Whether others may begin as copies of this process, which know at once all that it knows: it has one thread, so
+    that no lock is held by one that is not copied, and none of the packages that have threads of their own."""
+    alone = threading.active_count() == 1 and threading.current_thread() is threading.main_thread()
+    return sys.platform == "linux" and alone and not {"jax", "torch"} & sys.modules.keys()
+
+
+def _copies(workers: int) -> ProcessPoolExecutor:
+    """They begin, all of them, when they are first called."""
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), initializer=_settle_copy)
+
+
+def _others(workers: int) -> Any:
+    """Processes that begin from nothing, when they are called, and end where they are idle for long."""
+    loky = _loky()
+    # The trackers of shared resources, as they begin, would make this thread listen again.
+    for tracker in ("multiprocessing.resource_tracker", "loky.backend.resource_tracker"):
+        importlib.import_module(tracker).ensure_running()
+    return loky.ProcessPoolExecutor(workers, timeout=_IDLE, initializer=_settle, env=_ALONE)
 
 
 def _forget_cancelled(executor: Any) -> None:
@@ -184,11 +216,8 @@ def executor(workers: int) -> Iterator[Any]:
 
     They leave interrupts to this process, and end where it is killed.
     """
-    loky = _loky()
-    for tracker in ("multiprocessing.resource_tracker", "loky.backend.resource_tracker"):
-        importlib.import_module(tracker).ensure_running()
     with _undisturbed():
-        own = loky.ProcessPoolExecutor(workers, timeout=_IDLE, initializer=_settle, env=_ALONE)
+        own = _others(workers)
     try:
         yield own
     finally:
@@ -245,6 +274,18 @@ def _settle() -> None:
     for number in _FOR_ONE:
         with contextlib.suppress(ValueError):
             signal.signal(number, signal.SIG_IGN)
+
+
+def _settle_copy() -> None:
+    """The same in a copy, which hears of the end of the one that asks by looking alone."""
+    _settle()
+    threading.Thread(target=_watch, daemon=True).start()
+
+
+def _watch() -> None:
+    while True:
+        time.sleep(1.0)
+        _check_asker()
 
 
 def _call(digest: bytes, blob: bytes, args: tuple[Any, ...]) -> tuple[list[Any], float]:

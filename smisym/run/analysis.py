@@ -181,7 +181,7 @@ def write_all(
         check_fits(omap.model, plan.dim, max(plan.alphas or (1.0,)), min(omap.workers, plan.runs))
     make_folder(folder, "folder for the files")
     aim: dict[str, Any] = {"accuracy": accuracy, "most_samples": most_samples}
-    omap.pool.begin()
+    omap.begin_elsewhere()
     model = omap.model
     trail = derive(model, seed=omap.seed)
     write_derivation(trail, folder / "derivation.html")

@@ -209,7 +209,7 @@ def announce(
         more = f" with {omap.samples} samples, and more as errors usually fall"
     if cost.seconds * few > WORTH:
         # What is known to be long need not wait for that to show.
-        omap.pool.begin()
+        omap.begin_elsewhere()
     if cost.seconds * many <= LONG:
         return
     low, high = duration(max(cost.seconds * few, 1.0)), duration(cost.seconds * many)

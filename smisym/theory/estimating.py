@@ -54,6 +54,10 @@ class Estimator:
         """Points, seed, rtol: what makes another one of the same model."""
         return self.points, self.seed, self.rtol
 
+    def prepare(self) -> None:
+        """Make what all evaluations need, whatever is imported for it."""
+        self._normals(0)
+
     def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
         """Standard normals of one scramble: (n, 2, P, T) for the fields and the part of omega independent of them,
         then (n, K) for the noise."""

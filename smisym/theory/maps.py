@@ -284,14 +284,23 @@ class OverlapMap:
                 self.pool.worked(time.perf_counter() - begun)
         return time.perf_counter() - begun, answer[0]
 
+    def begin_elsewhere(self) -> None:
+        """Begin other processes now, for work that is known to be long."""
+        if self.pool.workers > 1 and not self.pool.begun:
+            self._estimator.prepare()
+            self.pool.begin(self._travelling())
+
+    def _travelling(self) -> processes.Sent:
+        if not self._sent:
+            self._sent.append(processes.Sent(Elsewhere(self.model)))
+        return self._sent[0]
+
     def _elsewhere(self, scramble: int, Q: np.ndarray) -> list[Estimate]:
         """[estimates] from another process, or [] where none is ready or it failed."""
         if not self.pool.ready:
             return []
-        if not self._sent:
-            self._sent.append(processes.Sent(Elsewhere(self.model)))
         left = None if self.time_limit is None else self.time_limit - (time.perf_counter() - self._clock[0])
-        return self.pool.call(self._sent[0], self._estimator.settings, scramble, Q, left)
+        return self.pool.call(self._travelling(), self._estimator.settings, scramble, Q, left)
 
     def _kept(self, scramble: int, Q: np.ndarray) -> tuple[float, Estimate]:
         """From the store, or estimated and put there; with the seconds that this took."""

@@ -262,3 +262,103 @@ def running(number: int) -> bool:
         return False
     stat = Path(f"/proc/{number}/stat")
     return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+COPIED = """
+import os, signal, threading, time
+import numpy as np
+import smisym
+from smisym import Architecture, Attention
+from smisym.base import processes
+
+def cold(process):
+    with open(f"/proc/{process}/cmdline", "rb") as stream:
+        return stream.read() != own
+with open("/proc/self/cmdline", "rb") as stream:
+    own = stream.read()
+
+model = smisym.compile(Architecture(2, (Attention(tied=False),)))
+here, there = (smisym.overlap_map(model, samples=512, workers=workers) for workers in (1, 2))
+with processes.begun_after(0.0):
+    there.begin_elsewhere()
+    assert there.pool.begun
+    number = processes.Sent(os.getpid)
+    while not (first := there.pool.call(number)):
+        time.sleep(0.01)
+    assert first != [os.getpid()] and not cold(first[0])
+    Q = np.diag([0.3, 0.2])
+    spent = []
+    there.on_evaluation = lambda record: spent.append(record)
+    for one, other in zip(here.evaluate(Q), there.evaluate(Q), strict=True):
+        assert (one.E == other.E).all() and one.log_partition == other.log_partition
+    assert spent
+    began = time.monotonic()
+    sleeping = threading.Thread(target=there.pool.call, args=(processes.Sent(time.sleep), 60))
+    sleeping.start()
+    time.sleep(0.3)
+    there.pool.end()
+    sleeping.join()
+    assert time.monotonic() < began + 10
+
+    # A thread may hold a lock that a copy would wait for for ever.
+    waiting = threading.Event()
+    beside = threading.Thread(target=waiting.wait)
+    beside.start()
+    other = processes.Pool(2)
+    other.begin()
+    while not (second := other.call(number)):
+        time.sleep(0.05)
+    assert cold(second[0])
+    waiting.set()
+    other.end()
+    beside.join()
+
+    lost = processes.Pool(2)
+    lost.begin()
+    while not lost.ready:
+        time.sleep(0.01)
+    assert lost.call(processes.Sent(lambda: os.kill(os.getpid(), signal.SIGKILL))) == []
+    assert not lost.ready and lost.call(number) == []
+print("done", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process begins as a copy")
+def test_copies_of_a_process_of_one_thread_do_what_others_do() -> None:
+    run = subprocess.run([sys.executable, "-c", COPIED], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0 and run.stdout == "done\n", run.stderr
+    assert run.stderr == ""
+
+
+IDLE = """
+import os, threading, time
+from smisym.base import processes
+pool = processes.pool(2)
+pool.begin()
+numbers = set()
+def number():
+    time.sleep(0.2)
+    return os.getpid()
+sent = processes.Sent(number)
+while len(numbers) < 2:
+    asking = [threading.Thread(target=lambda: numbers.update(pool.call(sent))) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    time.sleep(0.05)
+print(*numbers, flush=True)
+time.sleep(600)
+"""
+
+
+def test_idle_ones_end_where_the_one_that_asks_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", IDLE], stdout=subprocess.PIPE, text=True) as run:
+        try:
+            assert run.stdout is not None
+            there = [int(number) for number in run.stdout.readline().split()]
+        finally:
+            run.kill()
+    assert len(there) == 2
+    for number in there:
+        eventually(lambda number=number: not running(number))  # type: ignore[misc]
