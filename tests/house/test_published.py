@@ -3,6 +3,7 @@ three as slow tests."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from types import ModuleType
@@ -41,7 +42,7 @@ def test_every_part_is_a_success_and_says_how_it_was_made(script: ModuleType, kn
         assert part["command"].endswith(f"compute {name}")
         assert part["version"] == smisym.__version__
     assert {row["result"] for row in known["curve"]["rows"]} == {"success"}
-    for name in ("skip", "three", "depth", "layers"):
+    for name in ("skip", "three", "arrival", "depth", "layers"):
         assert {row["result"] for row in script.every_row(known, name)} == {"success"}, name
     assert max(max(row["error"]) for row in known["three"]["rows"]) <= script.THREE_WITHIN
     assert max(max(row["error"]) for row in known["curve"]["rows"]) <= script.ACCURACY
@@ -97,6 +98,25 @@ def test_points_of_three_layers_stand(script: ModuleType, known: dict[str, Any])
         assert (np.abs(np.subtract(row["Q"], again["Q"])) <= 5 * np.hypot(row["error"], again["error"]) + 1e-9).all()
         # Layers below the last learn nothing yet.
         assert row["Q"][:2] == [0, 0]
+
+
+def test_overlaps_of_three_layers_grow_until_all_is_known(script: ModuleType, known: dict[str, Any]) -> None:
+    stable, arrives = known["arrival"]["rows"]
+    # Two tokens: two numbers a sample, three rows to find.
+    assert stable["alpha"] == 3 / 2 and abs(arrives["alpha"] - 3 / 2) <= 4 * arrives["error"]
+    rows = known["three"]["rows"]
+    assert rows[-1]["alpha"] < arrives["alpha"]
+    for one, after in itertools.pairwise(rows):
+        assert (np.subtract(after["Q"], one["Q"]) >= -4 * np.hypot(one["error"], after["error"])).all()
+    # The last layer, then the first, then the second: each begins where its threshold is, within its errors.
+    (met,) = (row["thresholds"] for row in script.every_row(known, "layers") if row["layers"] == 3)
+    for one in met:
+        layer = int(one["rows"][0].split()[1]) - 1
+        for row in rows:
+            if row["alpha"] < one["alpha"] - 4 * one["error"]:
+                assert row["Q"][layer] <= 4 * row["error"][layer]
+            elif row["alpha"] > 1.1 * one["alpha"]:
+                assert row["Q"][layer] > 4 * row["error"][layer]
 
 
 def test_thresholds_of_every_layer_stand(script: ModuleType, known: dict[str, Any]) -> None:
