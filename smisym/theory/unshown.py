@@ -84,8 +84,11 @@ def _compared(omap: OverlapMap, accuracy: float) -> _Compared:
 def of_integrals(omap: OverlapMap, point: Point, accuracy: float) -> np.ndarray:
     """(P, P): what a finer tolerance of the inner integrals changes in a fixed point, by Newton's step.
 
-    On points of one scramble, the same with both tolerances; of a map that has a finer one, what is left of what that
-    changes.  Nothing where all is perfect.
+    What it changes in the equation is told on points of one scramble, the same with both tolerances; what that makes of
+    the fixed point by slopes of all.  At alpha = 1.4 the map of three layers hardly contracts, and log of what is left
+    moves by 0.18 from a tolerance of 0.1 on: single scrambles of 128 points tell 0.10 to 0.30 of it so, and by slopes
+    of their own 0.04 to 5, or nothing (two of eight).
+    Of a map that has a finer tolerance, what is left of what that changes.  Nothing where all is perfect.
     """
     found = _refined(omap, point, accuracy)
     return np.zeros_like(point.Q) if found is None else found.times * np.abs(found.here[0].in_overlap(found.step))
@@ -159,9 +162,10 @@ def _refined(omap: OverlapMap, point: Point, accuracy: float) -> _Refined | None
     # Where the map itself was evaluated: both its levels are known there, of all scrambles.
     scrambles = range(1 if omap.fine is None else omap.scrambles)
     here, there = ([at(m, r, point.at.Q) for r in scrambles] for m in (maps.rough, maps.fine))
-    on, step = np.any([one.active for one in here], axis=0), np.zeros(len(here[0].active))
-    slopes = np.eye(int(on.sum())) - np.mean([one.scaled for one in here], axis=0)[np.ix_(on, on)]
-    # Where so few points do not contract they tell nothing.
+    # How fast the map contracts, by all points: where that is slow few of them are off by more than it is, either way.
+    every = here if omap.fine is not None else omap.each(lambda r: at(omap, r, point.at.Q))
+    on, step = np.any([one.active for one in every], axis=0), np.zeros(len(here[0].active))
+    slopes = np.eye(int(on.sum())) - np.mean([one.scaled for one in every], axis=0)[np.ix_(on, on)]
     if on.any() and np.linalg.eigvals(slopes).real.min() > 0:
         changes = np.mean([b.residual - a.residual for a, b in zip(here, there, strict=True)], axis=0)
         step[on] = np.linalg.solve(slopes, changes[on])
