@@ -112,8 +112,7 @@ class Pool:
 
     def _begin(self) -> None:
         try:
-            copied = _may_be_copied()
-            own = _copies(self.workers) if copied else _others(self.workers)
+            own = _copies(self.workers) if _may_be_copied() else _others(self.workers)
             with _undisturbed(), warnings.catch_warnings():
                 # Python 3.12 and later count the threads of linear algebra, which sees to copies itself.
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -199,7 +198,8 @@ def _others(workers: int) -> Any:
     # The trackers of shared resources, as they begin, would make this thread listen again.
     for tracker in ("multiprocessing.resource_tracker", "loky.backend.resource_tracker"):
         importlib.import_module(tracker).ensure_running()
-    return loky.ProcessPoolExecutor(workers, timeout=_IDLE, initializer=_settle, env=_ALONE)
+    with _undisturbed():
+        return loky.ProcessPoolExecutor(workers, timeout=_IDLE, initializer=_settle, env=_ALONE)
 
 
 def _forget_cancelled(executor: Any) -> None:
@@ -216,8 +216,7 @@ def executor(workers: int) -> Iterator[Any]:
 
     They leave interrupts to this process, and end where it is killed.
     """
-    with _undisturbed():
-        own = _others(workers)
+    own = _others(workers)
     try:
         yield own
     finally:

@@ -248,9 +248,10 @@ def perfect_recovery(
     can be missed).  Infinite under noise and where outputs are discrete.  Exact, but for links of several pieces, where
     K_S is a mean over 4096 fields.
     perfect_amp: where state evolution reaches Q = I, never below perfect_stable: the largest alpha along its branch,
-    followed on a map of few points (four scrambles of at most 128), with more of them where that may lie above
-    perfect_stable; infinite where it does not reach Q = I.  Where the branch cannot be followed, by solving on both
-    sides, to half a per cent (two scrambles of 512 points, four of 1024 where it is reached later).
+    followed on a map of few points (four scrambles of at most 128), four times as many where these lose it, with more
+    of them where that may lie above perfect_stable; infinite where it does not reach Q = I.  Where the branch cannot be
+    followed, by solving on both sides, to half a per cent (two scrambles of 512 points, four of 1024 where it is
+    reached later).
     samples, workers: of the overlap map when ``model`` is a Model; a map keeps its own samples, scrambles and seed.
     accuracy, most_samples: the largest error of perfect_amp, in the unit of alpha, in place of half a per cent, and how
     many samples of one evaluation it may take.  The error then also holds what finer inner integrals of deep networks

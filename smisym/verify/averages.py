@@ -59,7 +59,7 @@ def segment(subject: Subject, *words: Any) -> tuple[np.ndarray, np.ndarray]:
 _MAP = "omap = smisym.overlap_map(model, samples={samples}, scrambles={scrambles}, seed={seed}, rtol={rtol!r})\n"
 
 
-def _lines(subject: Subject, omap: OverlapMap, body: str, **arrays: np.ndarray) -> str:
+def lines_of_map(subject: Subject, omap: OverlapMap, body: str, **arrays: np.ndarray) -> str:
     made = _MAP.format(samples=omap.samples, scrambles=omap.scrambles, seed=omap.seed, rtol=omap.rtol)
     return lines(subject, made + body, **arrays)
 
@@ -124,7 +124,7 @@ def _is_the_mean(subject: Subject, level: float) -> Tried:
         "plain = plain_means(model, Q, 65536, seed=0)[0]\n"
         "print(plain.mean(axis=0), plain.std(axis=0) / len(plain) ** 0.5)  # the same by plain Monte Carlo"
     )
-    shown = "" if found.p >= level else _lines(subject, made[-1], body, Q=Q)
+    shown = "" if found.p >= level else lines_of_map(subject, made[-1], body, Q=Q)
     return Tried(found.number, "samples", found.t, found.p, found.p >= level, counterexample=shown)
 
 
@@ -163,7 +163,7 @@ def _estimators_agree(subject: Subject, level: float) -> Tried:
         "gaps = np.array([e.gap for e in omap.evaluate(Q)])  # E[g g^T] less -E[dg], and less E[g g*^T]\n"
         "print(gaps.mean(axis=0) / (gaps.std(axis=0) / len(gaps) ** 0.5))  # in standard errors: of order one"
     )
-    shown = "" if found.p >= level else _lines(subject, made[-1], body, Q=several[k])
+    shown = "" if found.p >= level else lines_of_map(subject, made[-1], body, Q=several[k])
     return Tried(found.number, "samples", found.t, found.p, found.p >= level, counterexample=shown)
 
 
@@ -203,7 +203,7 @@ def _grows(subject: Subject, level: float) -> Tried:
     Q, step = segments[found.which // len(directions)]
     v = directions[found.which % len(directions)]
     body = "print(v @ omap(Q)[0] @ v, v @ omap(Q + step)[0] @ v)  # step >= 0: the second is no smaller"
-    shown = "" if found.p >= level else _lines(subject, made[-1], body, Q=Q, step=step, v=v)
+    shown = "" if found.p >= level else lines_of_map(subject, made[-1], body, Q=Q, step=step, v=v)
     return Tried(found.number, "samples", found.t, found.p, found.p >= level, counterexample=shown)
 
 
@@ -244,7 +244,7 @@ def _slope_is_its_own(subject: Subject, level: float) -> Tried:
         "gaps, allowed = differences(omap, Q, step)  # E(Q + step) - E(Q) less the integral of its derivative\n"
         "print(gaps.mean(axis=0), gaps.std(axis=0) / len(gaps) ** 0.5, allowed)"
     )
-    shown = "" if found.p >= level else _lines(subject, made[-1], body, Q=Q, step=step)
+    shown = "" if found.p >= level else lines_of_map(subject, made[-1], body, Q=Q, step=step)
     return Tried(found.number, "samples", found.t, found.p, found.p >= level, counterexample=shown)
 
 
@@ -278,7 +278,7 @@ def _information_is_convex(subject: Subject, level: float) -> Tried:
     found = in_two_stages(test)
     Q, step = segments[found.which]
     body = "from smisym.verify.averages import bends\n\nprint(bends(omap, Q, step))  # on average not below zero"
-    shown = "" if found.p >= level else _lines(subject, made[-1], body, Q=Q, step=step)
+    shown = "" if found.p >= level else lines_of_map(subject, made[-1], body, Q=Q, step=step)
     return Tried(found.number, "samples", found.t, found.p, found.p >= level, counterexample=shown)
 
 
@@ -326,7 +326,7 @@ def _entropy_moves_as_it_should(subject: Subject, level: float) -> Tried:
         "# is allowed\n"
         f"print(entropy_gap(omap, Q, step, {alpha}))"
     )
-    shown = "" if found.p >= level else _lines(subject, made[0], body, Q=Q, step=step)
+    shown = "" if found.p >= level else lines_of_map(subject, made[0], body, Q=Q, step=step)
     return Tried(found.number, "samples", found.t, found.p, found.p >= level, counterexample=shown)
 
 

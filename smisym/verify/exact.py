@@ -13,7 +13,7 @@ from smisym.base.threshold import Threshold
 from smisym.model.compiled import Model
 from smisym.theory.closed_forms import closed_form, shows_up_to_signs
 from smisym.theory.stability import counting, weak_recovery
-from smisym.verify.averages import _lines
+from smisym.verify.averages import lines_of_map
 from smisym.verify.chance import Verdict, in_two_stages
 from smisym.verify.evolutions import first_threshold
 from smisym.verify.posteriors import _COVARIANCES, _MEANS
@@ -118,7 +118,7 @@ def _numbers_are_the_formulas(subject: Subject, level: float) -> Tried:
         "print(found.alpha, found.error, smisym.closed_form(model))  # the same, to its error\n"
         "print(smisym.weak_recovery(model, stages=1).value)  # and this"
     )
-    shown = "" if holds else _lines(subject, omap, body)
+    shown = "" if holds else lines_of_map(subject, omap, body)
     return Tried(verdict.number, "samples", verdict.t, verdict.p, holds, said, shown)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from smisym.finite.samples import generate
-from smisym.verify.averages import _lines
+from smisym.verify.averages import lines_of_map
 from smisym.verify.chance import Verdict, in_two_stages, means_vanish
 from smisym.verify.properties import SCRAMBLES, Property, Subject, Tried, left_out
 
@@ -95,7 +95,7 @@ def _follows(subject: Subject, level: float) -> Tried:
             f"gaps = deviations(model, smisym.gamp, {dims}, {alpha}, evolved(omap, {alpha}), {number})\n"
             "print(gaps.mean(axis=0) / (gaps.std(axis=0) / len(gaps) ** 0.5))  # in standard errors: of order one"
         )
-        shown[:] = [_lines(subject, omap, body)]
+        shown[:] = [lines_of_map(subject, omap, body)]
         return Verdict(found.t, found.p, found.which, 2 * count, found.error, stage + 1)
 
     found = in_two_stages(test)

@@ -15,7 +15,7 @@ import numpy as np
 from smisym.theory.entropy import free_entropy
 from smisym.theory.maps import OverlapMap
 from smisym.theory.stability import counting
-from smisym.verify.averages import _lines
+from smisym.verify.averages import lines_of_map
 from smisym.verify.properties import Property, Subject, Tried, left_out
 
 # Samples of the map, and its scrambles: of the usual one, and where all that is asked is whether anything decays.
@@ -97,7 +97,7 @@ def _recovery_is_stable_from_there_on(subject: Subject, level: float) -> Tried:
         f"print(growth_near_perfect(omap, {how[0]!r}, {how[1]!r}))"
     )
     holds = worst <= 1
-    return Tried(omap.scrambles, "steps", worst, None, holds, said, "" if holds else _lines(subject, omap, body))
+    return Tried(omap.scrambles, "steps", worst, None, holds, said, "" if holds else lines_of_map(subject, omap, body))
 
 
 def flat_at(omap: OverlapMap) -> float:
@@ -133,7 +133,7 @@ def _entropy_says_so(subject: Subject, level: float) -> Tried:
         "        Q = (1 - left) * np.eye(model.fields)\n"
         "        print(alpha, left, smisym.free_entropy(omap, Q, alpha).value)"
     )
-    shown = "" if holds else _lines(subject, omap, body)
+    shown = "" if holds else lines_of_map(subject, omap, body)
     return Tried(len(asked), "values of alpha", 0.0 if holds else math.inf, None, holds, said, shown)
 
 
