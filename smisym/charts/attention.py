@@ -17,8 +17,9 @@ import numpy as np
 import sympy as sp
 
 from smisym.base.errors import InputError
-from smisym.charts.base import Arrays, Coordinates, Fault, LevelSet, Refusal, Sheets, Unfolding, faults
+from smisym.charts.base import Arrays, Coordinates, Fault, Frame, LevelSet, Refusal, Sheets, Unfolding, faults
 from smisym.charts.catalogue import Columns, Inverse, TiedHead, UntiedHead
+from smisym.charts.frames import log_mass
 from smisym.charts.matching import closure, linear_in_one_field, resolve, square_factors
 from smisym.charts.programs import Counts, programmed
 from smisym.charts.reading import HeadReading
@@ -158,9 +159,19 @@ def _assemble(link: LinkFunction, heads: list[Head], unknown: list[sp.MatrixSymb
         # Equations for queries at given keys leave nothing out; what frames and orbits leave out their unfoldings say.
         complete=all(head.inverse.known_columns > 0 for head in heads),
         unfolding=_unfolding(heads),
+        frame=_frame(heads, free),
         program=straight,
         reading=tuple(_reading(head, number if len(heads) > 1 else None) for number, head in enumerate(heads)),
     )
+
+
+def _frame(heads: list[Head], free: tuple[int, ...]) -> Frame | None:
+    """The frame of one tied head on its own."""
+    inverse = heads[0].inverse
+    if len(heads) > 1 or free or not isinstance(inverse, TiedHead):
+        return None
+    r, m = inverse.rank, inverse.frame
+    return Frame(r, m, inverse.directions, inverse.branches, log_mass(m, r))
 
 
 def _unfolding(heads: list[Head]) -> Unfolding | None:

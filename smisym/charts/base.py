@@ -119,6 +119,27 @@ class Unfolding:
     log_weight: Callable[[Arrays], np.ndarray] | None = None
 
 
+@dataclass(frozen=True)
+class Frame:
+    """All fields in terms of a frame: Z^T = C F + 1 d^T, C (T, vectors) the coordinates u of the output, row by row.
+
+    rank
+        Rows of Z.
+    vectors
+        How many orthonormal rows F has, of ``rank`` entries, with Haar's measure.
+    shifts
+        Dimensions of d, which is any vector orthogonal to F, with a flat measure.
+    sheets
+        On how many sheets the frames are; log_mass is that of the latent coordinates of one.
+    """
+
+    rank: int
+    vectors: int
+    shifts: int
+    sheets: int
+    log_mass: float
+
+
 @dataclass(frozen=True, repr=False)
 class LevelSet:
     """A chart: everything about "which fields give this y".
@@ -176,6 +197,8 @@ class LevelSet:
     spread
         Directions (len(latents), fields * tokens), orthonormal, that the latent coordinates are coefficients of, where
         they are such, whatever y is.
+    frame
+        That all fields are given by a frame, and by which; None where they are not.
     registered
         Whether a rule of one's own found it (:func:`smisym.register_chart`); ``compile`` says so.
     reading
@@ -206,6 +229,7 @@ class LevelSet:
     bordered: bool = False
     linear: bool = False
     spread: np.ndarray | None = None
+    frame: Frame | None = None
     registered: bool = False
     program: StraightLine | None = None
     reading: Reading | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.special import log_ndtr
 
@@ -50,6 +52,17 @@ def sphere(angles: Arrays) -> tuple[Arrays, np.ndarray]:
     log_inside = log_ndtr(inside)
     weight = weight + log_inside + np.log1p(-np.exp(log_ndtr(outside) - log_inside))
     return [*point, sine * np.cos(turn), sine * np.sin(turn)], weight
+
+
+def log_mass(rows: int, size: int) -> float:
+    """The log of the integral of the weight of :func:`rotation` over all its latent coordinates."""
+    if rows == 0 or size <= 1:
+        return 0.0
+    turn = math.log(2 * math.pi / TURN)
+    # The integral of cosh(_POLE x)^-(power + 1).
+    poles = [math.lgamma((k + 1) / 2) - math.lgamma(k / 2 + 1) + math.log(math.sqrt(math.pi) / _POLE)
+             for k in range(1, size - 1)]  # fmt: skip
+    return turn + sum(poles) + log_mass(rows - 1, size - 1)
 
 
 def dot(a: Arrays, b: Arrays) -> np.ndarray:

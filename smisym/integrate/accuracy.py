@@ -194,6 +194,8 @@ BOXED = replace(
     checked=64,
     measured="two layers of extensive rank on two tokens, at five overlaps, against 1e-5",
 )
+# Frames in closed form: at any tolerance they are known to 1e-9.
+FRAMED = replace(_SMOOTH[3], block=1024, averaged=1e-3, dearer=1, measured="benchmarks/moments.py: tied, rank 3, T = 5")
 # By the dimensions of rows that all samples share: what their lattices reach in seconds for a thousand outputs.
 _ROWS = "benchmarks/solvers.py first"
 _SHARED = tuple(

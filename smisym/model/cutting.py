@@ -12,10 +12,11 @@ from smisym.link.reduction import Reduction, find_reductions, layers_before, rec
 from smisym.posterior.base import Posterior
 from smisym.posterior.chain import OnChain
 from smisym.posterior.columns import SCOUTS
-from smisym.posterior.composite import ByChain, BySharedRows, ByTables
+from smisym.posterior.composite import ByChain, ByFrame, BySharedRows, ByTables
 from smisym.posterior.crossed import OnCrossed
 from smisym.posterior.level_set import OnLevelSet
 from smisym.posterior.measured import OnMeasurements
+from smisym.posterior.on_frame import framed, record_frame
 from smisym.posterior.shared_rows import MOST_COORDINATES, WORTH, OnSharedRows
 from smisym.posterior.sheeted import SIDE
 from smisym.posterior.tables import WIDEST, OnTables
@@ -40,6 +41,10 @@ def on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation
     whole = OnLevelSet(level_set, link.tokens)
     if whole.dim < _DEEP or level_set.registered:
         return whole
+    frame = framed(level_set, link.tokens)
+    if frame is not None:
+        record_frame(frame, derivation)
+        return ByFrame(frame, whole)
     for cut in reversed(find_reductions(link) if link.tokens == _TABLED else ()):
         chart = _behind(level_set, rules, cut)
         tables = None if chart is None or _moves(chart) else _tables(link, cut, chart)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from smisym.integrate import importance, quadrature
-from smisym.integrate.accuracy import BOXED, MISLED, SAMPLING, SEARCHED, SUM, UNTIL_TWO_AGREE, Row, plan
+from smisym.integrate.accuracy import BOXED, FRAMED, MISLED, SAMPLING, SEARCHED, SUM, UNTIL_TWO_AGREE, Row, plan
 from smisym.integrate.averages import SURE, Average, discrete
 from smisym.posterior.base import Integrand, Posterior
 
@@ -34,6 +34,8 @@ def plan_of(posterior: Posterior) -> Row:
         return SEARCHED
     if posterior.boxed:
         return BOXED
+    if posterior.framed:
+        return FRAMED
     return plan(posterior.dim, posterior.smooth, posterior.broken, posterior.summed, posterior.tabled, posterior.along)
 
 

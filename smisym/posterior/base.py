@@ -127,10 +127,10 @@ class Posterior(abc.ABC):
     integrand is, so that a lattice converges fast.  broken: whether it is continuous or bounded, but with kinks or
     jumps: a lattice converges like a power of its step.  tabled: whether it is integrated layer by layer.  along: how
     many directions beside are integrated in closed form.  sought: whether the fields are found by searches.  boxed:
-    whether it cuts a box down by itself.  alike: whether the covariance is the same whatever the output is, so that any
-    one of them tells E.  outputs: (n, M) all there are, where these are few and log-partitions exact, so that means
-    over them are sums; None elsewhere.  dropped: relative size of what a single posterior leaves out by design, which
-    its errors do not state.
+    whether it cuts a box down by itself.  framed: whether it is known in closed form but for one integral.  alike:
+    whether the covariance is the same whatever the output is, so that any one of them tells E.  outputs: (n, M) all
+    there are, where these are few and log-partitions exact, so that means over them are sums; None elsewhere.  dropped:
+    relative size of what a single posterior leaves out by design, which its errors do not state.
     """
 
     dim: int
@@ -141,6 +141,7 @@ class Posterior(abc.ABC):
     along: int = 0
     sought: bool = False
     boxed: bool = False
+    framed: bool = False
     alike: bool = False
     outputs: np.ndarray | None = None
     dropped: float = 0.0

@@ -2,7 +2,8 @@
 
 Under noise: around the level set where noise is weak beside what V leaves open, else over all fields, decided sample by
 sample; where the first one misses part of the mass, both are asked.  Of a deep network: by the chain, or by rows that
-all samples share, and on the level set as a whole where that misses the error asked for.
+all samples share, and on the level set as a whole where that misses the error asked for.  Of a frame: in closed form
+where its rows are known equally well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from smisym.posterior.all_fields import OnAllFields
 from smisym.posterior.base import Integrand, Kind, Observed, Posterior, Task
 from smisym.posterior.chain import OnChain
 from smisym.posterior.crossed import OnCrossed
+from smisym.posterior.on_frame import OnFrame
 from smisym.posterior.shared_rows import OnSharedRows
 from smisym.posterior.tables import OnTables
 
@@ -90,21 +92,22 @@ class ByChain(Posterior):
         return where, f"{how}; where these would be too many, all at once, by {self.otherwise.describe()[1]}"
 
 
-class ByTables(Posterior):
-    """By tables where the cavity does not couple the layers, or otherwise."""
+class ByCavity(Posterior):
+    """By a kind that serves where the cavity does not couple what it keeps apart, or otherwise."""
 
-    def __init__(self, tables: OnTables, otherwise: Kind) -> None:
-        self.tables, self.otherwise = tables, otherwise
-        self.dim, self.summed, self.smooth, self.tabled = tables.dim, tables.summed, tables.smooth, True
+    def __init__(self, first: OnTables | OnFrame, otherwise: Kind) -> None:
+        self.first, self.otherwise = first, otherwise
+        self.dim, self.summed, self.smooth = first.dim, first.summed, first.smooth
+        self.tabled, self.framed, self.along = first.tabled, first.framed, first.along
 
     def read(self, observation: Observation) -> Observed:
-        return self.tables.read(observation)
+        return self.first.read(observation)
 
     def tasks(self, observed: Any, omega: np.ndarray, V: np.ndarray) -> tuple[Task, ...]:
-        coupled = np.broadcast_to(self.tables.couples(V), (len(omega),))
+        coupled = np.broadcast_to(self.first.couples(V), (len(omega),))
         found: list[Task] = []
         for where, kind, after in (
-            (np.flatnonzero(~coupled), self.tables, self.otherwise),
+            (np.flatnonzero(~coupled), self.first, self.otherwise),
             (np.flatnonzero(coupled), self.otherwise, None),
         ):
             if len(where) or not (found or after):
@@ -112,9 +115,21 @@ class ByTables(Posterior):
         return tuple(found)
 
     def describe(self) -> tuple[str, str]:
-        where, how = self.tables.describe()
+        where, how = self.first.describe()
         other = self.otherwise.describe()[1]
-        return where, f"{how}; where the cavity couples layers, or these miss the error, all at once, by {other}"
+        return where, f"{how}; where {self.first.coupled}, or these miss the error, all at once, by {other}"
+
+
+class ByTables(ByCavity):
+    """By tables where the cavity does not couple the layers, or otherwise."""
+
+    def __init__(self, tables: OnTables, otherwise: Kind) -> None:
+        super().__init__(tables, otherwise)
+        self.tables = tables
+
+
+class ByFrame(ByCavity):
+    """By moments of orthogonal matrices where all rows are known equally well, or otherwise."""
 
 
 class BySharedRows(Posterior):

@@ -61,15 +61,22 @@ def estimate(
     points = max(samples // scrambles, 1)
     with one_thread():  # as the map evaluates
         for ends in _AT:
-            q = np.linspace(*ends, omap.model.fields) if omap.model.fields > 1 else np.array(ends[-1:])
+            q = _overlap(omap.model, *ends)
             (shared, one), found = _posterior(omap, q, samples, budget / len(_AT))
             seconds, whole = max(seconds, shared + one * points), whole and found
     turns = math.ceil(scrambles / min(omap.workers, scrambles))
     return Cost(seconds * turns, not whole, time.monotonic() - began)
 
 
+def _overlap(model: Model, first: float, last: float) -> np.ndarray:
+    """One (P, P) that the symmetries allow, which maps are asked for alone: posteriors may be cheaper there."""
+    alone = len(model.symmetry.basis) == 1
+    q = np.full(model.fields, last) if alone else np.linspace(first, last, model.fields)
+    return model.symmetry.project(np.diag(q))
+
+
 def _posterior(omap: OverlapMap, q: np.ndarray, samples: int, budget: float) -> tuple[tuple[float, float], bool]:
-    """(seconds of any batch, and of each posterior in it) at overlap diag(q), and whether the budget was enough.
+    """(seconds of any batch, and of each posterior in it) at overlap q (P, P), and whether the budget was enough.
 
     The budget is of posteriors: what is compiled meanwhile is kept, and whatever follows would have waited for it.
     """
@@ -114,7 +121,7 @@ def _timed_again(
 def _timed(omap: OverlapMap, q: np.ndarray, count: int, nodes: int | None) -> tuple[float, Result]:
     model, rng = omap.model, np.random.default_rng(0)
     Z, other = rng.standard_normal((2, count, model.fields, model.tokens))
-    law = model.prior.law(np.diag(q))
+    law = model.prior.law(q)
     Z = law.scale @ Z
     omega = law.gain @ Z + law.noise @ other
     y = model.channel.sample(Z, rng)

@@ -1,0 +1,288 @@
+"""The posterior of one tied head of rank three, where all of its rows are known equally well: a frame in closed form.
+
+The output leaves a frame unknown, Z^T = C F + 1 d^T (:class:`smisym.charts.base.Frame`): rows of an orthogonal matrix,
+and a shift d orthogonal to them.  With V = v I nothing in the exponent is quadratic in F but what is constant,
+
+    -|Z - omega|^2 / (2 v) = tr(F^T C^T omega^T) / v + T (d . mean_t omega - |d|^2 / 2) / v + constant,
+
+so that averages over F are those of :mod:`smisym.integrate.rotations`.  Where there is a shift, of one dimension, it is
+a multiple of the last row of the same orthogonal matrix, d = sqrt(v / T) tau f: the integral over tau is one of a
+mixture of Gaussians of variance one, of which a trapezoid rule of step h misses 2 exp(-2 pi^2 / h^2).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from smisym.base import patience
+from smisym.base.counting import counted
+from smisym.base.derivation import Derivation, Formula, Step
+from smisym.charts import LevelSet
+from smisym.charts.base import Coordinates, Frame
+from smisym.integrate.averages import Average
+from smisym.integrate.modes import Values
+from smisym.integrate.rotations import Turned, turned
+from smisym.link.linking import Observation
+from smisym.posterior.base import Block, Cavity, Kind, log_whitening
+
+# Rows of the orthogonal matrices whose moments are known.
+ROWS = 3
+# Step in tau, how far beyond the largest mean nodes go, and how many there may be: more are left to others.
+_STEP, _BEYOND, _MOST = 0.75, 8.5, 512
+# Nodes from which on those with mass are looked for, how far below the largest bound their exponents may be, and parts
+# that an interval of nodes is cut into until it is short.
+_MANY, _DEPTH, _PARTS = 32, 70.0, 8
+# Nodes of all samples at once.
+_MEMORY = 4096
+# Relative differences of variances that rounding makes.
+_ROUNDING = 8 * np.finfo(float).eps
+
+
+class OnFrame(Kind):
+    """A noiseless output that leaves a frame unknown."""
+
+    smooth, framed = True, True
+    coupled = "rows of the head are not known equally well"
+
+    def __init__(self, level_set: LevelSet, frame: Frame, tokens: int) -> None:
+        self.level_set, self.frame, self.tokens = level_set, frame, tokens
+        self.dim, self.along = len(level_set.latents), frame.shifts
+        self.order = level_set.solved_rows
+
+    def read(self, observation: Observation) -> Coordinates:
+        return self.level_set.coordinates(observation).checked()
+
+    def at(self, observed: Coordinates, omega: np.ndarray, V: np.ndarray) -> Framed:
+        return Framed(self, observed.values, Cavity.of(omega, V, self.order))
+
+    def couples(self, V: np.ndarray) -> np.ndarray:
+        """Whether rows are not known equally well under covariances (S, P, P), (S,)."""
+        equal = np.einsum("sii->s", V)[:, None, None] / V.shape[1] * np.eye(V.shape[1])
+        return np.asarray((np.abs(V - equal) > _ROUNDING * np.abs(V).max(axis=(1, 2), keepdims=True)).any(axis=(1, 2)))
+
+    def describe(self) -> tuple[str, str]:
+        shift = ", and a trapezoid rule for the shift of all tokens" if self.frame.shifts else ""
+        return (
+            "the posterior lives on the orthogonal matrices of three rows",
+            f"moments of these by one integral over Bessel functions{shift}",
+        )
+
+
+def framed(level_set: LevelSet, tokens: int) -> OnFrame | None:
+    """How a level set is integrated whose frame has as many rows as are known, None for others."""
+    frame = level_set.frame
+    if frame is None or frame.rank != ROWS or frame.vectors < ROWS - 1 or level_set.registered:
+        return None
+    return OnFrame(level_set, frame, tokens)
+
+
+def record_frame(kind: OnFrame, derivation: Derivation) -> None:
+    """How frames are integrated, and that their mean is the slope of their integral."""
+    frame, T = kind.frame, kind.tokens
+    off = _off_slope()
+    if not off <= 1e-7:
+        raise ArithmeticError(f"the mean of a frame misses the slope of its integral by {off:.1e}")
+    shift = (
+        Formula(
+            "d",
+            r"\sqrt{v / T}\, \tau f_3, \qquad A_3 = \tau \sqrt{T / v}\, \bar\omega",
+            r"the shift of all tokens, along the last row of the same orthogonal matrix; the integral over $\tau$, of "
+            r"a mixture of Gaussians of variance one, is a sum",
+        ),
+    )
+    derivation.add(
+        Step(
+            "channel",
+            "The frame in closed form",
+            f"The output leaves {counted(frame.vectors, 'row')} of an orthogonal matrix O of {ROWS} unknown. Where the "
+            "cavity knows all rows of the head equally well, V = v I, the exponent is linear in them, and moments are "
+            "those of O under $\\exp(\\mathrm{tr}\\, A^T O)$: with the singular values s of A one integral over Bessel "
+            "functions, for rotations, and with $-s_3$ for reflections.",
+            (
+                Formula("A", r"C^{\top} \omega^{\top} / v", f"C ({T}, {frame.vectors}) is read off the output"),
+                Formula(
+                    r"\int dO\, e^{\mathrm{tr}\, A^T O}",
+                    r"\int_0^1 dx\, I_0(x (s_1 + s_2))\, I_0((1 - x)(s_1 - s_2))\, e^{s_3 (2 x - 1)}",
+                    "x is the sum of two squares of a unit quaternion, uniform on [0, 1]; its powers, and cosines of "
+                    "the two angles, make all moments to second order",
+                ),
+                *(shift if frame.shifts else ()),
+            ),
+            (("E[O] is the slope of the logarithm of the integral", f"by differences along random steps: {off:.0e}"),),
+            source="derived here; the integral: T. Lee, IEEE Trans. Automat. Control 63, 3377 (2018)",
+        )
+    )
+
+
+def _off_slope() -> float:
+    """How far differences of the log of the integral are from what the mean says, relative to the step."""
+    rng = np.random.default_rng(1)
+    A, step = 2 * rng.standard_normal((8, ROWS, ROWS)), 1e-4 * rng.standard_normal((8, ROWS, ROWS))
+    change = turned(A + step, 1e-10).log_norm - turned(A - step, 1e-10).log_norm
+    slope = 2 * np.einsum("nai,nai->n", turned(A, 1e-10).mean, step)
+    return float((np.abs(change - slope) / np.linalg.norm(step, axis=(1, 2))).max())
+
+
+class Framed(Block):
+    """The posteriors of one block of samples, which integrate themselves."""
+
+    branches = 1
+
+    def __init__(self, kind: OnFrame, u: np.ndarray, cavity: Cavity) -> None:
+        super().__init__(cavity)
+        self.kind, self.u = kind, u
+        self.dim, self.residuals = 0, ROWS * kind.tokens
+
+    def take(self, index: np.ndarray) -> Framed:
+        return Framed(self.kind, self.u[index], self.cavity.take(index))  # type: ignore[arg-type]
+
+    @property
+    def whitened(self) -> np.ndarray:
+        return np.arange(self.residuals)
+
+    def log_density(self) -> np.ndarray:
+        return log_whitening(self.factor, 0, self.kind.tokens)
+
+    def evaluate(self, index: np.ndarray, x: np.ndarray) -> Values:
+        raise TypeError("frames are integrated by themselves")
+
+    def sources(self) -> list[str]:
+        return []
+
+    def integral(self, rtol: float, cov: bool, max_nodes: int | None, averaged: bool = False) -> Average:
+        """All samples: nodes of the shift, weighed against one another, and the moments of matrices at each."""
+        S, T, frame = self.samples, self.kind.tokens, self.kind.frame
+        spread = self.factor[:, 0, 0]
+        # Tokens times rows of the frame, and of the fields, in standard deviations.
+        known = self.u.reshape(S, T, frame.vectors) / spread[:, None, None]
+        centre = np.swapaxes(self.omega[:, list(self.kind.order)], 1, 2) / spread[:, None, None]
+        with np.errstate(invalid="ignore", over="ignore"):
+            constant = -0.5 * (np.einsum("stm,stm->s", known, known) + np.einsum("sti,sti->s", centre, centre))
+        found = Average(
+            np.full(S, -np.inf), np.zeros((S, ROWS * T)), np.zeros((S, ROWS * T, ROWS * T)) if cov else None,
+            np.full(S, np.inf), np.zeros(S), np.zeros(S, dtype=bool),
+        )  # fmt: skip
+        begin, count = self._nodes(known, centre)
+        serves = (count > 0) & np.isfinite(constant)
+        for K in np.unique(count[serves]):
+            own = np.flatnonzero(serves & (count == K))
+            per = max(1, _MEMORY // int(K))
+            for i in range(0, len(own), per):
+                patience.check()
+                part = own[i : i + per]
+                tau = (begin[part, None] + np.arange(K) + 0.5) * _STEP if frame.shifts else np.zeros((len(part), 1))
+                _put(found, part, known[part], centre[part], tau, rtol)
+        found.log_norm += constant + math.log(frame.sheets / 2) + frame.log_mass
+        if frame.shifts:
+            found.log_norm += np.log(spread / math.sqrt(T))
+        found.converged = found.error <= rtol
+        return found
+
+    def _nodes(self, known: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The first node of the shift of each sample, and how many it has, zero where they would be too many; one node
+        where there is no shift."""
+        S, T = self.samples, self.kind.tokens
+        begin, count = np.zeros(S, dtype=int), np.ones(S, dtype=int)
+        if not self.kind.frame.shifts:
+            return begin, count
+        with np.errstate(over="ignore", invalid="ignore"):
+            farthest = np.linalg.norm(centre.mean(axis=1), axis=1) * math.sqrt(T)
+            most = np.nan_to_num((farthest + _BEYOND) / _STEP, nan=np.inf, posinf=np.inf)
+        count[:] = np.ceil(np.minimum(most, _MANY))
+        far = np.flatnonzero(np.isfinite(most) & (most > _MANY))
+        if far.size:
+            low, high = _massive(known[far], centre[far], most[far] * _STEP)
+            begin[far] = np.floor(low / _STEP)
+            count[far] = np.minimum(np.ceil(high / _STEP) - begin[far], _MOST + 1)
+        count[~np.isfinite(most)] = _MOST + 1
+        # In steps, so that samples are taken together.
+        return begin, np.where(count > _MOST, 0, -(-count // 4) * 4)
+
+
+def _massive(known: np.ndarray, centre: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Between which shifts tau (n,) each, of zero to ``most``, all the mass is.
+
+    The exponent at tau is at most ||A(tau)||_* - tau^2 / 2, the first of which is convex: between two places it lies
+    below the line through them.  Intervals are cut until that tells them off, or they are short.
+    """
+
+    def norm(which: np.ndarray, tau: np.ndarray) -> np.ndarray:
+        A = _exponents(known[which], centre[which], tau[:, None])[:, 0]
+        return np.asarray(np.linalg.svd(A, compute_uv=False).sum(axis=1))
+
+    n = len(most)
+    which, low, high = np.arange(n), np.zeros(n), most.copy()
+    at_low, at_high = norm(which, low), norm(which, high)
+    best = np.full(n, -np.inf)
+    while True:
+        np.maximum.at(best, which, np.maximum(at_low - 0.5 * low**2, at_high - 0.5 * high**2))
+        slope = (at_high - at_low) / (high - low)
+        top = np.clip(slope, low, high)
+        kept = at_low + slope * (top - low) - 0.5 * top**2 >= best[which] - _DEPTH
+        which, low, high, at_low, at_high = which[kept], low[kept], high[kept], at_low[kept], at_high[kept]
+        if (high - low).max() <= _PARTS * _STEP:
+            break
+        cut = low[:, None] + (high - low)[:, None] * np.arange(_PARTS + 1) / _PARTS
+        inner = norm(np.repeat(which, _PARTS - 1), cut[:, 1:-1].ravel()).reshape(-1, _PARTS - 1)
+        at = np.concatenate([at_low[:, None], inner, at_high[:, None]], axis=1)
+        which = np.repeat(which, _PARTS)
+        low, high, at_low, at_high = (part.ravel() for part in (cut[:, :-1], cut[:, 1:], at[:, :-1], at[:, 1:]))
+    ends = np.full(n, np.inf), np.zeros(n)
+    np.minimum.at(ends[0], which, low)
+    np.maximum.at(ends[1], which, high)
+    return ends
+
+
+def _exponents(known: np.ndarray, centre: np.ndarray, tau: np.ndarray) -> np.ndarray:
+    """A (n, K, 3, 3) of exp(tr(A^T O)) at nodes of the shift tau (n, K)."""
+    (n, T, m), K = known.shape, tau.shape[1]
+    A = np.zeros((n, K, ROWS, ROWS))
+    A[:, :, :m] = np.einsum("stm,sti->smi", known, centre)[:, None]
+    if m < ROWS:
+        A[:, :, m] = tau[:, :, None] * math.sqrt(T) * centre.mean(axis=1)[:, None]
+    return A
+
+
+def _moments(A: np.ndarray, rtol: float) -> Turned:
+    """Those of :func:`turned`; where nothing is known all matrices are alike."""
+    if A.any():
+        return turned(A, rtol)
+    one = turned(A[:1], rtol)
+    return Turned(*(np.broadcast_to(values, (len(A), *values.shape[1:])) for values in vars(one).values()))
+
+
+# Many parameters: where to put what is found of which samples, and of what.
+def _put(found: Average, part: np.ndarray, known: np.ndarray, centre: np.ndarray, tau: np.ndarray, rtol: float) -> None:
+    """Some samples: known (n, T, m) and centre (n, T, 3) in standard deviations, nodes of the shift tau (n, K), zero
+    where there is none."""
+    (n, T, m), K = known.shape, tau.shape[1]
+    # What rounding and errors of the matrices are multiplied with, in standard deviations of the fields.
+    size = np.linalg.norm(known.reshape(n, -1), axis=1) + tau[:, -1]
+    at = _moments(_exponents(known, centre, tau).reshape(n * K, ROWS, ROWS), rtol / float(size.max()))
+    log_weight = at.log_norm.reshape(n, K) - 0.5 * tau**2
+    top = log_weight.max(axis=1)
+    weight = np.exp(log_weight - top[:, None])
+    total = weight.sum(axis=1)
+    weight /= total[:, None]
+    found.log_norm[part] = top + np.log(total)
+    missed = np.einsum("sk,sk->s", weight, at.missed.reshape(n, K)) + 4 * np.finfo(float).eps
+    found.error[part], found.nodes[part] = missed * size, K
+    if tau.any():
+        # The integrand is even: half of the nodes, each of twice the weight.
+        found.log_norm[part] += math.log(2 * _STEP)
+        found.error[part] += 2 * math.exp(-2 * math.pi**2 / _STEP**2)
+    # Tokens times rows of the orthogonal matrix: the shift is tau / sqrt(T) for each token.
+    scale = np.ones((n, K, ROWS))
+    scale[:, :, m:] = tau[:, :, None] / math.sqrt(T)
+    rows = np.concatenate([known, np.ones((n, T, ROWS - m))], axis=2)
+    mean = np.einsum("sk,ska,skai->sai", weight, scale, at.mean.reshape(n, K, ROWS, ROWS))
+    fields = np.einsum("sta,sai->sit", rows, mean) - np.swapaxes(centre, 1, 2)
+    found.mean[part] = fields.reshape(n, -1)
+    if found.cov is not None:
+        second = at.second.reshape(n, K, *(ROWS,) * 4)
+        second = np.einsum("sk,ska,skb,skaibj->saibj", weight, scale, scale, second, optimize=True)
+        second -= np.einsum("sai,sbj->saibj", mean, mean)
+        spread = np.einsum("sta,saibj,sub->sitju", rows, second, rows, optimize=True)
+        found.cov[part] = spread.reshape(n, ROWS * T, ROWS * T)

@@ -1,0 +1,99 @@
+"""Frames in closed form against the lattice on the same level set, plain draws, and what is known of tied heads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import smisym
+from smisym import Architecture, Attention
+from smisym.posterior.composite import ByFrame
+from smisym.posterior.level_set import OnLevelSet
+from smisym.theory.closed_forms import closed_form
+
+# Tokens and activation: a frame alone, and with a shift of all tokens beside; a frame that is not all of the matrix.
+HEADS = {
+    "T = 4": Architecture(4, (Attention(rank=3),), output="attention"),
+    "T = 3": Architecture(3, (Attention(rank=3),), output="attention"),
+    "T = 3, linear": Architecture(3, (Attention(rank=3, activation="linear"),), output="attention"),
+    "T = 2, linear": Architecture(2, (Attention(rank=3, activation="linear"),), output="attention"),
+}
+
+
+def framed(name: str) -> tuple[smisym.Model, ByFrame]:
+    model = smisym.compile(HEADS[name])
+    posterior = model.channel.posterior
+    assert isinstance(posterior, ByFrame)
+    return model, posterior
+
+
+def drawn(model: smisym.Model, q: float, samples: int, seed: int = 0) -> tuple[object, np.ndarray, np.ndarray]:
+    """Outputs, omega and true fields at the overlap q I."""
+    rng = np.random.default_rng(seed)
+    omega = np.sqrt(q) * rng.standard_normal((samples, model.fields, model.tokens))
+    Z = omega + np.sqrt(1 - q) * rng.standard_normal(omega.shape)
+    return model.channel.sample(Z, rng), omega, Z
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("q", (0.0, 0.4))
+def test_the_lattice_says_the_same(name: str, q: float) -> None:
+    """V that is a multiple of I but for 1e-9 of it is integrated on the lattice."""
+    model, _ = framed(name)
+    y, omega, _ = drawn(model, q, 2)
+    V = (1 - q) * np.eye(3)
+    here = model.channel.moments(y, omega, V, cov=True, rtol=1e-9)
+    there = model.channel.moments(y, omega, V + np.diag([1e-9, 0, 0]), cov=True, rtol=1e-3)
+    assert here.result.ok and here.error.max() < 1e-9 and here.nodes.max() < 100 < there.nodes.min()
+    allowed = there.error + 1e-7
+    assert here.cov is not None and there.cov is not None
+    assert (np.abs(here.log_partition - there.log_partition) <= allowed).all()
+    assert (np.linalg.norm((here.mean - there.mean).reshape(2, -1), axis=1) <= allowed).all()
+    assert (np.abs(here.cov - there.cov).reshape(2, -1).max(axis=1) <= 4 * allowed).all()
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("v", (1e-2, 1e-5, 1e-8))
+def test_near_perfect_recovery_the_truth_is_a_sample(name: str, v: float) -> None:
+    """The mean of |V^{-1/2} (Z - E[Z])|^2 is the trace of the covariance, and no error is lost to rounding."""
+    model, _ = framed(name)
+    y, omega, Z = drawn(model, 1 - v, 400)
+    found = model.channel.moments(y, omega, v * np.eye(3), cov=True, rtol=1e-4)
+    assert found.result.ok and found.cov is not None
+    gaps = np.einsum("spt,spt->s", Z - found.mean, Z - found.mean) / v - np.einsum("sptpt->s", found.cov) / v
+    assert abs(gaps.mean()) < 4.5 * gaps.std() / np.sqrt(len(gaps))
+    # Directions that no output tells of are as open as before: those of the orbit, and of the shift.
+    level_set = model.level_set
+    assert level_set is not None
+    open_ = np.einsum("sptpt->s", found.cov).mean() / v
+    assert 0.5 * (len(level_set.latents) + level_set.directions) < open_
+    assert open_ < 1.5 * (len(level_set.latents) + level_set.directions)
+
+
+def test_g_out_is_the_slope_of_the_log_partition() -> None:
+    for name in HEADS:
+        model, _ = framed(name)
+        y, omega, _ = drawn(model, 0.6, 5)
+        V, step = 0.4 * np.eye(3), 1e-5 * np.random.default_rng(2).standard_normal(omega.shape)
+        ends = [model.channel.log_partition(y, omega + sign * step, V, rtol=1e-11) for sign in (1, -1)]
+        g = model.channel.g_out(y, omega, V, rtol=1e-11)
+        assert ends[0] - ends[1] == pytest.approx(2 * np.einsum("spt,spt->s", g, step), abs=1e-9)
+
+
+def test_rows_that_are_not_known_equally_well_are_left_to_the_lattice() -> None:
+    model, posterior = framed("T = 4")
+    y, omega, _ = drawn(model, 0.4, 3)
+    V = np.tile(0.6 * np.eye(3), (3, 1, 1))
+    V[1, 0, 1] = V[1, 1, 0] = 0.05
+    tasks = posterior.tasks(posterior.read(y), omega, V)  # type: ignore[arg-type]
+    assert [task.where.tolist() for task in tasks] == [[0, 2], [1]]
+    assert isinstance(tasks[1].posterior, OnLevelSet)
+
+
+@pytest.mark.parametrize("name", ("T = 4", "T = 3", "T = 3, linear"))
+def test_the_first_threshold_is_that_of_the_closed_form(name: str) -> None:
+    model, _ = framed(name)
+    found = smisym.weak_recovery(model, samples=8192, stages=1).value[0]
+    closed = closed_form(model)
+    assert closed is not None
+    assert abs(found.alpha - float(closed)) < 5 * found.error < 0.02 * found.alpha
