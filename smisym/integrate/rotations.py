@@ -36,13 +36,14 @@ class Turned:
     """Moments of O (n, 3, 3) in O(3).
 
     log_norm (n,): of the integral over rotations and reflections, of mass one each.  mean (n, 3, 3).  second
-    (n, 3, 3, 3, 3): E[O_ai O_bj].  missed (n,): what the rule misses of these, at most.
+    (n, 3, 3, 3, 3): E[O_ai O_bj].  missed (n,): what the rule misses of these, at most.  nodes (n,): of the rule.
     """
 
     log_norm: np.ndarray
     mean: np.ndarray
     second: np.ndarray
     missed: np.ndarray
+    nodes: np.ndarray
 
 
 def turned(A: np.ndarray, rtol: float) -> Turned:
@@ -55,10 +56,34 @@ def turned(A: np.ndarray, rtol: float) -> Turned:
     for i in range(0, n, per):
         part = slice(i, i + per)
         log_norm[part], diagonal[part], second[part], missed[part] = _in_frame(s[part], step, left)
+    return carried(U, Vt, log_norm, diagonal[:, :, None] * np.eye(3), second, missed, np.ones(n))
+
+
+# Many parameters: the axes, and all that is known in them.
+def carried(
+    U: np.ndarray,
+    Vt: np.ndarray,
+    log_norm: np.ndarray,
+    mean: np.ndarray,
+    second: np.ndarray,
+    missed: np.ndarray,
+    nodes: np.ndarray,
+) -> Turned:
+    """Moments of O = U M V^T from those of M, mean (n, 3, 3) and second (n, 9, 9)."""
+    n = len(U)
     turn = np.einsum("nak,nmi->naikm", U, Vt).reshape(n, 9, 9)
-    mean = np.einsum("nak,nk,nki->nai", U, diagonal, Vt)
     second = turn @ second @ np.swapaxes(turn, 1, 2)
-    return Turned(log_norm, mean, second.reshape(n, 3, 3, 3, 3), missed)
+    return Turned(log_norm, U @ mean @ Vt, second.reshape(n, 3, 3, 3, 3), missed, nodes)
+
+
+def angular(s: np.ndarray, step: float, left: float) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes (n, N) of the logistic variable for singular values s (n, 3), an even number, and their steps (n,)."""
+    wide, narrow = s[:, 0] + s[:, 1], s[:, 0] - s[:, 1]
+    low = np.log(left / (1 + narrow + 2 * (s[:, 1] + s[:, 2])))
+    high = -np.log(left / (1 + wide))
+    nodes = 2 * int(np.ceil((high - low).max() / (2 * step)))
+    own = (high - low) / nodes
+    return low[:, None] + own[:, None] * np.arange(nodes), own
 
 
 def _in_frame(s: np.ndarray, step: float, left: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -87,11 +112,7 @@ def _sampled(s: np.ndarray, step: float, left: float) -> tuple[np.ndarray, np.nd
     """Weights of the nodes (n, 2, N), of rotations and of reflections, the exponent taken out of them (n,), and what is
     averaged at the nodes, (n, N, features): see :func:`_squares`."""
     wide, narrow = s[:, 0] + s[:, 1], s[:, 0] - s[:, 1]
-    low = np.log(left / (1 + narrow + 2 * (s[:, 1] + s[:, 2])))
-    high = -np.log(left / (1 + wide))
-    nodes = 2 * int(np.ceil((high - low).max() / (2 * step)))
-    own = (high - low) / nodes
-    at = low[:, None] + own[:, None] * np.arange(nodes)
+    at, own = angular(s, step, left)
     # 1 - x and x, each to its own relative accuracy.
     with np.errstate(over="ignore"):
         y, x = 1 / (1 + np.exp(-at)), 1 / (1 + np.exp(at))

@@ -17,7 +17,7 @@ from smisym.base.backends import NUMBA, backend
 from smisym.kernels.numba_code import HEADER, NotCompiled, load
 
 
-def _loop(name: str, source: Callable[..., str], *sizes: int) -> Callable[..., Any] | None:
+def loop(name: str, source: Callable[..., str], *sizes: int) -> Callable[..., Any] | None:
     """The function of that name in the module whose text is ``source(*sizes)``; None for numpy."""
     if backend().loops != NUMBA:
         return None
@@ -40,7 +40,7 @@ def compiled_pairs(features: int, fields: int, products: bool) -> Callable[..., 
     Written: top (n,) largest exponents; found (sets, 2 + fields, n) sums of weights exp(exponent - top), of the last
     ``fields`` features and of border; second (n, fields, fields) sums of their products over all columns.
     """
-    return _loop("pairs", pairs_source, features, fields, products)
+    return loop("pairs", pairs_source, features, fields, products)
 
 
 def pairs_source(features: int, fields: int, products: bool) -> str:
@@ -87,7 +87,7 @@ def compiled_scouts(features: int) -> Callable[..., None] | None:
     As for :func:`compiled_pairs`; constant (n,) is added to the exponents of a row.  Written: top (n,); mass (n, sets)
     sums of weights; height (N,) the largest exponent that any row has at a column.
     """
-    return _loop("scouts", scouts_source, features)
+    return loop("scouts", scouts_source, features)
 
 
 def scouts_source(features: int) -> str:
@@ -129,7 +129,7 @@ def compiled_look(features: int) -> Callable[..., None] | None:
     within half a step of a node, on any sheet; mass (S, R, sets), sums of weights by parity relative to the largest
     exponent of the sample.  None for numpy.
     """
-    return _loop("look", look_source, features)
+    return loop("look", look_source, features)
 
 
 def look_source(features: int) -> str:
@@ -189,7 +189,7 @@ def compiled_near() -> Callable[..., int] | None:
     (c,), side nodes along each axis) is kept (side^c,).  Written, by the parities of their places: nodes (c, most), and
     how many there are of each parity, sets (2^c,).  Returns how many in all, of which only ``most`` are written.
     """
-    return _loop("near", near_source)
+    return loop("near", near_source)
 
 
 def near_source() -> str:
@@ -234,7 +234,7 @@ def near(low, step, counts, origin, looked, kept, side, nodes, sets):
 def compiled_features(rows: int, tokens: int) -> Callable[..., None] | None:
     """``gram(fields, precision, out)``: fields (rows tokens, N); written: entries on and above the diagonal of
     U^T precision U, then U, (F, N).  None for numpy."""
-    return _loop("gram", features_source, rows, tokens)
+    return loop("gram", features_source, rows, tokens)
 
 
 def features_source(rows: int, tokens: int) -> str:

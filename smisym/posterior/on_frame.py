@@ -1,13 +1,17 @@
-"""The posterior of one tied head of rank three, where all of its rows are known equally well: a frame in closed form.
+"""The posterior of one tied head of rank three: moments of an orthogonal matrix.
 
 The output leaves a frame unknown, Z^T = C F + 1 d^T (:class:`smisym.charts.base.Frame`): rows of an orthogonal matrix,
-and a shift d orthogonal to them.  With V = v I nothing in the exponent is quadratic in F but what is constant,
+and a shift d orthogonal to them.  Where all rows are known equally well, V = v I, nothing in the exponent is quadratic
+in F but what is constant,
 
     -|Z - omega|^2 / (2 v) = tr(F^T C^T omega^T) / v + T (d . mean_t omega - |d|^2 / 2) / v + constant,
 
 so that averages over F are those of :mod:`smisym.integrate.rotations`.  Where there is a shift, of one dimension, it is
 a multiple of the last row of the same orthogonal matrix, d = sqrt(v / T) tau f: the integral over tau is one of a
 mixture of Gaussians of variance one, of which a trapezoid rule of step h misses 2 exp(-2 pi^2 / h^2).
+
+Elsewhere, without a shift, what is left of the quadratic form is summed over products of nodes
+(:mod:`smisym.integrate.near_rotations`); with one it is left to others.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates, Frame
 from smisym.integrate.averages import Average
 from smisym.integrate.modes import Values
+from smisym.integrate.near_rotations import nearly_turned
 from smisym.integrate.rotations import Turned, turned
+from smisym.kernels.turns import turns_source
 from smisym.link.linking import Observation
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening
 
@@ -34,6 +40,8 @@ _STEP, _BEYOND, _MOST = 0.75, 8.5, 512
 # Nodes from which on those with mass are looked for, how far below the largest bound their exponents may be, and parts
 # that an interval of nodes is cut into until it is short.
 _MANY, _DEPTH, _PARTS = 32, 70.0, 8
+# Standard deviations that posteriors usually have, together: what is missed of a sum is multiplied with them.
+_SPREAD = 4.0
 # Nodes of all samples at once.
 _MEMORY = 4096
 # Relative differences of variances that rounding makes.
@@ -44,12 +52,12 @@ class OnFrame(Kind):
     """A noiseless output that leaves a frame unknown."""
 
     smooth, framed = True, True
-    coupled = "rows of the head are not known equally well"
 
     def __init__(self, level_set: LevelSet, frame: Frame, tokens: int) -> None:
         self.level_set, self.frame, self.tokens = level_set, frame, tokens
         self.dim, self.along = len(level_set.latents), frame.shifts
         self.order = level_set.solved_rows
+        self.coupled = "rows are not known equally well" if frame.shifts else "nothing is"
 
     def read(self, observation: Observation) -> Coordinates:
         return self.level_set.coordinates(observation).checked()
@@ -58,16 +66,18 @@ class OnFrame(Kind):
         return Framed(self, observed.values, Cavity.of(omega, V, self.order))
 
     def couples(self, V: np.ndarray) -> np.ndarray:
-        """Whether rows are not known equally well under covariances (S, P, P), (S,)."""
+        """Whether a shift beside the frame meets rows that are not known equally well under V (S, P, P), (S,)."""
+        if not self.frame.shifts:
+            return np.zeros(len(V), dtype=bool)
         equal = np.einsum("sii->s", V)[:, None, None] / V.shape[1] * np.eye(V.shape[1])
         return np.asarray((np.abs(V - equal) > _ROUNDING * np.abs(V).max(axis=(1, 2), keepdims=True)).any(axis=(1, 2)))
 
     def describe(self) -> tuple[str, str]:
         shift = ", and a trapezoid rule for the shift of all tokens" if self.frame.shifts else ""
-        return (
-            "the posterior lives on the orthogonal matrices of three rows",
-            f"moments of these by one integral over Bessel functions{shift}",
-        )
+        where = "the posterior lives on the orthogonal matrices of three rows"
+        how = f"moments of these by one integral over Bessel functions{shift}"
+        others = "" if self.frame.shifts else "; where rows are not known equally well, sums over products of nodes"
+        return where, how + others
 
 
 def framed(level_set: LevelSet, tokens: int) -> OnFrame | None:
@@ -92,6 +102,9 @@ def record_frame(kind: OnFrame, derivation: Derivation) -> None:
             r"a mixture of Gaussians of variance one, is a sum",
         ),
     )
+    others = (
+        "" if frame.shifts else " Where it does not, what is left of the exponent is summed over products of nodes."
+    )
     derivation.add(
         Step(
             "channel",
@@ -99,7 +112,7 @@ def record_frame(kind: OnFrame, derivation: Derivation) -> None:
             f"The output leaves {counted(frame.vectors, 'row')} of an orthogonal matrix O of {ROWS} unknown. Where the "
             "cavity knows all rows of the head equally well, V = v I, the exponent is linear in them, and moments are "
             "those of O under $\\exp(\\mathrm{tr}\\, A^T O)$: with the singular values s of A one integral over Bessel "
-            "functions, for rotations, and with $-s_3$ for reflections.",
+            f"functions, for rotations, and with $-s_3$ for reflections.{others}",
             (
                 Formula("A", r"C^{\top} \omega^{\top} / v", f"C ({T}, {frame.vectors}) is read off the output"),
                 Formula(
@@ -149,21 +162,42 @@ class Framed(Block):
         raise TypeError("frames are integrated by themselves")
 
     def sources(self) -> list[str]:
-        return []
+        return [] if self.kind.frame.shifts else [turns_source()]
 
     def integral(self, rtol: float, cov: bool, max_nodes: int | None, averaged: bool = False) -> Average:
         """All samples: nodes of the shift, weighed against one another, and the moments of matrices at each."""
         S, T, frame = self.samples, self.kind.tokens, self.kind.frame
-        spread = self.factor[:, 0, 0]
-        # Tokens times rows of the frame, and of the fields, in standard deviations.
-        known = self.u.reshape(S, T, frame.vectors) / spread[:, None, None]
-        centre = np.swapaxes(self.omega[:, list(self.kind.order)], 1, 2) / spread[:, None, None]
-        with np.errstate(invalid="ignore", over="ignore"):
-            constant = -0.5 * (np.einsum("stm,stm->s", known, known) + np.einsum("sti,sti->s", centre, centre))
         found = Average(
             np.full(S, -np.inf), np.zeros((S, ROWS * T)), np.zeros((S, ROWS * T, ROWS * T)) if cov else None,
             np.full(S, np.inf), np.zeros(S), np.zeros(S, dtype=bool),
         )  # fmt: skip
+        alike = self._alike()
+        for which, way in ((alike, self._equally), (~alike, self._unequally)):
+            if which.any():
+                way(found, np.flatnonzero(which), rtol)
+        found.log_norm += math.log(frame.sheets / 2) + frame.log_mass
+        found.converged = found.error <= rtol
+        return found
+
+    def _alike(self) -> np.ndarray:
+        """(S,) whether all rows are known equally well; where there is a shift no others come here."""
+        if self.kind.frame.shifts:
+            return np.ones(self.samples, dtype=bool)
+        first = self.factor[:, :1, :1]
+        return np.asarray((np.abs(self.factor - first * np.eye(ROWS)) <= _ROUNDING * first).all(axis=(1, 2)))
+
+    def _centre(self, which: np.ndarray) -> np.ndarray:
+        """omega of some samples, tokens first, (n, T, 3)."""
+        return np.swapaxes(self.omega[which][:, list(self.kind.order)], 1, 2)
+
+    def _equally(self, found: Average, which: np.ndarray, rtol: float) -> None:
+        """Samples all of whose rows are known equally well."""
+        T, frame, spread = self.kind.tokens, self.kind.frame, self.factor[which, 0, 0]
+        # Tokens times rows of the frame, and of the fields, in standard deviations.
+        known = self.u[which].reshape(-1, T, frame.vectors) / spread[:, None, None]
+        centre = self._centre(which) / spread[:, None, None]
+        with np.errstate(invalid="ignore", over="ignore"):
+            constant = -0.5 * (np.einsum("stm,stm->s", known, known) + np.einsum("sti,sti->s", centre, centre))
         begin, count = self._nodes(known, centre)
         serves = (count > 0) & np.isfinite(constant)
         for K in np.unique(count[serves]):
@@ -173,17 +207,45 @@ class Framed(Block):
                 patience.check()
                 part = own[i : i + per]
                 tau = (begin[part, None] + np.arange(K) + 0.5) * _STEP if frame.shifts else np.zeros((len(part), 1))
-                _put(found, part, known[part], centre[part], tau, rtol)
-        found.log_norm += constant + math.log(frame.sheets / 2) + frame.log_mass
+                _put(found, which[part], known[part], centre[part], tau, rtol)
+        found.log_norm[which] += constant
         if frame.shifts:
-            found.log_norm += np.log(spread / math.sqrt(T))
-        found.converged = found.error <= rtol
-        return found
+            found.log_norm[which] += np.log(spread / math.sqrt(T))
+
+    def _unequally(self, found: Average, which: np.ndarray, rtol: float) -> None:
+        """Samples whose rows are not, without a shift."""
+        m, known = self.kind.frame.vectors, self.u[which].reshape(len(which), self.kind.tokens, -1)
+        centre, inverse = self._centre(which), np.linalg.inv(self.factor[which])
+        W = np.swapaxes(inverse, 1, 2) @ inverse
+        A, S = np.zeros((2, len(which), ROWS, ROWS))
+        A[:, :m], S[:, :m, :m] = np.swapaxes(known, 1, 2) @ centre @ W, np.swapaxes(known, 1, 2) @ known
+        serves = np.isfinite(A).all(axis=(1, 2)) & np.isfinite(S).all(axis=(1, 2))
+        which, known, centre, inverse, A, S, W = (
+            each[serves] for each in (which, known, centre, inverse, A, S, W)
+        )  # fmt: skip
+        at = nearly_turned(A, S, W, rtol / _SPREAD)
+        found.nodes[which] = at.nodes
+        seen = np.isfinite(at.missed)
+        which, known, centre, inverse, W = (each[seen] for each in (which, known, centre, inverse, W))
+        mean, second, n = at.mean[seen], at.second[seen], int(seen.sum())
+        fields = (known @ mean[:, :m] - centre) @ np.swapaxes(inverse, 1, 2)
+        second = second - np.einsum("nai,nbj->naibj", mean, mean)
+        second = np.einsum("ski,saibj,slj->sakbl", inverse, second[:, :m, :, :m], inverse, optimize=True)
+        spread = np.einsum("sta,sakbl,sub->sktlu", known, second, known, optimize=True)
+        spread = spread.reshape(n, *[ROWS * self.kind.tokens] * 2)
+        found.log_norm[which] = at.log_norm[seen] - 0.5 * np.einsum("sti,sij,stj->s", centre, W, centre)
+        found.mean[which] = np.swapaxes(fields, 1, 2).reshape(n, -1)
+        if found.cov is not None:
+            found.cov[which] = spread
+        # A sum over nodes that is off by a share of itself moves a mean by as much of what it sums over.
+        size = np.linalg.norm(known.reshape(n, -1), axis=1) * np.linalg.norm(inverse, axis=(1, 2))
+        rounding = 4 * np.finfo(float).eps * size
+        found.error[which] = at.missed[seen] * (1 + np.sqrt(np.trace(spread, axis1=1, axis2=2))) + rounding
 
     def _nodes(self, known: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The first node of the shift of each sample, and how many it has, zero where they would be too many; one node
         where there is no shift."""
-        S, T = self.samples, self.kind.tokens
+        S, T = len(known), self.kind.tokens
         begin, count = np.zeros(S, dtype=int), np.ones(S, dtype=int)
         if not self.kind.frame.shifts:
             return begin, count

@@ -42,7 +42,7 @@ def product_rule(A: np.ndarray, side: int) -> Turned:
     w = np.tile(np.repeat(0.5 * weight, 4 * side**2) / (4 * side**2), 2) * np.exp(np.einsum("ai,nai->n", A, R))
     mean = np.einsum("n,nai->ai", w, R) / w.sum()
     second = np.einsum("n,nai,nbj->aibj", w, R, R, optimize=True) / w.sum()
-    return Turned(np.log(w.sum())[None], mean[None], second[None], np.zeros(1))
+    return Turned(np.log(w.sum())[None], mean[None], second[None], np.zeros(1), np.full(1, len(w)))
 
 
 @pytest.mark.parametrize("size", (0.0, 0.3, 1.0, 3.0))
