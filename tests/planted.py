@@ -75,6 +75,7 @@ def in_floats(chart: LevelSet) -> LevelSet:
         rough = [[np.asarray(v, dtype=np.float32).astype(float) for v in row] for row in sheets.solved]
         return dataclasses.replace(sheets, solved=rough)
 
+    solve.program = chart.program  # type: ignore[attr-defined]
     return dataclasses.replace(chart, solve=solve)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from smisym.base import patience
 from smisym.base.derivation import Derivation, Step
-from smisym.base.errors import InputError, NoChartError
+from smisym.base.errors import InputError, NoChartError, SmisymError
 from smisym.base.symbols import as_declared
 from smisym.charts.attention import attention_matrices
 from smisym.charts.base import Arrays, Coordinates, LevelSet, Refusal, Rule, Sheets
@@ -94,7 +94,7 @@ def find_level_set(link: LinkFunction, derivation: Derivation, rules: Rules | No
     """
     refusals: list[tuple[str, str]] = []
     for name, rule in list(RULES) if rules is None else rules:
-        found = rule(link) if name not in _OURS else _in_time(rule, link)
+        found = _asked(name, rule, link) if name not in _OURS else _in_time(rule, link)
         if isinstance(found, LevelSet):
             checks = _checked(name, link, found)
             if isinstance(checks, Refusal):
@@ -115,6 +115,21 @@ def find_level_set(link: LinkFunction, derivation: Derivation, rules: Rules | No
             )
         refusals.append((name, as_declared(found.reason, link.program.inputs)))
     raise NoChartError(refusals)
+
+
+def _asked(name: str, rule: Rule, link: LinkFunction) -> LevelSet | Refusal:
+    """What a rule of one's own returns; InputError with its name where it raises: all rules are asked of each model."""
+    try:
+        return rule(link)
+    except SmisymError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"what rule {name!r} returned",
+            f"{type(error).__name__}: {error}",
+            "a LevelSet, or a Refusal",
+            'where the rule does not apply, return Refusal("why, in one sentence")',
+        ) from error
 
 
 def _in_time(rule: Rule, link: LinkFunction) -> LevelSet | Refusal:

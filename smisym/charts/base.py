@@ -159,7 +159,8 @@ class LevelSet:
         ``u`` the coordinates of y, all broadcasting.  The numpy form of ``program`` where there is one.
     program
         The same as a straight-line program, which any backend can compile (:mod:`smisym.charts.programs`); None for a
-        chart that is numpy code alone, as of a rule of one's own.  Whoever replaces ``solve`` replaces it too.
+        chart that is numpy code alone, as of a rule of one's own.  It is forgotten where ``solve`` is not the function
+        that was made of it (``solve.program``): another ``solve`` would else be asked for in part, by numpy alone.
     latents
         Kind of each latent coordinate: LINE, SCALE or FLAT.
     directions
@@ -233,6 +234,10 @@ class LevelSet:
     registered: bool = False
     program: StraightLine | None = None
     reading: Reading | None = None
+
+    def __post_init__(self) -> None:
+        if getattr(self.solve, "program", None) is not self.program:
+            object.__setattr__(self, "program", None)
 
     def __repr__(self) -> str:
         over = [counted(len(self.free_rows), "free row")] if self.free_rows else []

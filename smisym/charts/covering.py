@@ -206,7 +206,7 @@ def check_shape(link: LinkFunction, chart: LevelSet, sheets: Sheets) -> None:
         allowed = f"{chart.branches} (branches), each with {wanted[0] if wanted else 0} arrays (solved rows by tokens)"
         raise InputError("numbers of arrays in solved of a chart, sheet by sheet", each, allowed, fix)
     if len(sheets.log_weight) not in (1, chart.branches):
-        allowed = f"1 or {chart.branches}, the number of sheets"
+        allowed = "1" if chart.branches == 1 else f"1 or {chart.branches}, the number of sheets"
         raise InputError("length of log_weight of a chart", len(sheets.log_weight), allowed, fix)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +16,12 @@ from smisym.charts.numpy_code import OddRoot, lambdified
 _WAYS, _PROBES, _NEAREST, _NEAR_FOLD, _VARIES = 4, 65536, 1 / 256, 0.1, 0.05
 # Operations from which on a quotient is a long one, and a matrix a large one.
 _LONG, _LARGE = 25, 60
+
+# Random values at which solutions are looked for, standard deviations of theirs, how near they are found again, and the
+# relative slope below which an output hardly tells of a field.
+_TRIED, _FAR, _SAME, _FLAT = 1024, 1.5, 1e-6, 1e-7
+# Standard deviations of a field, beyond which there is 1e-19 of it.
+_REACH = 9.0
 
 Fields = tuple[sp.Symbol, ...]
 
@@ -148,7 +155,47 @@ def _eliminations(
 
 
 def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list[sp.Expr]:
-    """All solutions for one field, or nothing where sympy finds none that is explicit."""
+    """All solutions for one field, or nothing where sympy finds none that is explicit, or not all of them."""
+    solutions = _solutions(expression, output, field)
+    return solutions if not solutions or _are_all(expression, output, field, solutions) else []
+
+
+def _are_all(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol, solutions: list[sp.Expr]) -> bool:
+    """Whether values of the field, drawn at random with all others, are one of the solutions for what they give.
+
+    Sympy has inverse functions that are a part of the inverse: of sin(z) = y what lies between -pi/2 and 3 pi/2.
+    """
+    others = sorted(
+        (expression.free_symbols | set().union(*(s.free_symbols for s in solutions))) - {field, output}, key=str
+    )
+    z, *rest = np.random.default_rng(3).standard_normal((1 + len(others), _TRIED)) * _FAR
+    with np.errstate(all="ignore"):
+        y, slope = (
+            np.broadcast_to(v, (_TRIED,))
+            for v in lambdified([field, *others], [expression, sp.diff(expression, field)])(z, *rest)
+        )
+        again = lambdified([output, *others], solutions)(y, *rest)
+        near = [np.abs(np.broadcast_to(one, (_TRIED,)) - z) <= _SAME * (1 + np.abs(z)) for one in again]
+        # Where the output hardly tells of the field, rounding moves solutions.
+        told = np.isfinite(y) & np.isfinite(slope) & (np.abs(slope) > _FLAT * (np.abs(y) + 1e-300))
+    return bool((np.any(near, axis=0) | ~told).all())
+
+
+def _repeated(expression: sp.Expr, field: sp.Symbol, solutions: list[sp.Expr]) -> list[sp.Expr]:
+    """With those a period further, as far as fields reach, where the expression is periodic in the field."""
+    waves = {e for e in expression.atoms(sp.sin, sp.cos, sp.tan) if e.has(field)}
+    if not waves or expression.xreplace({e: sp.Dummy() for e in waves}).has(field):
+        return solutions
+    rates = {sp.Abs(sp.diff(e.args[0], field)) for e in waves}
+    if len(rates) != 1 or any(rate.free_symbols for rate in rates):
+        return solutions
+    period = 2 * sp.pi / rates.pop()
+    turns = math.ceil(_REACH / float(period))
+    return [s + k * period for k in range(-turns, turns + 1) for s in solutions]
+
+
+def _solutions(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list[sp.Expr]:
+    """Those that sympy finds, and of a periodic expression those that follow."""
     if expression.is_polynomial(field) and sp.degree(expression, field) > 2:
         if _mixed_powers(expression, field):
             return []
@@ -175,7 +222,8 @@ def _solve_one(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
     except (NotImplementedError, ValueError, TypeError, RecursionError):
         # Of logarithms within logarithms sympy goes on substituting until Python ends it.
         return []
-    return [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
+    found = [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
+    return _repeated(expression, field, found)
 
 
 # Functions that take every value once, and their inverses.

@@ -75,7 +75,9 @@ def compile_sheets(program: StraightLine, counts: Counts) -> Solve:
         with np.errstate(all="ignore"):
             return run(*values)
 
-    return sheets_function(quiet, len(program.outputs), counts)
+    solve = sheets_function(quiet, len(program.outputs), counts)
+    solve.program = program  # type: ignore[attr-defined]
+    return solve
 
 
 def sheets_function(run: Callable[..., list], outputs: int, counts: Counts) -> Solve:

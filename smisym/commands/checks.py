@@ -78,6 +78,7 @@ def certify(
     state: State = None,
 ) -> None:
     """Whether a result file stands: computed again from what it records, and with random numbers of its own."""
+    from smisym.base.counting import counted
     from smisym.run import certifying, terminal
     from smisym.run.progress import progress_bar
 
@@ -92,7 +93,7 @@ def certify(
     if not found["stands"]:
         failed = sum(not row["stands"] for row in found["rows"])
         fail(
-            f"smisym: {failed} of {len(found['rows'])} numbers {'does' if failed == 1 else 'do'} not stand",
+            f"smisym: {failed} of {counted(len(found['rows']), 'number')} {'does' if failed == 1 else 'do'} not stand",
             NOT_CONVERGED,
         )
 

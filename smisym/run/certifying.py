@@ -27,6 +27,7 @@ from smisym.declare.architecture import Architecture
 from smisym.declare.io import SCHEMA, Store, header, restored
 from smisym.declare.smi import SMI
 from smisym.model.compiled import Model, compile
+from smisym.report import format_with_error
 from smisym.run import diagram, records
 from smisym.theory.closed_forms import closed_form
 from smisym.theory.evolution import state_evolution
@@ -221,7 +222,7 @@ def _of_thresholds(stated: Sequence[Record], both: Sequence[list[Record]], freed
     if exact is not None and weak is not None:
         alpha, part = float(exact), parts[weak]
         near = abs(part.stated[0] - alpha) <= _REFINED * part.stated[1] + 1e-9 * alpha
-        said = f"closed form {exact.alpha}"
+        said = f"closed form {exact.alpha} = {alpha:.6g}"
         parts[weak] = _with(part, said, near)
     return parts
 
@@ -269,13 +270,14 @@ def _bracketed(part: _Part, stated: Sequence[Record], omap: OverlapMap, model: M
     # Of two sides: a scramble of few points may learn a little just below, and that is not what all of them do.
     chance = FALSE_ALARM / (2 * len(stated))
     nothing = below <= max(_LEARNED, -float(special.stdtrit(omap.scrambles - 1, chance)) * spread)
-    at, above = alpha, 0.0
+    at, above, spread_above = alpha, 0.0, 0.0
     for away in _FARTHER:
         at = alpha + away * aside
-        above, _ = _learned(omap, at, subspace)
+        above, spread_above = _learned(omap, at, subspace)
         if above > _LEARNED:
             break
-    said = f"state evolution has {below:.2g}({spread:.1g}) at {alpha - aside:.4g} and {above:.2g} at {at:.4g}"
+    here, there = format_with_error(below, spread), format_with_error(above, spread_above)
+    said = f"state evolution has {here} at {alpha - aside:.4g} and {there} at {at:.4g}"
     return _with(part, said, nothing and above > _LEARNED)
 
 

@@ -228,13 +228,17 @@ def print_dynamics(found: Dynamics, document: Record | None = None) -> None:
         groups = []
         for one in some:
             mean, error = found.mean(one.method), found.error(one.method)
+            # Of one seed there is no error to show.
+            alone = not np.isfinite(error).any()
             names = [f"{one.method}: {name}" for name in found.layer_names]
             for k, name in enumerate(names):
-                columns[name] = [format_with_error(mean[n, k], error[n, k]) for n in steps]
+                columns[name] = [format_with_error(mean[n, k], None if alone else error[n, k], digits=4) for n in steps]
             groups.append(names)
         print_wide(groups, columns, unit)
         Console().print()
-    say("cosines with the truth, modulo the symmetries: mean over the seeds, and its standard error")
+    several = any(len(one.results) > 1 for one in found.trajectories)
+    over = "mean over the seeds, and its standard error" if several else "of one seed, which has no standard error"
+    say(f"cosines with the truth, modulo the symmetries: {over}")
     for one in found.trajectories:
         firsts = zip(found.layer_names, found.learned(one.method), strict=True)
         told = ", ".join(f"{name} {'never' if step is None else f'from {one.unit} {step} on'}" for name, step in firsts)
@@ -283,18 +287,20 @@ def print_properties(properties: Sequence[Any]) -> None:
 
 def print_check(document: Record) -> None:
     """One line for each property; then what was left out and why, and each counterexample as lines of Python."""
+    from smisym.verify.reports import LATE, told_apart, verdict_of
+
     rows = document["properties"]
     lines = [[r["property"], of_units(r["tried"], r["of"]) or "–", _worst(r), r["verdict"]] for r in rows]
     print_table(["property", "tried", "worst", "verdict"], lines, folded=["tried", "worst"])
-    for row in rows:
-        if row["verdict"] == "left out":
-            say(f"{row['property']} is left out: {row['said']}")
-        elif row["cut_short"]:
-            say(f"{row['property']}: {row['cut_short']}")
+    for line in told_apart(rows):
+        say(line)
+    if any(LATE in (row["said"] or "") + (row["cut_short"] or "") for row in rows):
+        say("More seconds of the processor for each property: --seconds.")
     if all(row["verdict"] == "left out" for row in rows):
         say("Nothing was tried.")
     else:
         say(f"{_of_worst(rows, document['false_alarm'])} (seed {document['seed']}).")
+    say(verdict_of(rows))
     for row in rows:
         if row["verdict"] == "fails":
             say(f"\n{row['property']}: {row['sentence']}")

@@ -17,7 +17,7 @@ import numpy as np
 from smisym.base.edge import check_alpha, check_overlap
 from smisym.base.solution import Result, Solution, mean_and_error
 from smisym.model.compiled import Model
-from smisym.theory.maps import OverlapMap, as_map
+from smisym.theory.maps import OverlapMap, as_map, check_invariant
 
 # An eigenvalue of Q from here on is one: what is missing is rounding.
 _PERFECT = 1 - 1e-13
@@ -26,12 +26,13 @@ _PERFECT = 1 - 1e-13
 def free_entropy(model: Model | OverlapMap, Q: np.ndarray, alpha: float, **settings: Any) -> Solution:
     """Phi(Q) at ``alpha``; ``Solution.value`` is a float, +inf at perfect recovery when alpha K > P.
 
-    Q (P, P), 0 <= Q <= I.  At Q = I the potential behaves like (P - alpha K)/2 log det V / P: +inf above P/K, -inf
-    below, and the value is reported as such; likewise where only some directions are
-    perfect.  ``settings`` are those of the overlap map when ``model`` is a Model.
+    Q (P, P), 0 <= Q <= I, as the symmetries of the model leave it: InputError for another.  At Q = I the potential
+    behaves like (P - alpha K)/2 log det V / P: +inf above P/K, -inf below, and the value is reported as such; likewise
+    where only some directions are perfect.  ``settings`` are those of the overlap map when ``model`` is a Model.
     """
     omap = as_map(model, **settings)
     Q = check_overlap(Q, omap.model.fields)
+    check_invariant(omap.model, Q)
     check_alpha(alpha)
     if np.linalg.eigvalsh(Q)[-1] >= _PERFECT:
         return Solution(perfect_value(omap.model, alpha, Q), Result.SUCCESS, settings={"alpha": alpha})

@@ -7,8 +7,8 @@ plain iteration is S = R, and the derivative of the map, J = alpha V^{1/2} dE[V^
 its largest eigenvalue tells whether a fixed point is stable, in learned and in idle directions alike.
 
 A direction in which V falls below ``NEARLY`` and still shrinks is learned perfectly: E is homogeneous in V there, so
-that nothing stops it, and what is known of the others can only help (E grows with Q).  It is set to ``KNOWN`` and left
-there, but for being turned to where the map has it (:mod:`smisym.theory.turning`).
+that nothing stops it but noise, and what is known of the others can only help (E grows with Q).  Without noise it is
+set to ``KNOWN`` and left there, but for being turned to where the map has it (:mod:`smisym.theory.turning`).
 """
 
 from __future__ import annotations
@@ -239,7 +239,10 @@ class _Solve:
         return turned
 
     def _perfect(self, here: Local) -> np.ndarray | None:
-        """Projector on directions that are learned perfectly from here on, or None."""
+        """Projector on directions that are learned perfectly from here on, or None, as always under noise: what is
+        left is then of the order of its variance over alpha, and E stays finite."""
+        if self.omap.model.noise:
+            return None
         values, vectors = np.linalg.eigh(remaining(here.Q) + here.known)
         nearly = vectors[:, values < NEARLY]
         if not nearly.shape[1]:

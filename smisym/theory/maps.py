@@ -48,6 +48,9 @@ from smisym.theory.map_files import read_map, write_map
 from smisym.theory.small_overlaps import from_slopes
 from smisym.theory.two_levels import few_of, of_two_levels
 
+# Change of an overlap by symmetries that is rounding.
+_CHANGED = 1e-9
+
 
 class Keeper(Protocol):
     """Keeps records of plain JSON types by name: :class:`smisym.declare.io.Store`."""
@@ -161,10 +164,10 @@ class OverlapMap:
     def __call__(self, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """E(Q) and its standard error over the scrambles; (P, P) each.
 
-        Q (P, P), 0 <= Q < I, of which only the part that the symmetries allow counts; or (scrambles, P, P), one for
-        each scramble.  E is the mean of g_out g_out^T summed over tokens, times the prior's multiplicity, in its units,
-        and the integral of its derivative where little is learned (:mod:`smisym.theory.small_overlaps`).
-        Raises InputError unless 0 <= Q < I.
+        Q (P, P), 0 <= Q < I, as the symmetries leave it; or (scrambles, P, P), one for each scramble.  E is the mean of
+        g_out g_out^T summed over tokens, times the prior's multiplicity, in its units, and the integral of its
+        derivative where little is learned (:mod:`smisym.theory.small_overlaps`).
+        Raises InputError unless 0 <= Q < I, and where the symmetries of the model change Q.
         """
         values = np.array([e.E for e in self.evaluate(Q)])
         return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
@@ -172,9 +175,10 @@ class OverlapMap:
     def evaluate(self, Q: np.ndarray) -> list[Estimate]:
         """The estimates of all scrambles at Q (P, P), or scramble by scramble at Q (scrambles, P, P).
 
-        Raises InputError unless 0 <= Q < I.
+        Raises InputError unless 0 <= Q < I, and where the symmetries of the model change Q.
         """
         Q = overlap_matrix(Q, self.model.fields, self.scrambles)
+        check_invariant(self.model, Q)
         each = np.broadcast_to(Q, (self.scrambles, *Q.shape[-2:]))
         return self.each(lambda r: self.at(r, each[r]))
 
@@ -383,3 +387,16 @@ def _positive(what: str, value: Any) -> float:
     if not number > 0:
         raise InputError(what, value, "a positive number", "leave it out for the default")
     return number
+
+
+def check_invariant(model: Model, Q: np.ndarray) -> None:
+    """InputError where the symmetries of the model change an overlap (..., P, P): maps have those alone that they leave
+    as they are, as every fixed point is that state evolution reaches."""
+    off = float(np.abs(model.symmetry.project(Q) - Q).max())
+    if off > _CHANGED:
+        raise InputError(
+            "Q",
+            f"an overlap that the symmetries of the model change by {off:.2g}",
+            "one that they leave as it is",
+            "pass model.symmetry.project(Q), where entries that they rule out are zero and equal ones the same",
+        )

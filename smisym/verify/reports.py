@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from smisym.base.counting import counted
 from smisym.verify.properties import Tried
 
 HOLDS, FAILS, LEFT_OUT = "holds", "fails", "left out"
+# What is said of a property whose seconds were up.
+LATE = "seconds of the processor"
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,8 @@ class Report:
 
     def summary(self) -> str:
         """In words: what holds, what was left out and why, and each property that fails with its counterexample."""
-        out = [f"{row.name} is left out: {row.tried.said}" for row in self.rows if row.verdict == LEFT_OUT]
-        nothing = len(out) == len(self.rows)
-        out += [f"{row.name}: {row.tried.cut}" for row in self.rows if row.tried.cut]
-        if nothing:
+        out = told_apart([row.record() for row in self.rows])
+        if all(row.verdict == LEFT_OUT for row in self.rows):
             out.append("Nothing was tried.")
         parts = [
             f"{row.name}: {row.sentence}\n{_found(row)}\n\n{row.tried.counterexample}".rstrip() for row in self.failures
@@ -100,7 +101,36 @@ class Report:
         }  # fmt: skip
 
 
+def told_apart(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines that say what was left out, and what was tried in part: one for each reason.
+
+    rows: records (:meth:`Row.record`).
+    """
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row["verdict"] == LEFT_OUT:
+            reasons.setdefault(f"left out: {row['said']}", []).append(row["property"])
+    for row in rows:
+        if row["cut_short"]:
+            reasons.setdefault(row["cut_short"], []).append(row["property"])
+    return [f"{', '.join(names)} {'is ' if len(names) == 1 else 'are '}{reason}" if reason.startswith("left out")
+            else f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]  # fmt: skip
+
+
+def verdict_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence: how many properties hold, fail, were left out, and of these for lack of seconds."""
+    count = Counter(row["verdict"] for row in rows)
+    late = sum(row["verdict"] == LEFT_OUT and LATE in row["said"] for row in rows)
+    told = [f"{count[verdict]} {word}" for verdict, word in ((HOLDS, "hold"), (FAILS, "fail")) if count[verdict]]
+    if count[LEFT_OUT]:
+        lack = f", {'all' if late == count[LEFT_OUT] else late} of these for lack of time" if late else ""
+        told.append(f"{count[LEFT_OUT]} left out{lack}")
+    return f"Of {counted(len(rows), 'property', 'properties')} {'; '.join(told)}."
+
+
 def _found(row: Row) -> str:
     t = row.tried
     chance = f"{t.worst:.3g} times what is allowed" if t.p is None else f"t = {t.worst:.3g}, chance {t.p:.1g}"
+    if not t.number:
+        return f"Not so: {t.said or chance}"
     return f"Not so after {t.tries}: {chance}{f'; {t.said}' if t.said else ''}"

@@ -56,9 +56,9 @@ LEVEL = SUITE / sum(one.statistical for one in PROPERTIES)
 SECONDS = 300.0
 # Of these seconds, what the usual sample of a test of chance has; and the share of the sample that has the rest.
 _FIRST, _SMALLER = 2 / 3, 1 / 8
-_CUT = "as many as {:g} seconds of the processor allow (seconds = more, on the command line --seconds, tries more)"
-_FEWER = "an eighth of the sample: the whole was not done after {:.3g} of {:g} seconds of the processor (--seconds)"
-_SLOW = "not done after {:g} seconds of the processor (seconds = more, on the command line --seconds, lets it go on)"
+_CUT = "as many as {:g} seconds of the processor allow"
+_FEWER = "an eighth of the sample: the whole was not done after {:.3g} of {:g} seconds of the processor"
+_SLOW = "not done after {:g} seconds of the processor"
 
 
 def verified(
@@ -76,12 +76,14 @@ def verified(
     of = Subject(model, declared=declared, **subject)
     rows = []
     for one in chosen:
-        row = None if store is None else _kept(store, one)
+        # What had no time, or too little, may have it where there are more seconds.
+        within = f"{one.name} in {seconds:g} s"
+        row = None if store is None else _kept(store, one.name) or _kept(store, within)
         if row is None:
             row = _tried(one, of, seconds)
-            # What had no time, or too little, may have it next time.
-            if store is not None and row.tried.holds is not None and not row.tried.cut:
-                store.put(one.name, row.record())
+            if store is not None:
+                done = row.tried.holds is not None and not row.tried.cut
+                store.put(one.name if done else within, row.record())
         rows.append(row)
         progress(row)
     alarm = LEVEL * sum(one.statistical for one, row in zip(chosen, rows, strict=True) if row.tried.holds is not None)
@@ -119,9 +121,9 @@ def _in_time(one: Property, of: Subject, seconds: float) -> Tried:
     return tried if tried.holds is None else dataclasses.replace(tried, cut=_FEWER.format(first, seconds))
 
 
-def _kept(store: Store, one: Property) -> Row | None:
+def _kept(store: Store, name: str) -> Row | None:
     """The row as it was kept."""
-    found = store.get(one.name, lambda entry: Row.of(entry).record() == entry)
+    found = store.get(name, lambda entry: Row.of(entry).record() == entry)
     return None if found is None else Row.of(found)
 
 
@@ -139,7 +141,7 @@ def chosen_of(only: Sequence[str] | str | None) -> tuple[Property, ...]:
             fix = f'write "{near[0]}" if that was meant' if near else "choose among these"
             raise InputError("only", name, f"names of properties: {', '.join(known)}", fix)
     if not names:
-        raise InputError("only", names, "at least one name of a property", "leave it out for all")
+        raise InputError("only", only, "at least one name of a property", "leave it out for all")
     return tuple(one for one in PROPERTIES if one.name in names)
 
 

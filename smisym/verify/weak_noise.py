@@ -87,7 +87,7 @@ def _noise_vanishes(subject: Subject, level: float) -> Tried:
     if model.noise or declared is None:
         return left_out("noise is declared" if model.noise else "a bare program has no noise")
     if model.level_set is None or not model.level_set.density:
-        return left_out("the output has no density in its coordinates")
+        return left_out("the chart gives no density of outputs, to which those under noise could tend")
     noisy: list[Model] = [compile(dataclasses.replace(declared, noise=delta)) for delta in _DELTAS]
     if noisy[-1].channel.plan.dearer > 16:
         return left_out("posteriors under noise are too dear")

@@ -55,7 +55,12 @@ def bare() -> smisym.Model:
         (SMI("z1", 1, noise=0.5), "thresholds", "left out", "no threshold is finite"),
         # A sign is never known perfectly, and never unknown.
         (SMI("sign(z1)", 1), "thresholds", "left out", "no threshold is finite"),
-        (SMI("sign(z1)", 1), "small-noise", "left out", "the output has no density in its coordinates"),
+        (
+            SMI("sign(z1)", 1),
+            "small-noise",
+            "left out",
+            "the chart gives no density of outputs, to which those under noise could tend",
+        ),
         # A product of three signs tells nothing to first order in any of them.
         (HARD, "onset", "left out", "nothing is learned at any alpha by first-order methods"),
         (HARD, "fixed-point", "left out", "nothing is learned at any alpha by first-order methods"),
