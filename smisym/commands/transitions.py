@@ -22,7 +22,7 @@ from smisym.run.options import (
     Workers,
 )
 from smisym.run.output_names import check_picture, check_table
-from smisym.run.task import BRANCH_EVALUATIONS, Asked, announce, begin, declared_in
+from smisym.run.task import BRANCH_EVALUATIONS, EVALUATIONS, STAGE_EVALUATIONS, Asked, announce, begin, declared_in
 
 Scheduler = Annotated[
     str | None,
@@ -104,7 +104,7 @@ def phase_diagram(
     ] = 3,
 ) -> None:
     """All transitions in alpha over the values of one or two parameters, as boundaries."""
-    from smisym.declare.varying import read_varied
+    from smisym.declare.varying import read_varied, varied
     from smisym.integrate.accuracy import THRESHOLD_SAMPLES
     from smisym.report import phase_pages
     from smisym.run import diagram, terminal
@@ -123,7 +123,16 @@ def phase_diagram(
     )
     settings = {"samples": samples, "scrambles": scrambles, "seed": seed, **own}
     count = math.prod(len(one.values) for one in read)
+    for name, of_one in values.items():
+        varied(task.declared, name, of_one[0])  # refused before anything is said
     _announce_values(list(values), count, refine)
+    few, many = EVALUATIONS if stages is None else STAGE_EVALUATIONS
+    if follow:
+        few, many = few + BRANCH_EVALUATIONS[0], many + BRANCH_EVALUATIONS[1]
+    turns = math.ceil(count / task.overlap_map(workers).workers)
+    announce(
+        task.overlap_map(1), "thresholds and branches take" if follow else "thresholds take", (few, many), given, turns
+    )
     with progress_bar("phase diagram", count) as step, on_cluster(scheduler) as executor:
         found = diagram.phase_diagram(
             task.declared, values, follow=follow, refine=refine, store=state if state is not None else task.store,

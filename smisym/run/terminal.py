@@ -58,6 +58,9 @@ def print_phases(document: Record) -> None:
         print_table(["transition", "fields", "alpha", "overlaps there"], lines, folded=["fields", "overlaps there"])
     else:
         say(f"no fold was seen, and no two stable states at once, up to alpha = {document['most']:.4g}")
+    if not document["branches"]:
+        say("no branch begins below that alpha: nothing was followed; --most says how far")
+        return _told_files(document)
     say(_unseen(document))
     for branch in document["branches"]:
         between = _unstable_between(branch["growth"]) if not branch["turns"] else []
