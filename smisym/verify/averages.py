@@ -161,7 +161,7 @@ def _estimators_agree(subject: Subject, level: float) -> Tried:
     k = found.which // (2 * len(subject.model.symmetry.basis))
     body = (
         "gaps = np.array([e.gap for e in omap.evaluate(Q)])  # E[g g^T] less -E[dg], and less E[g g*^T]\n"
-        "print(gaps.mean(axis=0) / (gaps.std(axis=0) / len(gaps) ** 0.5))  # in standard errors: of order one"
+        "print(gaps.mean(axis=0) / (gaps.std(axis=0) / len(gaps) ** 0.5))  # in standard errors: up to 4 is chance"
     )
     shown = "" if found.p >= level else lines_of_map(subject, made[-1], body, Q=several[k])
     return Tried(found.number, "samples", found.t, found.p, found.p >= level, counterexample=shown)

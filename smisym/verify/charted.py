@@ -57,9 +57,11 @@ on, sheets = points(link, chart, x[:, None], u)
 print(np.array([link.raw(sheet) for sheet in on]))  # on each sheet the same (-inf: no part of it)
 print(sheets.log_weight)"""
 _ON = """x = Z[list(chart.free_rows)].reshape(-1, 1)
-print(Z)
-print(points(link, chart, x, u)[0][:, 0])  # one of these, with a weight above -inf
-print(points(link, chart, x, u)[1].log_weight)"""
+on, sheets = points(link, chart, x, u)
+print(Z)  # the fields that the output is of; they should be one of the points on the sheets:
+print(on[:, 0] + 0.0)
+print(sheets.log_weight)  # with a weight above -inf
+print(np.abs(on[:, 0] - Z).max(axis=(1, 2)))  # how far each is from them: none is zero where a sheet is lost"""
 _ROUNDING = """from smisym.verify.charted import moved_by_rounding
 
 print(moved_by_rounding(link, chart, Z))  # of coordinates: relative, and as the chart states it

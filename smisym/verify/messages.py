@@ -93,7 +93,7 @@ def _follows(subject: Subject, level: float) -> Tried:
         body = (
             "from smisym.verify.messages import deviations, evolved\n\n"
             f"gaps = deviations(model, smisym.gamp, {dims}, {alpha}, evolved(omap, {alpha}), {number})\n"
-            "print(gaps.mean(axis=0) / (gaps.std(axis=0) / len(gaps) ** 0.5))  # in standard errors: of order one"
+            "print(gaps.mean(axis=0) / (gaps.std(axis=0) / len(gaps) ** 0.5))  # in standard errors: up to 4 is chance"
         )
         shown[:] = [lines_of_map(subject, omap, body)]
         return Verdict(found.t, found.p, found.which, 2 * count, found.error, stage + 1)

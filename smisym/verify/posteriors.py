@@ -212,7 +212,7 @@ def _truth_is_a_sample(subject: Subject, level: float) -> Tried:
         "from smisym.verify.identities import truth_gaps\n\n"
         "roots, V = model.prior.roots(Q), model.prior.law(Q).V\n"
         f"gaps, error = truth_gaps(model.channel, roots, V, {size}, seed={number})\n"
-        "print(gaps.mean(axis=0) / (gaps.std(axis=0) / len(gaps) ** 0.5))  # in standard errors: of order one"
+        "print(gaps.mean(axis=0) / (gaps.std(axis=0) / len(gaps) ** 0.5))  # in standard errors: up to 4 is chance"
     )
     shown = "" if holds else lines(subject, body, Q=overlaps[k])
     return Tried(found.number, "samples", found.t, found.p, holds, counterexample=shown)
