@@ -53,7 +53,7 @@ def test_thresholds_stand_and_a_wrong_one_does_not(tmp_path: Path) -> None:
     first = document["rows"][0]
     assert first["what"] == "1: weak layer 1"
     assert "closed form 1/6" in first["said"]
-    assert "state evolution has 0(0) at" in first["said"]
+    assert "state evolution has 0 at" in first["said"]
 
     def moved(key: str, by: float) -> Change:
         return lambda document: document["thresholds"][0].update({key: document["thresholds"][0][key] + by})

@@ -42,3 +42,15 @@ def test_its_hard_phase_is_that_of_one_size_at_alpha_over_two() -> None:
     assert reached.alpha - 5 * reached.error > stable.alpha + 0.02
     # Counting sees the same of the layer itself.
     assert smisym.compile(LAYER).jacobian_ranks(np.random.default_rng(0))(np.eye(1))[0] == 2
+
+
+@pytest.mark.parametrize(("rank", "tokens", "hard"), [(3, 3, True), (3, 4, False)])
+def test_a_linear_head_whose_rank_is_that_of_its_scores_has_one(rank: int, tokens: int, hard: bool) -> None:
+    """The Gram matrix of r fields on r tokens leaves the sign of a determinant open, as |z| does of one."""
+    layer = Architecture(tokens, (Attention(rank=rank, activation="linear"),))
+    stable, reached = smisym.perfect_recovery(smisym.compile(layer), samples=8192, workers=1).value
+    assert stable.alpha == pytest.approx(rank / (tokens * (tokens + 1) / 2 - (tokens - rank) * (tokens - rank + 1) / 2))
+    if hard:
+        assert reached.alpha - 4 * reached.error > stable.alpha
+    else:
+        assert abs(reached.alpha - stable.alpha) < 4 * reached.error + 1e-6
