@@ -26,7 +26,8 @@ from smisym.kernels.turns import compiled_turns
 
 @dataclass(frozen=True)
 class Rule:
-    """step: of the logistic variable.  left_out: the share of mass at either end.  nodes: of half a turn, even.
+    """step: of the logistic variable.  left_out: the share of mass at either end.  nodes: of half a turn, a multiple of
+    four, as those of even places miss what all do where the integrand has half of the period, and their number is odd.
     missed: about what it misses where the quadratic form is of order one."""
 
     step: float
