@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,8 +19,6 @@ _LONG, _LARGE = 25, 60
 # Random values at which solutions are looked for, standard deviations of theirs, how near they are found again, and the
 # relative slope below which an output hardly tells of a field.
 _TRIED, _FAR, _SAME, _FLAT = 1024, 1.5, 1e-6, 1e-7
-# Standard deviations of a field, beyond which there is 1e-19 of it.
-_REACH = 9.0
 
 Fields = tuple[sp.Symbol, ...]
 
@@ -181,21 +178,8 @@ def _are_all(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol, solutions
     return bool((np.any(near, axis=0) | ~told).all())
 
 
-def _repeated(expression: sp.Expr, field: sp.Symbol, solutions: list[sp.Expr]) -> list[sp.Expr]:
-    """With those a period further, as far as fields reach, where the expression is periodic in the field."""
-    waves = {e for e in expression.atoms(sp.sin, sp.cos, sp.tan) if e.has(field)}
-    if not waves or expression.xreplace({e: sp.Dummy() for e in waves}).has(field):
-        return solutions
-    rates = {sp.Abs(sp.diff(e.args[0], field)) for e in waves}
-    if len(rates) != 1 or any(rate.free_symbols for rate in rates):
-        return solutions
-    period = 2 * sp.pi / rates.pop()
-    turns = math.ceil(_REACH / float(period))
-    return [s + k * period for k in range(-turns, turns + 1) for s in solutions]
-
-
 def _solutions(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list[sp.Expr]:
-    """Those that sympy finds, and of a periodic expression those that follow."""
+    """Those that sympy finds."""
     if expression.is_polynomial(field) and sp.degree(expression, field) > 2:
         if _mixed_powers(expression, field):
             return []
@@ -222,8 +206,7 @@ def _solutions(expression: sp.Expr, output: sp.Symbol, field: sp.Symbol) -> list
     except (NotImplementedError, ValueError, TypeError, RecursionError):
         # Of logarithms within logarithms sympy goes on substituting until Python ends it.
         return []
-    found = [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
-    return _repeated(expression, field, found)
+    return [s for s in solutions if not s.has(sp.I, sp.Piecewise, sp.RootOf) and field not in s.free_symbols]
 
 
 # Functions that take every value once, and their inverses.

@@ -37,6 +37,8 @@ from smisym.posterior.base import Block, Cavity, Kind, log_whitening
 ROWS = 3
 # Step in tau, how far beyond the largest mean nodes go, and how many there may be: more are left to others.
 _STEP, _BEYOND, _MOST = 0.75, 8.5, 512
+# The largest mean at which exponents, as large as its square, have any digits left.
+_FARTHEST = 1e7
 # Nodes from which on those with mass are looked for, how far below the largest bound their exponents may be, and parts
 # that an interval of nodes is cut into until it is short.
 _MANY, _DEPTH, _PARTS = 32, 70.0, 8
@@ -44,8 +46,10 @@ _MANY, _DEPTH, _PARTS = 32, 70.0, 8
 _SPREAD = 4.0
 # Nodes of all samples at once.
 _MEMORY = 4096
-# Relative differences of variances that rounding makes.
+# Relative differences of variances that rounding makes; of exponents, and of second moments, what rounding leaves: both
+# are as large as squares of the fields in standard deviations, and so are numbers that cancel in them.
 _ROUNDING = 8 * np.finfo(float).eps
+_ROUNDED = 8 * np.finfo(float).eps
 
 
 class OnFrame(Kind):
@@ -198,8 +202,8 @@ class Framed(Block):
         centre = self._centre(which) / spread[:, None, None]
         with np.errstate(invalid="ignore", over="ignore"):
             constant = -0.5 * (np.einsum("stm,stm->s", known, known) + np.einsum("sti,sti->s", centre, centre))
-        begin, count = self._nodes(known, centre)
-        serves = (count > 0) & np.isfinite(constant)
+        begin, count = self._nodes(known, centre, np.isfinite(constant))
+        serves = count > 0
         for K in np.unique(count[serves]):
             own = np.flatnonzero(serves & (count == K))
             per = max(1, _MEMORY // int(K))
@@ -228,36 +232,37 @@ class Framed(Block):
         seen = np.isfinite(at.missed)
         which, known, centre, inverse, W = (each[seen] for each in (which, known, centre, inverse, W))
         mean, second, n = at.mean[seen], at.second[seen], int(seen.sum())
+        T = self.kind.tokens
         fields = (known @ mean[:, :m] - centre) @ np.swapaxes(inverse, 1, 2)
         second = second - np.einsum("nai,nbj->naibj", mean, mean)
         second = np.einsum("ski,saibj,slj->sakbl", inverse, second[:, :m, :, :m], inverse, optimize=True)
         spread = np.einsum("sta,sakbl,sub->sktlu", known, second, known, optimize=True)
-        spread = spread.reshape(n, *[ROWS * self.kind.tokens] * 2)
+        spread = spread.reshape(n, ROWS * T, ROWS * T)
         found.log_norm[which] = at.log_norm[seen] - 0.5 * np.einsum("sti,sij,stj->s", centre, W, centre)
-        found.mean[which] = np.swapaxes(fields, 1, 2).reshape(n, -1)
+        found.mean[which] = np.swapaxes(fields, 1, 2).reshape(n, ROWS * T)
         if found.cov is not None:
             found.cov[which] = spread
         # A sum over nodes that is off by a share of itself moves a mean by as much of what it sums over.
-        size = np.linalg.norm(known.reshape(n, -1), axis=1) * np.linalg.norm(inverse, axis=(1, 2))
-        rounding = 4 * np.finfo(float).eps * size
-        found.error[which] = at.missed[seen] * (1 + np.sqrt(np.trace(spread, axis1=1, axis2=2))) + rounding
+        square = (np.sum(known**2, axis=(1, 2)) + np.sum(centre**2, axis=(1, 2))) * np.sum(inverse**2, axis=(1, 2))
+        missed = at.missed[seen] * (1 + np.sqrt(np.trace(spread, axis1=1, axis2=2)))
+        found.error[which] = missed + _ROUNDED * square
 
-    def _nodes(self, known: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The first node of the shift of each sample, and how many it has, zero where they would be too many; one node
-        where there is no shift."""
+    def _nodes(self, known: np.ndarray, centre: np.ndarray, finite: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The first node of the shift of each sample, and how many it has, zero where they would be too many or numbers
+        are not finite (n,); one node where there is no shift."""
         S, T = len(known), self.kind.tokens
         begin, count = np.zeros(S, dtype=int), np.ones(S, dtype=int)
         if not self.kind.frame.shifts:
-            return begin, count
+            return begin, np.where(finite, count, 0)
         with np.errstate(over="ignore", invalid="ignore"):
             farthest = np.linalg.norm(centre.mean(axis=1), axis=1) * math.sqrt(T)
-            most = np.nan_to_num((farthest + _BEYOND) / _STEP, nan=np.inf, posinf=np.inf)
+            most = np.where(finite & (farthest < _FARTHEST), (farthest + _BEYOND) / _STEP, np.inf)
         count[:] = np.ceil(np.minimum(most, _MANY))
         far = np.flatnonzero(np.isfinite(most) & (most > _MANY))
         if far.size:
             low, high = _massive(known[far], centre[far], most[far] * _STEP)
-            begin[far] = np.floor(low / _STEP)
-            count[far] = np.minimum(np.ceil(high / _STEP) - begin[far], _MOST + 1)
+            begin[far] = np.floor(np.minimum(low, high) / _STEP)
+            count[far] = np.where(low <= high, np.minimum(np.ceil(high / _STEP) - begin[far], _MOST + 1), _MOST + 1)
         count[~np.isfinite(most)] = _MOST + 1
         # In steps, so that samples are taken together.
         return begin, np.where(count > _MOST, 0, -(-count // 4) * 4)
@@ -284,7 +289,8 @@ def _massive(known: np.ndarray, centre: np.ndarray, most: np.ndarray) -> tuple[n
         top = np.clip(slope, low, high)
         kept = at_low + slope * (top - low) - 0.5 * top**2 >= best[which] - _DEPTH
         which, low, high, at_low, at_high = which[kept], low[kept], high[kept], at_low[kept], at_high[kept]
-        if (high - low).max() <= _PARTS * _STEP:
+        # None are left where rounding of the norms is more than what is looked for.
+        if not len(which) or (high - low).max() <= _PARTS * _STEP:
             break
         cut = low[:, None] + (high - low)[:, None] * np.arange(_PARTS + 1) / _PARTS
         inner = norm(np.repeat(which, _PARTS - 1), cut[:, 1:-1].ravel()).reshape(-1, _PARTS - 1)
@@ -329,8 +335,9 @@ def _put(found: Average, part: np.ndarray, known: np.ndarray, centre: np.ndarray
     total = weight.sum(axis=1)
     weight /= total[:, None]
     found.log_norm[part] = top + np.log(total)
-    missed = np.einsum("sk,sk->s", weight, at.missed.reshape(n, K)) + 4 * np.finfo(float).eps
-    found.error[part], found.nodes[part] = missed * size, K
+    missed = np.einsum("sk,sk->s", weight, at.missed.reshape(n, K)) * size
+    square = np.sum(known**2, axis=(1, 2)) + np.sum(centre**2, axis=(1, 2))
+    found.error[part], found.nodes[part] = missed + _ROUNDED * square, K
     if tau.any():
         # The integrand is even: half of the nodes, each of twice the weight.
         found.log_norm[part] += math.log(2 * _STEP)

@@ -144,3 +144,37 @@ def test_the_first_threshold_is_that_of_the_closed_form(name: str) -> None:
     closed = closed_form(model)
     assert closed is not None
     assert abs(found.alpha - float(closed)) < 5 * found.error < 0.02 * found.alpha
+
+
+def test_where_no_sample_is_for_sums_over_nodes_the_lattice_is_asked() -> None:
+    """Of what is known of nothing but its output several maxima are as likely."""
+    model, _ = framed("T = 4")
+    V, omega = np.diag([0.01, 0.03, 0.09]), np.zeros((1, 3, 4))
+    Z = np.linalg.cholesky(V) @ np.random.default_rng(0).standard_normal((1, 3, 4))
+    found = model.channel.moments(model.observe(Z), omega, V, cov=True, rtol=1e-2)
+    assert found.result.ok and found.error[0] < 1e-2 and found.nodes[0] > 1000
+    nothing = model.channel.moments(model.observe(0 * Z), omega, V, rtol=1e-2)
+    assert not nothing.result.ok and np.isinf(nothing.error).all()
+
+
+@pytest.mark.parametrize(("size", "v"), [(1e6, 1e-8), (1e100, 1.0), (1e100, 1e-8)])
+def test_means_without_digits_are_no_success(size: float, v: float) -> None:
+    model, _ = framed("T = 3")
+    y, _, Z = drawn(model, 0.5, 1)
+    assert not model.channel.moments(y, np.full(Z.shape, size), v * np.eye(3), rtol=1e-2).result.ok
+    same = model.observe(np.tile([[[1.0], [2.0], [3.0]]], (1, 1, 3)))
+    assert not model.channel.moments(same, Z, v * np.eye(3), rtol=1e-2).result.ok
+
+
+@pytest.mark.parametrize("name", ("T = 3", "T = 4"))
+@pytest.mark.parametrize("v", (1e-6, 1e-9, 1e-12))
+def test_what_rounding_moves_is_stated(name: str, v: float) -> None:
+    """A rotation of omega turns the mean, and leaves the log-partition: squares of 1e12 cancel in both."""
+    model, posterior = framed(name)
+    y, omega, _ = drawn(model, 1 - v, 10)
+    turn = ortho_group.rvs(3, random_state=1)
+    channel = Channel(model.link, posterior.first)
+    here, there = (channel.moments(y, mean, v * np.eye(3), rtol=1e-3) for mean in (omega, turn @ omega))
+    off = np.linalg.norm((turn @ here.mean - there.mean).reshape(10, -1), axis=1) / np.sqrt(v)
+    assert (off <= here.error + there.error).all()
+    assert (np.abs(here.log_partition - there.log_partition) <= here.error + there.error).all()
