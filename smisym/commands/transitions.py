@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -104,7 +104,7 @@ def phase_diagram(
     ] = 3,
 ) -> None:
     """All transitions in alpha over the values of one or two parameters, as boundaries."""
-    from smisym.declare.varying import read_varied, varied
+    from smisym.declare.varying import read_varied
     from smisym.integrate.accuracy import THRESHOLD_SAMPLES
     from smisym.report import phase_pages
     from smisym.run import diagram, terminal
@@ -122,17 +122,8 @@ def phase_diagram(
         "phase-diagram", file, seed, state, as_json, {**how, **own}, Asked(THRESHOLD_SAMPLES, samples, scrambles)
     )
     settings = {"samples": samples, "scrambles": scrambles, "seed": seed, **own}
-    count = math.prod(len(one.values) for one in read)
-    for name, of_one in values.items():
-        varied(task.declared, name, of_one[0])  # refused before anything is said
-    _announce_values(list(values), count, refine)
-    few, many = EVALUATIONS if stages is None else STAGE_EVALUATIONS
-    if follow:
-        few, many = few + BRANCH_EVALUATIONS[0], many + BRANCH_EVALUATIONS[1]
-    turns = math.ceil(count / task.overlap_map(workers).workers)
-    announce(
-        task.overlap_map(1), "thresholds and branches take" if follow else "thresholds take", (few, many), given, turns
-    )
+    count = _announced(task.declared, values, refine)
+    _announce_time(task, count, follow, stages, workers, given)
     with progress_bar("phase diagram", count) as step, on_cluster(scheduler) as executor:
         found = diagram.phase_diagram(
             task.declared, values, follow=follow, refine=refine, store=state if state is not None else task.store,
@@ -150,9 +141,26 @@ def _check_most(most: float | None) -> None:
         check_most(most)
 
 
-def _announce_values(names: list[str], count: int, refine: int) -> None:
-    """On stderr at once, how many values there are to solve."""
+def _announced(declared: Any, values: dict[str, tuple[float, ...]], refine: int) -> int:
+    """On stderr at once, how many values there are to solve; names that are none are refused before."""
     from smisym.base.counting import counted
+    from smisym.declare.varying import varied
 
-    between = ", then some between, where a boundary begins or ends" if refine and len(names) == 1 < count else ""
-    typer.echo(f"smisym: {counted(count, 'value')} of {', '.join(names)} to solve{between}", err=True)
+    for name, of_one in values.items():
+        varied(declared, name, of_one[0])
+    count = math.prod(map(len, values.values()))
+    between = ", then some between, where a boundary begins or ends" if refine and len(values) == 1 < count else ""
+    typer.echo(f"smisym: {counted(count, 'value')} of {', '.join(values)} to solve{between}", err=True)
+    return count
+
+
+# Many parameters: options that decide how long it takes.
+def _announce_time(
+    task: Any, count: int, follow: bool, stages: int | None, workers: int | None, given: dict[str, Any]
+) -> None:
+    few, many = EVALUATIONS if stages is None else STAGE_EVALUATIONS
+    if follow:
+        few, many = few + BRANCH_EVALUATIONS[0], many + BRANCH_EVALUATIONS[1]
+    turns = math.ceil(count / task.overlap_map(workers).workers)
+    what = "thresholds and branches take" if follow else "thresholds take"
+    announce(task.overlap_map(1), what, (few, many), given, turns)

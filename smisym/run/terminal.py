@@ -303,7 +303,7 @@ def print_check(document: Record) -> None:
         say("Nothing was tried.")
     else:
         say(f"{_of_worst(rows, document['false_alarm'])} (seed {document['seed']}).")
-    say(verdict_of(rows))
+        say(verdict_of(rows))
     for row in rows:
         if row["verdict"] == "fails":
             say(f"\n{row['property']}: {row['sentence']}")

@@ -1,9 +1,11 @@
 """How many samples a model's posteriors allow where nobody says, and which numbers there can be: the accuracy plan,
-asked for a model."""
+asked for a model; and which overlaps maps have."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from smisym.base.edge import check_count, check_memory
 from smisym.base.errors import InputError
@@ -12,6 +14,8 @@ from smisym.model.compiled import Model
 
 # Samples and scrambles where each sample tells all of E: the other estimators of it are still held against that.
 ALIKE, ALIKE_SCRAMBLES = 16, 2
+# Change of an overlap by symmetries that is rounding.
+_CHANGED = 1e-9
 # What fixed points are solved to then, beside what is left to learn: nothing else is between them and the exact ones.
 EXACT = 1e-11
 
@@ -52,3 +56,16 @@ def check_points(samples: Any, scrambles: Any, model: Model) -> tuple[int, int]:
     needed = 8 * (2 * size * samples + size**2 * points)
     check_memory("samples", f"{samples} of {size} fields", needed, "lower it, for example to samples=65536", whole=True)
     return samples, scrambles
+
+
+def check_invariant(model: Model, Q: np.ndarray) -> None:
+    """InputError where the symmetries of the model change an overlap (..., P, P): maps have those alone that they leave
+    as they are, as every fixed point is that state evolution reaches."""
+    off = float(np.abs(model.symmetry.project(Q) - Q).max())
+    if off > _CHANGED:
+        raise InputError(
+            "Q",
+            f"an overlap that the symmetries of the model change by {off:.2g}",
+            "one that they leave as it is",
+            "pass model.symmetry.project(Q), where entries that they rule out are zero and equal ones the same",
+        )

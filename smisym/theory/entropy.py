@@ -17,7 +17,8 @@ import numpy as np
 from smisym.base.edge import check_alpha, check_overlap
 from smisym.base.solution import Result, Solution, mean_and_error
 from smisym.model.compiled import Model
-from smisym.theory.maps import OverlapMap, as_map, check_invariant
+from smisym.theory.effort import check_invariant
+from smisym.theory.maps import OverlapMap, as_map
 
 # An eigenvalue of Q from here on is one: what is missing is rounding.
 _PERFECT = 1 - 1e-13

@@ -40,16 +40,13 @@ from smisym.declare.io import header
 from smisym.integrate.accuracy import SAMPLES
 from smisym.link.symmetry_check import check_symmetry
 from smisym.model.compiled import Model
-from smisym.theory.effort import affordable, check_points, usual_scrambles
+from smisym.theory.effort import affordable, check_invariant, check_points, usual_scrambles
 from smisym.theory.elsewhere import Elsewhere
 from smisym.theory.estimate import Estimate, estimate_from
 from smisym.theory.estimating import Estimator
 from smisym.theory.map_files import read_map, write_map
 from smisym.theory.small_overlaps import from_slopes
 from smisym.theory.two_levels import few_of, of_two_levels
-
-# Change of an overlap by symmetries that is rounding.
-_CHANGED = 1e-9
 
 
 class Keeper(Protocol):
@@ -387,16 +384,3 @@ def _positive(what: str, value: Any) -> float:
     if not number > 0:
         raise InputError(what, value, "a positive number", "leave it out for the default")
     return number
-
-
-def check_invariant(model: Model, Q: np.ndarray) -> None:
-    """InputError where the symmetries of the model change an overlap (..., P, P): maps have those alone that they leave
-    as they are, as every fixed point is that state evolution reaches."""
-    off = float(np.abs(model.symmetry.project(Q) - Q).max())
-    if off > _CHANGED:
-        raise InputError(
-            "Q",
-            f"an overlap that the symmetries of the model change by {off:.2g}",
-            "one that they leave as it is",
-            "pass model.symmetry.project(Q), where entries that they rule out are zero and equal ones the same",
-        )
