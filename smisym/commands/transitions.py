@@ -158,6 +158,7 @@ def _announced(declared: Any, values: dict[str, tuple[float, ...]], refine: int)
 def _announce_time(
     task: Any, count: int, follow: bool, stages: int | None, workers: int | None, given: dict[str, Any]
 ) -> None:
+    """On stderr, about how long all values will take, so many at a time as there are workers."""
     few, many = EVALUATIONS if stages is None else STAGE_EVALUATIONS
     if follow:
         few, many = few + BRANCH_EVALUATIONS[0], many + BRANCH_EVALUATIONS[1]

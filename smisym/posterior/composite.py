@@ -117,7 +117,8 @@ class ByCavity(Posterior):
     def describe(self) -> tuple[str, str]:
         where, how = self.first.describe()
         other = self.otherwise.describe()[1]
-        return where, f"{how}; where {self.first.coupled}, or these miss the error, all at once, by {other}"
+        coupled = f"{self.first.coupled}, or " if self.first.coupled else ""
+        return where, f"{how}; where {coupled}these miss the error, all at once, by {other}"
 
 
 class ByTables(ByCavity):

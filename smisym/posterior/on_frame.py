@@ -61,7 +61,7 @@ class OnFrame(Kind):
         self.level_set, self.frame, self.tokens = level_set, frame, tokens
         self.dim, self.along = len(level_set.latents), frame.shifts
         self.order = level_set.solved_rows
-        self.coupled = "rows are not known equally well" if frame.shifts else "nothing is"
+        self.coupled = "rows are not known equally well" if frame.shifts else None
 
     def read(self, observation: Observation) -> Coordinates:
         return self.level_set.coordinates(observation).checked()
@@ -176,17 +176,17 @@ class Framed(Block):
             np.full(S, np.inf), np.zeros(S), np.zeros(S, dtype=bool),
         )  # fmt: skip
         alike = self._alike()
-        for which, way in ((alike, self._equally), (~alike, self._unequally)):
-            if which.any():
-                way(found, np.flatnonzero(which), rtol)
+        if alike.any():
+            self._equally(found, np.flatnonzero(alike), rtol)
+        # With a shift nothing is told of the others, and their error is infinite.
+        if not alike.all() and not frame.shifts:
+            self._unequally(found, np.flatnonzero(~alike), rtol)
         found.log_norm += math.log(frame.sheets / 2) + frame.log_mass
         found.converged = found.error <= rtol
         return found
 
     def _alike(self) -> np.ndarray:
-        """(S,) whether all rows are known equally well; where there is a shift no others come here."""
-        if self.kind.frame.shifts:
-            return np.ones(self.samples, dtype=bool)
+        """(S,) whether all rows are known equally well."""
         first = self.factor[:, :1, :1]
         return np.asarray((np.abs(self.factor - first * np.eye(ROWS)) <= _ROUNDING * first).all(axis=(1, 2)))
 

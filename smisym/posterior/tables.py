@@ -65,7 +65,7 @@ class OnTables(Kind):
     """
 
     smooth, tabled = True, True
-    coupled = "the cavity couples layers"
+    coupled: str | None = "the cavity couples layers"
 
     def __init__(self, layers: tuple[Layer, ...], reduction: Reduction, level_set: LevelSet, tokens: int) -> None:
         self.layers, self.reduction, self.level_set, self.tokens = layers, reduction, level_set, tokens

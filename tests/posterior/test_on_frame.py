@@ -135,6 +135,9 @@ def test_a_shift_beside_rows_that_are_not_known_equally_well_is_left_to_the_latt
     tasks = posterior.tasks(posterior.read(y), omega, V)
     assert [task.where.tolist() for task in tasks] == [[0, 2], [1]]
     assert isinstance(tasks[1].posterior, OnLevelSet)
+    # Asked alone, the frame says that it does not know.
+    alone = Channel(model.link, posterior.first).moments(y, omega, V, rtol=1e-2)
+    assert not alone.result.ok and np.isinf(alone.error).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("name", ("T = 4", "T = 3", "T = 3, linear"))
