@@ -38,9 +38,14 @@ def first_threshold(subject: Subject) -> Threshold | Tried:
     return found
 
 
+def _map_of_thresholds(subject: Subject) -> OverlapMap:
+    """One for all properties, which remembers what it was asked: also where the time of one of them is up."""
+    made: OverlapMap = subject.once("map of thresholds", lambda: subject.overlap_map(_SAMPLES, "threshold"))
+    return made
+
+
 def _first_threshold(subject: Subject) -> Threshold | Tried:
-    omap = subject.overlap_map(_SAMPLES, "threshold")
-    found = weak_recovery(omap, stages=1).value
+    found = weak_recovery(_map_of_thresholds(subject), stages=1).value
     if not found:
         return left_out("nothing is ever learned")
     if found[0].kind == "trivial":
@@ -136,7 +141,7 @@ def _later_ones_set_in(subject: Subject, level: float) -> Tried:
     first = first_threshold(subject)
     if isinstance(first, Tried):
         return first
-    found = weak_recovery(subject.overlap_map(_SAMPLES, "threshold"), stages=2).value
+    found = weak_recovery(_map_of_thresholds(subject), stages=2).value
     later = [one for one in found if one.kind == "weak" and math.isfinite(one.alpha)][1:]
     if not later:
         return left_out("no later threshold is finite")

@@ -44,11 +44,13 @@ class Subject:
     _made: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """What several properties need, made by the first of them."""
-        key = name, self.effort
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        """What several properties need, made by the first of them; of a share of all samples only where there was no
+        time for all."""
+        for effort in (1.0, self.effort):
+            if (name, effort) in self._made:
+                return self._made[name, effort]
+        made = self._made[name, self.effort] = make()
+        return made
 
     def many(self, quick: int) -> int:
         """A number of cases or samples: ``quick``, or eight times as many; the share of them that there is time for."""
