@@ -33,10 +33,10 @@ _FEATURES = 15
 
 @dataclass(frozen=True)
 class Turned:
-    """Moments of O (n, 3, 3) in O(3).
+    """Moments of O (n, r, r) in O(r).
 
-    log_norm (n,): of the integral over rotations and reflections, of mass one each.  mean (n, 3, 3).  second
-    (n, 3, 3, 3, 3): E[O_ai O_bj].  missed (n,): what the rule misses of these, at most.  nodes (n,): of the rule.
+    log_norm (n,): of the integral over rotations and reflections, of mass one each.  mean (n, r, r).  second
+    (n, r, r, r, r): E[O_ai O_bj].  missed (n,): what the rule misses of these, at most.  nodes (n,): of the rule.
     """
 
     log_norm: np.ndarray
@@ -69,11 +69,11 @@ def carried(
     missed: np.ndarray,
     nodes: np.ndarray,
 ) -> Turned:
-    """Moments of O = U M V^T from those of M, mean (n, 3, 3) and second (n, 9, 9)."""
-    n = len(U)
-    turn = np.einsum("nak,nmi->naikm", U, Vt).reshape(n, 9, 9)
+    """Moments of O = U M V^T from those of M, of r rows: mean (n, r, r) and second (n, r^2, r^2)."""
+    n, r = U.shape[:2]
+    turn = np.einsum("nak,nmi->naikm", U, Vt).reshape(n, r * r, r * r)
     second = turn @ second @ np.swapaxes(turn, 1, 2)
-    return Turned(log_norm, U @ mean @ Vt, second.reshape(n, 3, 3, 3, 3), missed, nodes)
+    return Turned(log_norm, U @ mean @ Vt, second.reshape(n, r, r, r, r), missed, nodes)
 
 
 def angular(s: np.ndarray, step: float, left: float) -> tuple[np.ndarray, np.ndarray]:

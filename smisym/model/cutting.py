@@ -14,9 +14,10 @@ from smisym.posterior.chain import OnChain
 from smisym.posterior.columns import SCOUTS
 from smisym.posterior.composite import ByChain, ByFrame, BySharedRows, ByTables
 from smisym.posterior.crossed import OnCrossed
+from smisym.posterior.frame_telling import record_frame
 from smisym.posterior.level_set import OnLevelSet
 from smisym.posterior.measured import OnMeasurements
-from smisym.posterior.on_frame import framed, record_frame
+from smisym.posterior.on_frame import framed
 from smisym.posterior.shared_rows import MOST_COORDINATES, WORTH, OnSharedRows
 from smisym.posterior.sheeted import SIDE
 from smisym.posterior.tables import WIDEST, OnTables
@@ -39,12 +40,12 @@ def on_level_set(link: LinkFunction, level_set: LevelSet, derivation: Derivation
     if level_set.spread is not None and len(level_set.latents) == _COORDINATES:
         return OnTwoCoordinates(level_set, link.fields, link.tokens)
     whole = OnLevelSet(level_set, link.tokens)
-    if whole.dim < _DEEP or level_set.registered:
-        return whole
     frame = framed(level_set, link.tokens)
     if frame is not None:
         record_frame(frame, derivation)
         return ByFrame(frame, whole)
+    if whole.dim < _DEEP or level_set.registered:
+        return whole
     for cut in reversed(find_reductions(link) if link.tokens == _TABLED else ()):
         chart = _behind(level_set, rules, cut)
         tables = None if chart is None or _moves(chart) else _tables(link, cut, chart)

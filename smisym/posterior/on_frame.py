@@ -1,4 +1,4 @@
-"""The posterior of one tied head of rank three: moments of an orthogonal matrix.
+"""The posterior of one tied head of rank three or four: moments of an orthogonal matrix.
 
 The output leaves a frame unknown, Z^T = C F + 1 d^T (:class:`smisym.charts.base.Frame`): rows of an orthogonal matrix,
 and a shift d orthogonal to them.  Where all rows are known equally well, V = v I, nothing in the exponent is quadratic
@@ -6,37 +6,55 @@ in F but what is constant,
 
     -|Z - omega|^2 / (2 v) = tr(F^T C^T omega^T) / v + T (d . mean_t omega - |d|^2 / 2) / v + constant,
 
-so that averages over F are those of :mod:`smisym.integrate.rotations`.  Where there is a shift, of one dimension, it is
-a multiple of the last row of the same orthogonal matrix, d = sqrt(v / T) tau f: the integral over tau is one of a
-mixture of Gaussians of variance one, of which a trapezoid rule of step h misses 2 exp(-2 pi^2 / h^2).
+so that averages over F are those of :mod:`smisym.integrate.rotations` and :mod:`smisym.integrate.rotations_of_four`.
+Where there is a shift, of k dimensions, it is a multiple of one more row f of the same orthogonal matrix,
+d = sqrt(v / T) tau f: the integral over tau is one of tau^(k - 1) times a mixture of Gaussians of variance one, even
+for odd k.  A trapezoid rule of step h misses 2 exp(-2 pi^2 / h^2) of it; for even k Gauss's rule is taken on pieces.
 
-Elsewhere, without a shift, what is left of the quadratic form is summed over products of nodes
-(:mod:`smisym.integrate.near_rotations`); with one it is left to others.
+Elsewhere, without a shift, what is left of the quadratic form of three rows is summed over products of nodes
+(:mod:`smisym.integrate.near_rotations`); with one, or of four rows, it is left to others.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from smisym.base import patience
-from smisym.base.counting import counted
-from smisym.base.derivation import Derivation, Formula, Step
 from smisym.charts import LevelSet
 from smisym.charts.base import Coordinates, Frame
 from smisym.integrate.averages import Average
 from smisym.integrate.modes import Values
 from smisym.integrate.near_rotations import nearly_turned
 from smisym.integrate.rotations import Turned, turned
+from smisym.integrate.rotations_of_four import turned_four
 from smisym.kernels.turns import turns_source
 from smisym.link.linking import Observation
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening
 
-# Rows of the orthogonal matrices whose moments are known.
-ROWS = 3
-# Step in tau, how far beyond the largest mean nodes go, and how many there may be: more are left to others.
-_STEP, _BEYOND, _MOST = 0.75, 8.5, 512
+# The orthogonal matrices whose moments are known, by their rows; those of which a form that is quadratic is summed.
+TURNED: dict[int, Callable[[np.ndarray, float], Turned]] = {3: turned, 4: turned_four}
+QUADRATIC = 3
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Sums over tau: steps, how far beyond the largest mean they go, nodes of Gauss's rule on a piece of four steps,
+    what is missed of a Gaussian of variance one times tau^2, at most, and the tolerance from which on it serves."""
+
+    step: float
+    beyond: float
+    on_piece: int
+    missed: float
+    serves: float
+
+
+_RULES = (_Rule(1.05, 6.5, 8, 3e-6, 3e-5), _Rule(0.75, 8.5, 10, 3e-12, 0.0))
+# Steps of a piece, and how many there may be: more are left to others.
+_PIECE, _MOST = 4, 512
 # The largest mean at which exponents, as large as its square, have any digits left.
 _FARTHEST = 1e7
 # Nodes from which on those with mass are looked for, how far below the largest bound their exponents may be, and parts
@@ -61,7 +79,8 @@ class OnFrame(Kind):
         self.level_set, self.frame, self.tokens = level_set, frame, tokens
         self.dim, self.along = len(level_set.latents), frame.shifts
         self.order = level_set.solved_rows
-        self.coupled = "rows are not known equally well" if frame.shifts else None
+        self.summed_over_nodes = frame.rank == QUADRATIC and not frame.shifts
+        self.coupled = None if self.summed_over_nodes else "rows are not known equally well"
 
     def read(self, observation: Observation) -> Coordinates:
         return self.level_set.coordinates(observation).checked()
@@ -70,76 +89,27 @@ class OnFrame(Kind):
         return Framed(self, observed.values, Cavity.of(omega, V, self.order))
 
     def couples(self, V: np.ndarray) -> np.ndarray:
-        """Whether a shift beside the frame meets rows that are not known equally well under V (S, P, P), (S,)."""
-        if not self.frame.shifts:
+        """Whether rows are not known equally well under V (S, P, P) where nothing else is known, (S,)."""
+        if self.summed_over_nodes:
             return np.zeros(len(V), dtype=bool)
         equal = np.einsum("sii->s", V)[:, None, None] / V.shape[1] * np.eye(V.shape[1])
         return np.asarray((np.abs(V - equal) > _ROUNDING * np.abs(V).max(axis=(1, 2), keepdims=True)).any(axis=(1, 2)))
 
     def describe(self) -> tuple[str, str]:
-        shift = ", and a trapezoid rule for the shift of all tokens" if self.frame.shifts else ""
-        where = "the posterior lives on the orthogonal matrices of three rows"
-        how = f"moments of these by one integral over Bessel functions{shift}"
-        others = "" if self.frame.shifts else "; where rows are not known equally well, sums over products of nodes"
-        return where, how + others
+        shift = ", and a sum over nodes for the shift of all tokens" if self.frame.shifts else ""
+        where = f"the posterior lives on the orthogonal matrices of {self.frame.rank} rows"
+        integrals = "one integral" if self.frame.rank == QUADRATIC else "a double integral"
+        how = f"moments of these by {integrals} over Bessel functions{shift}"
+        nodes = "; where rows are not known equally well, sums over products of nodes"
+        return where, how + (nodes if self.summed_over_nodes else "")
 
 
 def framed(level_set: LevelSet, tokens: int) -> OnFrame | None:
     """How a level set is integrated whose frame has as many rows as are known, None for others."""
     frame = level_set.frame
-    if frame is None or frame.rank != ROWS or frame.vectors < ROWS - 1 or level_set.registered:
+    if frame is None or frame.rank not in TURNED or level_set.registered:
         return None
     return OnFrame(level_set, frame, tokens)
-
-
-def record_frame(kind: OnFrame, derivation: Derivation) -> None:
-    """How frames are integrated, and that their mean is the slope of their integral."""
-    frame, T = kind.frame, kind.tokens
-    off = _off_slope()
-    if not off <= 1e-7:
-        raise ArithmeticError(f"the mean of a frame misses the slope of its integral by {off:.1e}")
-    shift = (
-        Formula(
-            "d",
-            r"\sqrt{v / T}\, \tau f_3, \qquad A_3 = \tau \sqrt{T / v}\, \bar\omega",
-            r"the shift of all tokens, along the last row of the same orthogonal matrix; the integral over $\tau$, of "
-            r"a mixture of Gaussians of variance one, is a sum",
-        ),
-    )
-    others = (
-        "" if frame.shifts else " Where it does not, what is left of the exponent is summed over products of nodes."
-    )
-    derivation.add(
-        Step(
-            "channel",
-            "The frame in closed form",
-            f"The output leaves {counted(frame.vectors, 'row')} of an orthogonal matrix O of {ROWS} unknown. Where the "
-            "cavity knows all rows of the head equally well, V = v I, the exponent is linear in them, and moments are "
-            "those of O under $\\exp(\\mathrm{tr}\\, A^T O)$: with the singular values s of A one integral over Bessel "
-            f"functions, for rotations, and with $-s_3$ for reflections.{others}",
-            (
-                Formula("A", r"C^{\top} \omega^{\top} / v", f"C ({T}, {frame.vectors}) is read off the output"),
-                Formula(
-                    r"\int dO\, e^{\mathrm{tr}\, A^T O}",
-                    r"\int_0^1 dx\, I_0(x (s_1 + s_2))\, I_0((1 - x)(s_1 - s_2))\, e^{s_3 (2 x - 1)}",
-                    "x is the sum of two squares of a unit quaternion, uniform on [0, 1]; its powers, and cosines of "
-                    "the two angles, make all moments to second order",
-                ),
-                *(shift if frame.shifts else ()),
-            ),
-            (("E[O] is the slope of the logarithm of the integral", f"by differences along random steps: {off:.0e}"),),
-            source="derived here; the integral: T. Lee, IEEE Trans. Automat. Control 63, 3377 (2018)",
-        )
-    )
-
-
-def _off_slope() -> float:
-    """How far differences of the log of the integral are from what the mean says, relative to the step."""
-    rng = np.random.default_rng(1)
-    A, step = 2 * rng.standard_normal((8, ROWS, ROWS)), 1e-4 * rng.standard_normal((8, ROWS, ROWS))
-    change = turned(A + step, 1e-10).log_norm - turned(A - step, 1e-10).log_norm
-    slope = 2 * np.einsum("nai,nai->n", turned(A, 1e-10).mean, step)
-    return float((np.abs(change - slope) / np.linalg.norm(step, axis=(1, 2))).max())
 
 
 class Framed(Block):
@@ -150,7 +120,8 @@ class Framed(Block):
     def __init__(self, kind: OnFrame, u: np.ndarray, cavity: Cavity) -> None:
         super().__init__(cavity)
         self.kind, self.u = kind, u
-        self.dim, self.residuals = 0, ROWS * kind.tokens
+        self.rank = kind.frame.rank
+        self.dim, self.residuals = 0, self.rank * kind.tokens
 
     def take(self, index: np.ndarray) -> Framed:
         return Framed(self.kind, self.u[index], self.cavity.take(index))  # type: ignore[arg-type]
@@ -166,20 +137,20 @@ class Framed(Block):
         raise TypeError("frames are integrated by themselves")
 
     def sources(self) -> list[str]:
-        return [] if self.kind.frame.shifts else [turns_source()]
+        return [turns_source()] if self.kind.summed_over_nodes else []
 
     def integral(self, rtol: float, cov: bool, max_nodes: int | None, averaged: bool = False) -> Average:
         """All samples: nodes of the shift, weighed against one another, and the moments of matrices at each."""
-        S, T, frame = self.samples, self.kind.tokens, self.kind.frame
+        S, F, frame = self.samples, self.residuals, self.kind.frame
         found = Average(
-            np.full(S, -np.inf), np.zeros((S, ROWS * T)), np.zeros((S, ROWS * T, ROWS * T)) if cov else None,
+            np.full(S, -np.inf), np.zeros((S, F)), np.zeros((S, F, F)) if cov else None,
             np.full(S, np.inf), np.zeros(S), np.zeros(S, dtype=bool),
         )  # fmt: skip
         alike = self._alike()
         if alike.any():
             self._equally(found, np.flatnonzero(alike), rtol)
-        # With a shift nothing is told of the others, and their error is infinite.
-        if not alike.all() and not frame.shifts:
+        # Where nodes are no way nothing is told of the others, and their error is infinite.
+        if not alike.all() and self.kind.summed_over_nodes:
             self._unequally(found, np.flatnonzero(~alike), rtol)
         found.log_norm += math.log(frame.sheets / 2) + frame.log_mass
         found.converged = found.error <= rtol
@@ -188,7 +159,7 @@ class Framed(Block):
     def _alike(self) -> np.ndarray:
         """(S,) whether all rows are known equally well."""
         first = self.factor[:, :1, :1]
-        return np.asarray((np.abs(self.factor - first * np.eye(ROWS)) <= _ROUNDING * first).all(axis=(1, 2)))
+        return np.asarray((np.abs(self.factor - first * np.eye(self.rank)) <= _ROUNDING * first).all(axis=(1, 2)))
 
     def _centre(self, which: np.ndarray) -> np.ndarray:
         """omega of some samples, tokens first, (n, T, 3)."""
@@ -202,7 +173,8 @@ class Framed(Block):
         centre = self._centre(which) / spread[:, None, None]
         with np.errstate(invalid="ignore", over="ignore"):
             constant = -0.5 * (np.einsum("stm,stm->s", known, known) + np.einsum("sti,sti->s", centre, centre))
-        begin, count = self._nodes(known, centre, np.isfinite(constant))
+        rule = next(rule for rule in _RULES if rule.serves <= rtol)
+        begin, count = self._nodes(known, centre, np.isfinite(constant), rule)
         serves = count > 0
         for K in np.unique(count[serves]):
             own = np.flatnonzero(serves & (count == K))
@@ -210,18 +182,19 @@ class Framed(Block):
             for i in range(0, len(own), per):
                 patience.check()
                 part = own[i : i + per]
-                tau = (begin[part, None] + np.arange(K) + 0.5) * _STEP if frame.shifts else np.zeros((len(part), 1))
-                _put(found, which[part], known[part], centre[part], tau, rtol)
+                nodes = _of_shift(begin[part], int(K), frame.shifts, rule)
+                _put(found, which[part], known[part], centre[part], nodes, rtol)
         found.log_norm[which] += constant
         if frame.shifts:
-            found.log_norm[which] += np.log(spread / math.sqrt(T))
+            found.log_norm[which] += frame.shifts * np.log(spread / math.sqrt(T))
+            found.error[which[serves]] += rule.missed
 
     def _unequally(self, found: Average, which: np.ndarray, rtol: float) -> None:
         """Samples whose rows are not, without a shift."""
         m, known = self.kind.frame.vectors, self.u[which].reshape(len(which), self.kind.tokens, -1)
         centre, inverse = self._centre(which), np.linalg.inv(self.factor[which])
         W = np.swapaxes(inverse, 1, 2) @ inverse
-        A, S = np.zeros((2, len(which), ROWS, ROWS))
+        A, S = np.zeros((2, len(which), self.rank, self.rank))
         A[:, :m], S[:, :m, :m] = np.swapaxes(known, 1, 2) @ centre @ W, np.swapaxes(known, 1, 2) @ known
         serves = np.isfinite(A).all(axis=(1, 2)) & np.isfinite(S).all(axis=(1, 2))
         which, known, centre, inverse, A, S, W = (
@@ -232,14 +205,13 @@ class Framed(Block):
         seen = np.isfinite(at.missed)
         which, known, centre, inverse, W = (each[seen] for each in (which, known, centre, inverse, W))
         mean, second, n = at.mean[seen], at.second[seen], int(seen.sum())
-        T = self.kind.tokens
         fields = (known @ mean[:, :m] - centre) @ np.swapaxes(inverse, 1, 2)
         second = second - np.einsum("nai,nbj->naibj", mean, mean)
         second = np.einsum("ski,saibj,slj->sakbl", inverse, second[:, :m, :, :m], inverse, optimize=True)
         spread = np.einsum("sta,sakbl,sub->sktlu", known, second, known, optimize=True)
-        spread = spread.reshape(n, ROWS * T, ROWS * T)
+        spread = spread.reshape(n, self.residuals, self.residuals)
         found.log_norm[which] = at.log_norm[seen] - 0.5 * np.einsum("sti,sij,stj->s", centre, W, centre)
-        found.mean[which] = np.swapaxes(fields, 1, 2).reshape(n, ROWS * T)
+        found.mean[which] = np.swapaxes(fields, 1, 2).reshape(n, self.residuals)
         if found.cov is not None:
             found.cov[which] = spread
         # A sum over nodes that is off by a share of itself moves a mean by as much of what it sums over.
@@ -247,7 +219,9 @@ class Framed(Block):
         missed = at.missed[seen] * (1 + np.sqrt(np.trace(spread, axis1=1, axis2=2)))
         found.error[which] = missed + _ROUNDED * square
 
-    def _nodes(self, known: np.ndarray, centre: np.ndarray, finite: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _nodes(
+        self, known: np.ndarray, centre: np.ndarray, finite: np.ndarray, rule: _Rule
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The first node of the shift of each sample, and how many it has, zero where they would be too many or numbers
         are not finite (n,); one node where there is no shift."""
         S, T = len(known), self.kind.tokens
@@ -256,19 +230,35 @@ class Framed(Block):
             return begin, np.where(finite, count, 0)
         with np.errstate(over="ignore", invalid="ignore"):
             farthest = np.linalg.norm(centre.mean(axis=1), axis=1) * math.sqrt(T)
-            most = np.where(finite & (farthest < _FARTHEST), (farthest + _BEYOND) / _STEP, np.inf)
+            most = np.where(finite & (farthest < _FARTHEST), (farthest + rule.beyond) / rule.step, np.inf)
         count[:] = np.ceil(np.minimum(most, _MANY))
         far = np.flatnonzero(np.isfinite(most) & (most > _MANY))
         if far.size:
-            low, high = _massive(known[far], centre[far], most[far] * _STEP)
-            begin[far] = np.floor(np.minimum(low, high) / _STEP)
-            count[far] = np.where(low <= high, np.minimum(np.ceil(high / _STEP) - begin[far], _MOST + 1), _MOST + 1)
+            low, high = _massive(known[far], centre[far], most[far] * rule.step, rule.step)
+            begin[far] = np.floor(np.minimum(low, high) / rule.step)
+            count[far] = np.where(low <= high, np.minimum(np.ceil(high / rule.step) - begin[far], _MOST + 1), _MOST + 1)
         count[~np.isfinite(most)] = _MOST + 1
         # In steps, so that samples are taken together.
-        return begin, np.where(count > _MOST, 0, -(-count // 4) * 4)
+        return begin, np.where(count > _MOST, 0, -(-count // _PIECE) * _PIECE)
 
 
-def _massive(known: np.ndarray, centre: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _of_shift(begin: np.ndarray, steps: int, shifts: int, rule: _Rule) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes tau (n, K) from ``begin`` steps on, and logs of their weights: those of a vector of so many dimensions and
+    of length tau."""
+    if not shifts:
+        return np.zeros((len(begin), 1)), np.zeros((len(begin), 1))
+    if shifts % 2:
+        at, weight = np.arange(steps) + 0.5, np.ones(steps)
+    else:
+        x, weight = np.polynomial.legendre.leggauss(rule.on_piece)
+        at = (_PIECE * (np.arange(steps // _PIECE)[:, None] + 0.5 * (x + 1))).ravel()
+        weight = np.tile(0.5 * _PIECE * weight, steps // _PIECE)
+    tau = (begin[:, None] + at) * rule.step
+    sphere = math.log(2) + 0.5 * shifts * math.log(math.pi) - math.lgamma(0.5 * shifts)
+    return tau, sphere + np.log(rule.step * weight) + (shifts - 1) * np.log(tau)
+
+
+def _massive(known: np.ndarray, centre: np.ndarray, most: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:
     """Between which shifts tau (n,) each, of zero to ``most``, all the mass is.
 
     The exponent at tau is at most ||A(tau)||_* - tau^2 / 2, the first of which is convex: between two places it lies
@@ -290,7 +280,7 @@ def _massive(known: np.ndarray, centre: np.ndarray, most: np.ndarray) -> tuple[n
         kept = at_low + slope * (top - low) - 0.5 * top**2 >= best[which] - _DEPTH
         which, low, high, at_low, at_high = which[kept], low[kept], high[kept], at_low[kept], at_high[kept]
         # None are left where rounding of the norms is more than what is looked for.
-        if not len(which) or (high - low).max() <= _PARTS * _STEP:
+        if not len(which) or (high - low).max() <= _PARTS * step:
             break
         cut = low[:, None] + (high - low)[:, None] * np.arange(_PARTS + 1) / _PARTS
         inner = norm(np.repeat(which, _PARTS - 1), cut[:, 1:-1].ravel()).reshape(-1, _PARTS - 1)
@@ -304,32 +294,41 @@ def _massive(known: np.ndarray, centre: np.ndarray, most: np.ndarray) -> tuple[n
 
 
 def _exponents(known: np.ndarray, centre: np.ndarray, tau: np.ndarray) -> np.ndarray:
-    """A (n, K, 3, 3) of exp(tr(A^T O)) at nodes of the shift tau (n, K)."""
-    (n, T, m), K = known.shape, tau.shape[1]
-    A = np.zeros((n, K, ROWS, ROWS))
+    """A (n, K, r, r) of exp(tr(A^T O)) at nodes of the shift tau (n, K), r rows of the fields."""
+    (n, T, m), K, r = known.shape, tau.shape[1], centre.shape[2]
+    A = np.zeros((n, K, r, r))
     A[:, :, :m] = np.einsum("stm,sti->smi", known, centre)[:, None]
-    if m < ROWS:
+    if m < r:
         A[:, :, m] = tau[:, :, None] * math.sqrt(T) * centre.mean(axis=1)[:, None]
     return A
 
 
 def _moments(A: np.ndarray, rtol: float) -> Turned:
-    """Those of :func:`turned`; where nothing is known all matrices are alike."""
+    """Those of the function for so many rows; where nothing is known all matrices are alike."""
+    moments = TURNED[A.shape[-1]]
     if A.any():
-        return turned(A, rtol)
-    one = turned(A[:1], rtol)
+        return moments(A, rtol)
+    one = moments(A[:1], rtol)
     return Turned(*(np.broadcast_to(values, (len(A), *values.shape[1:])) for values in vars(one).values()))
 
 
 # Many parameters: where to put what is found of which samples, and of what.
-def _put(found: Average, part: np.ndarray, known: np.ndarray, centre: np.ndarray, tau: np.ndarray, rtol: float) -> None:
-    """Some samples: known (n, T, m) and centre (n, T, 3) in standard deviations, nodes of the shift tau (n, K), zero
-    where there is none."""
-    (n, T, m), K = known.shape, tau.shape[1]
+def _put(
+    found: Average,
+    part: np.ndarray,
+    known: np.ndarray,
+    centre: np.ndarray,
+    nodes: tuple[np.ndarray, np.ndarray],
+    rtol: float,
+) -> None:
+    """Some samples: known (n, T, m) and centre (n, T, r) in standard deviations, nodes of the shift tau (n, K), zero
+    where there is none, and logs of their weights (:func:`_of_shift`)."""
+    (n, T, m), r, (tau, log_node) = known.shape, centre.shape[2], nodes
+    K = tau.shape[1]
     # What rounding and errors of the matrices are multiplied with, in standard deviations of the fields.
     size = np.linalg.norm(known.reshape(n, -1), axis=1) + tau[:, -1]
-    at = _moments(_exponents(known, centre, tau).reshape(n * K, ROWS, ROWS), rtol / float(size.max()))
-    log_weight = at.log_norm.reshape(n, K) - 0.5 * tau**2
+    at = _moments(_exponents(known, centre, tau).reshape(n * K, r, r), 0.5 * rtol / float(size.max()))
+    log_weight = at.log_norm.reshape(n, K) - 0.5 * tau**2 + log_node
     top = log_weight.max(axis=1)
     weight = np.exp(log_weight - top[:, None])
     total = weight.sum(axis=1)
@@ -338,20 +337,16 @@ def _put(found: Average, part: np.ndarray, known: np.ndarray, centre: np.ndarray
     missed = np.einsum("sk,sk->s", weight, at.missed.reshape(n, K)) * size
     square = np.sum(known**2, axis=(1, 2)) + np.sum(centre**2, axis=(1, 2))
     found.error[part], found.nodes[part] = missed + _ROUNDED * square, K
-    if tau.any():
-        # The integrand is even: half of the nodes, each of twice the weight.
-        found.log_norm[part] += math.log(2 * _STEP)
-        found.error[part] += 2 * math.exp(-2 * math.pi**2 / _STEP**2)
     # Tokens times rows of the orthogonal matrix: the shift is tau / sqrt(T) for each token.
-    scale = np.ones((n, K, ROWS))
-    scale[:, :, m:] = tau[:, :, None] / math.sqrt(T)
-    rows = np.concatenate([known, np.ones((n, T, ROWS - m))], axis=2)
-    mean = np.einsum("sk,ska,skai->sai", weight, scale, at.mean.reshape(n, K, ROWS, ROWS))
+    scale = np.zeros((n, K, r))
+    scale[:, :, :m], scale[:, :, m : m + 1] = 1.0, tau[:, :, None] / math.sqrt(T)
+    rows = np.concatenate([known, np.ones((n, T, r - m))], axis=2)
+    mean = np.einsum("sk,ska,skai->sai", weight, scale, at.mean.reshape(n, K, r, r))
     fields = np.einsum("sta,sai->sit", rows, mean) - np.swapaxes(centre, 1, 2)
     found.mean[part] = fields.reshape(n, -1)
     if found.cov is not None:
-        second = at.second.reshape(n, K, *(ROWS,) * 4)
+        second = at.second.reshape(n, K, *(r,) * 4)
         second = np.einsum("sk,ska,skb,skaibj->saibj", weight, scale, scale, second, optimize=True)
         second -= np.einsum("sai,sbj->saibj", mean, mean)
         spread = np.einsum("sta,saibj,sub->sitju", rows, second, rows, optimize=True)
-        found.cov[part] = spread.reshape(n, ROWS * T, ROWS * T)
+        found.cov[part] = spread.reshape(n, r * T, r * T)

@@ -21,7 +21,17 @@ HEADS = {
     "T = 3": Architecture(3, (Attention(rank=3),), output="attention"),
     "T = 3, linear": Architecture(3, (Attention(rank=3, activation="linear"),), output="attention"),
     "T = 2, linear": Architecture(2, (Attention(rank=3, activation="linear"),), output="attention"),
+    # Of which the shift has two dimensions; and of rank four.
+    "T = 2": Architecture(2, (Attention(rank=3),), output="attention"),
+    "rank 4, T = 2": Architecture(2, (Attention(rank=4),), output="attention"),
+    "rank 4, T = 3": Architecture(3, (Attention(rank=4),), output="attention"),
+    "rank 4, T = 4": Architecture(4, (Attention(rank=4),), output="attention"),
+    "rank 4, T = 5": Architecture(5, (Attention(rank=4),), output="attention"),
+    "rank 4, T = 3, linear": Architecture(3, (Attention(rank=4, activation="linear"),), output="attention"),
 }
+# Those that a lattice of three dimensions serves.
+FEW = ("T = 4", "T = 3", "T = 3, linear", "T = 2, linear", "T = 2", "rank 4, T = 2")
+MANY = tuple(name for name in HEADS if name not in FEW)
 
 
 def framed(name: str) -> tuple[smisym.Model, ByFrame]:
@@ -39,16 +49,46 @@ def drawn(model: smisym.Model, q: float, samples: int, seed: int = 0) -> tuple[O
     return model.channel.sample(Z, rng), omega, Z
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", FEW)
 @pytest.mark.parametrize("q", (0.0, 0.4))
 def test_the_lattice_says_the_same(name: str, q: float) -> None:
     model, posterior = framed(name)
     y, omega, _ = drawn(model, q, 2)
-    V = (1 - q) * np.eye(3)
+    V = (1 - q) * np.eye(model.fields)
     here = model.channel.moments(y, omega, V, cov=True, rtol=1e-9)
     there = Channel(model.link, posterior.otherwise).moments(y, omega, V, cov=True, rtol=1e-3)
     assert here.result.ok and here.error.max() < 1e-9 and here.nodes.max() < 100 < there.nodes.min()
     agree(here, there)
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_draws_of_orthogonal_matrices_say_the_same(name: str) -> None:
+    """Frames drawn, and shifts of a Gaussian that the exponent has in them for each frame."""
+    model, posterior = framed(name)
+    frame, r, T, q = posterior.first.frame, model.fields, model.tokens, 0.25
+    y, omega, _ = drawn(model, q, 1, seed=4)
+    found = model.channel.moments(y, omega, (1 - q) * np.eye(r), cov=True, rtol=1e-8)
+    C, m, v = posterior.read(y).values[0].reshape(T, -1), frame.vectors, 1 - q
+    turns, rng = ortho_group.rvs(r, size=400_000, random_state=1), np.random.default_rng(5)
+    # d lies in the rows that are not of the frame; its exponent is that of a Gaussian of variance v / T around the mean
+    # of omega there.
+    centre = np.einsum("nai,i->na", turns[:, m:], omega[0].mean(axis=1)) if frame.shifts else np.zeros((len(turns), 0))
+    shift = centre + np.sqrt(v / T) * rng.standard_normal(centre.shape)
+    exponent = np.einsum("ta,nai,it->n", C, turns[:, :m], omega[0]) / v + 0.5 * T / v * np.sum(centre**2, axis=1)
+    weight = np.exp(exponent - exponent.max())
+    fields = np.einsum("ta,nai->nit", C, turns[:, :m])
+    if frame.shifts:
+        fields += np.einsum("na,nai->ni", shift, turns[:, m:])[:, :, None]
+    fields = fields.reshape(len(turns), -1)
+    mean = weight @ fields / weight.sum()
+    gaps = fields - mean
+    error = np.sqrt(weight**2 @ gaps**2) / weight.sum()
+    assert (np.abs(mean - found.mean[0].ravel()) < 5 * error + 1e-8).all() and error.max() < 0.02
+    assert found.cov is not None
+    square = (fields - found.mean[0].ravel()) ** 2
+    spread = weight @ square / weight.sum()
+    error = np.sqrt(weight**2 @ (square - spread) ** 2) / weight.sum()
+    assert (np.abs(spread - np.diag(found.cov[0].reshape(r * T, r * T))) < 5 * error + 1e-8).all()
 
 
 @pytest.mark.parametrize("name", ("T = 4", "T = 3, linear"))
@@ -104,8 +144,8 @@ def test_a_maximum_that_the_lattice_missed_is_counted() -> None:
 def test_near_perfect_recovery_the_truth_is_a_sample(name: str, v: float) -> None:
     """The mean of |V^{-1/2} (Z - E[Z])|^2 is the trace of the covariance, and no error is lost to rounding."""
     model, _ = framed(name)
-    y, omega, Z = drawn(model, 1 - v, 400)
-    found = model.channel.moments(y, omega, v * np.eye(3), cov=True, rtol=1e-4)
+    y, omega, Z = drawn(model, 1 - v, 400 if model.fields == 3 else 60)
+    found = model.channel.moments(y, omega, v * np.eye(model.fields), cov=True, rtol=1e-4)
     assert found.result.ok and found.cov is not None
     gaps = np.einsum("spt,spt->s", Z - found.mean, Z - found.mean) / v - np.einsum("sptpt->s", found.cov) / v
     assert abs(gaps.mean()) < 4.5 * gaps.std() / np.sqrt(len(gaps))
@@ -121,7 +161,7 @@ def test_g_out_is_the_slope_of_the_log_partition() -> None:
     for name in HEADS:
         model, _ = framed(name)
         y, omega, _ = drawn(model, 0.6, 5)
-        V, step = 0.4 * np.eye(3), 1e-5 * np.random.default_rng(2).standard_normal(omega.shape)
+        V, step = 0.4 * np.eye(model.fields), 1e-5 * np.random.default_rng(2).standard_normal(omega.shape)
         ends = [model.channel.log_partition(y, omega + sign * step, V, rtol=1e-11) for sign in (1, -1)]
         g = model.channel.g_out(y, omega, V, rtol=1e-11)
         assert ends[0] - ends[1] == pytest.approx(2 * np.einsum("spt,spt->s", g, step), abs=1e-9)
@@ -140,13 +180,13 @@ def test_a_shift_beside_rows_that_are_not_known_equally_well_is_left_to_the_latt
     assert not alone.result.ok and np.isinf(alone.error).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("name", ("T = 4", "T = 3", "T = 3, linear"))
+@pytest.mark.parametrize("name", ("T = 4", "T = 3", "T = 3, linear", *MANY))
 def test_the_first_threshold_is_that_of_the_closed_form(name: str) -> None:
     model, _ = framed(name)
-    found = smisym.weak_recovery(model, samples=8192, stages=1).value[0]
+    found = smisym.weak_recovery(model, samples=16384, stages=1).value[0]
     closed = closed_form(model)
     assert closed is not None
-    assert abs(found.alpha - float(closed)) < 5 * found.error < 0.02 * found.alpha
+    assert abs(found.alpha - float(closed)) < 5 * found.error < 0.025 * found.alpha
 
 
 def test_where_no_sample_is_for_sums_over_nodes_the_lattice_is_asked() -> None:
@@ -169,15 +209,15 @@ def test_means_without_digits_are_no_success(size: float, v: float) -> None:
     assert not model.channel.moments(same, Z, v * np.eye(3), rtol=1e-2).result.ok
 
 
-@pytest.mark.parametrize("name", ("T = 3", "T = 4"))
+@pytest.mark.parametrize("name", ("T = 3", "T = 4", "T = 2", "rank 4, T = 2", "rank 4, T = 4", "rank 4, T = 5"))
 @pytest.mark.parametrize("v", (1e-6, 1e-9, 1e-12))
 def test_what_rounding_moves_is_stated(name: str, v: float) -> None:
     """A rotation of omega turns the mean, and leaves the log-partition: squares of 1e12 cancel in both."""
     model, posterior = framed(name)
     y, omega, _ = drawn(model, 1 - v, 10)
-    turn = ortho_group.rvs(3, random_state=1)
+    turn = ortho_group.rvs(model.fields, random_state=1)
     channel = Channel(model.link, posterior.first)
-    here, there = (channel.moments(y, mean, v * np.eye(3), rtol=1e-3) for mean in (omega, turn @ omega))
+    here, there = (channel.moments(y, mean, v * np.eye(model.fields), rtol=1e-3) for mean in (omega, turn @ omega))
     off = np.linalg.norm((turn @ here.mean - there.mean).reshape(10, -1), axis=1) / np.sqrt(v)
     assert (off <= here.error + there.error).all()
     assert (np.abs(here.log_partition - there.log_partition) <= here.error + there.error).all()
