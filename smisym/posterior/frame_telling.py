@@ -6,7 +6,7 @@ import numpy as np
 
 from smisym.base.counting import counted
 from smisym.base.derivation import Derivation, Formula, Step
-from smisym.posterior.on_frame import QUADRATIC, TURNED, OnFrame
+from smisym.posterior.on_frame import INTEGRALS, TURNED, OnFrame
 
 
 def record_frame(kind: OnFrame, derivation: Derivation) -> None:
@@ -26,8 +26,9 @@ def record_frame(kind: OnFrame, derivation: Derivation) -> None:
         ),
     )
     others = " Where it does not, what is left of the exponent is summed over products of nodes."
+    others = others if kind.summed_over_nodes else ""
     r = frame.rank
-    integral, meaning, source = _INTEGRALS[r]
+    integral, meaning, source = _WRITTEN[r]
     derivation.add(
         Step(
             "channel",
@@ -35,8 +36,7 @@ def record_frame(kind: OnFrame, derivation: Derivation) -> None:
             f"The output leaves {counted(frame.vectors, 'row')} of an orthogonal matrix O of {r} unknown. Where the "
             "cavity knows all rows of the head equally well, V = v I, the exponent is linear in them, and moments are "
             "those of O under $\\exp(\\mathrm{tr}\\, A^T O)$: with the singular values s of A "
-            f"{'one integral' if r == QUADRATIC else 'a double integral'} over Bessel functions, for rotations, and "
-            f"with $-s_{r}$ for reflections.{others if kind.summed_over_nodes else ''}",
+            f"{INTEGRALS[r]}, for rotations, and with $-s_{r}$ for reflections.{others}",
             (
                 Formula("A", r"C^{\top} \omega^{\top} / v", f"C ({T}, {frame.vectors}) is read off the output"),
                 Formula(r"\int dO\, e^{\mathrm{tr}\, A^T O}", integral, meaning),
@@ -49,7 +49,8 @@ def record_frame(kind: OnFrame, derivation: Derivation) -> None:
 
 
 # By the rows of the orthogonal matrices: the integral over rotations, what it says, and where it is from.
-_INTEGRALS = {
+_WRITTEN = {
+    2: ("I_0(s_1 + s_2)", "the angle has the density of von Mises", "derived here"),
     3: (
         r"\int_0^1 dx\, I_0(x (s_1 + s_2))\, I_0((1 - x)(s_1 - s_2))\, e^{s_3 (2 x - 1)}",
         "x is the sum of two squares of a unit quaternion, uniform on [0, 1]; its powers, and cosines of the two "

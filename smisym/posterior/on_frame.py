@@ -1,4 +1,4 @@
-"""The posterior of one tied head of rank three or four: moments of an orthogonal matrix.
+"""The posterior of one tied head of rank two to four: moments of an orthogonal matrix.
 
 The output leaves a frame unknown, Z^T = C F + 1 d^T (:class:`smisym.charts.base.Frame`): rows of an orthogonal matrix,
 and a shift d orthogonal to them.  Where all rows are known equally well, V = v I, nothing in the exponent is quadratic
@@ -6,13 +6,15 @@ in F but what is constant,
 
     -|Z - omega|^2 / (2 v) = tr(F^T C^T omega^T) / v + T (d . mean_t omega - |d|^2 / 2) / v + constant,
 
-so that averages over F are those of :mod:`smisym.integrate.rotations` and :mod:`smisym.integrate.rotations_of_four`.
+so that averages over F are those of :mod:`smisym.integrate.rotations_of_two`, :mod:`smisym.integrate.rotations` and
+:mod:`smisym.integrate.rotations_of_four`.
 Where there is a shift, of k dimensions, it is a multiple of one more row f of the same orthogonal matrix,
 d = sqrt(v / T) tau f: the integral over tau is one of tau^(k - 1) times a mixture of Gaussians of variance one, even
 for odd k.  A trapezoid rule of step h misses 2 exp(-2 pi^2 / h^2) of it; for even k Gauss's rule is taken on pieces.
 
 Elsewhere, without a shift, what is left of the quadratic form of three rows is summed over products of nodes
-(:mod:`smisym.integrate.near_rotations`); with one, or of four rows, it is left to others.
+(:mod:`smisym.integrate.near_rotations`); with one, or of other rows, it is left to others, as is a shift beside one
+row of two, which they integrate in less time.
 """
 
 from __future__ import annotations
@@ -31,13 +33,19 @@ from smisym.integrate.modes import Values
 from smisym.integrate.near_rotations import nearly_turned
 from smisym.integrate.rotations import Turned, turned
 from smisym.integrate.rotations_of_four import turned_four
+from smisym.integrate.rotations_of_two import turned_two
 from smisym.kernels.turns import turns_source
 from smisym.link.linking import Observation
 from smisym.posterior.base import Block, Cavity, Kind, log_whitening
 
 # The orthogonal matrices whose moments are known, by their rows; those of which a form that is quadratic is summed.
-TURNED: dict[int, Callable[[np.ndarray, float], Turned]] = {3: turned, 4: turned_four}
+TURNED: dict[int, Callable[[np.ndarray, float], Turned]] = {2: turned_two, 3: turned, 4: turned_four}
 QUADRATIC = 3
+INTEGRALS = {
+    2: "Bessel functions",
+    3: "one integral over Bessel functions",
+    4: "a double integral over Bessel functions",
+}
 
 
 @dataclass(frozen=True)
@@ -98,8 +106,7 @@ class OnFrame(Kind):
     def describe(self) -> tuple[str, str]:
         shift = ", and a sum over nodes for the shift of all tokens" if self.frame.shifts else ""
         where = f"the posterior lives on the orthogonal matrices of {self.frame.rank} rows"
-        integrals = "one integral" if self.frame.rank == QUADRATIC else "a double integral"
-        how = f"moments of these by {integrals} over Bessel functions{shift}"
+        how = f"moments of these by {INTEGRALS[self.frame.rank]}{shift}"
         nodes = "; where rows are not known equally well, sums over products of nodes"
         return where, how + (nodes if self.summed_over_nodes else "")
 
@@ -107,7 +114,7 @@ class OnFrame(Kind):
 def framed(level_set: LevelSet, tokens: int) -> OnFrame | None:
     """How a level set is integrated whose frame has as many rows as are known, None for others."""
     frame = level_set.frame
-    if frame is None or frame.rank not in TURNED or level_set.registered:
+    if frame is None or frame.rank not in TURNED or level_set.registered or (frame.rank == 2 and frame.shifts):
         return None
     return OnFrame(level_set, frame, tokens)
 
