@@ -341,7 +341,9 @@ def _meant(name: str, variables: Iterable[str]) -> str:
     known = {other for other in {*variables, *RESERVED} if len(other) == len(name) <= 2}
     digits = "0123456789"
     more = name[-1:].isdigit() and any(other.rstrip(digits) == name.rstrip(digits) for other in variables)
-    near = difflib.get_close_matches(name, {*variables, *RESERVED}, n=1)
+    near = difflib.get_close_matches(name, {*variables, *RESERVED}, n=5)
+    # Letters that changed places are a slip of the hand.
+    near.sort(key=lambda other: sorted(other) != sorted(name))
     near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not near:
         return "use one of these names"

@@ -220,6 +220,7 @@ def test_what_has_no_text_is_refused(expr: object) -> None:
         ("x*inf", ["'inf'", "write a finite number"]),
         ("x + NaN", ["'NaN'", "write a finite number"]),
         ("sine(x)", ["sine(x)", 'write "sin" if that was meant']),
+        ("tahn(x)", ["tahn(x)", 'write "tanh" if that was meant']),
         ("quux", ["'quux'", "x, y, z, pi, exp, log", "use one of these names"]),
         ("I*x", ["'I'"]),
         ("E", ["'E'"]),
