@@ -73,7 +73,8 @@ class Surrogate:
     def of(cls, model: Model) -> Surrogate:
         probed, made = np.random.SeedSequence(_SEED).spawn(2)
         probe = Normals(model.fields * model.tokens, probed, fine=True).draw(2**_PROBED)
-        noiseless = np.concatenate([_shown(model, part) for part in _parts(probe)])
+        still = np.zeros((_AT_ONCE, model.channel.noise_dimensions))
+        noiseless = np.concatenate([_shown(model, part, still[: len(part)]) for part in _parts(probe)])
         # In units, a power of two, of the largest of them, whose square may be no float.
         unit = math.ldexp(0.5, math.frexp(float(np.abs(noiseless).max()))[1])
         noiseless /= unit
@@ -143,10 +144,12 @@ def _parts(z: np.ndarray) -> list[np.ndarray]:
     return [z[i : i + _AT_ONCE] for i in range(0, len(z), _AT_ONCE)]
 
 
-def _shown(model: Model, z: np.ndarray) -> np.ndarray:
+def _shown(model: Model, z: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """What :func:`_told` is told of outputs at fields z (n, P T): log-ratios without noise, under it the entries."""
     patience.check()
     scale = model.prior.law(np.zeros((model.fields, model.fields))).scale
-    return _told(model.link.raw(scale @ z.reshape(len(z), model.fields, model.tokens)))
+    Z = scale @ z.reshape(len(z), model.fields, model.tokens)
+    return _told(model.channel.draw(Z, noise).y if model.noise else model.link.raw(Z))
 
 
 def _drawn(model: Model, log_n: int, seed: np.random.SeedSequence) -> tuple[np.ndarray, np.ndarray]:
@@ -154,8 +157,7 @@ def _drawn(model: Model, log_n: int, seed: np.random.SeedSequence) -> tuple[np.n
     size, K = model.fields * model.tokens, model.channel.noise_dimensions
     drawn = Normals(size + K, seed, fine=True).draw(2**log_n)
     z, noise = np.split(drawn, [size], axis=1)
-    y = np.concatenate([_shown(model, part) for part in _parts(z)])
-    return z, y + np.sqrt(model.noise) * noise if K else y
+    return z, np.concatenate([_shown(model, *both) for both in zip(_parts(z), _parts(noise), strict=True)])
 
 
 def _cut(v: np.ndarray, levels: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
