@@ -76,6 +76,7 @@ _MEMORY = 4096
 # are as large as squares of the fields in standard deviations, and so are numbers that cancel in them.
 _ROUNDING = 8 * np.finfo(float).eps
 _ROUNDED = 8 * np.finfo(float).eps
+_TINY = np.finfo(float).tiny
 
 
 class OnFrame(Kind):
@@ -334,7 +335,7 @@ def _put(
     K = tau.shape[1]
     # What rounding and errors of the matrices are multiplied with, in standard deviations of the fields.
     size = np.linalg.norm(known.reshape(n, -1), axis=1) + tau[:, -1]
-    at = _moments(_exponents(known, centre, tau).reshape(n * K, r, r), 0.5 * rtol / float(size.max()))
+    at = _moments(_exponents(known, centre, tau).reshape(n * K, r, r), 0.5 * rtol / max(float(size.max()), _TINY))
     log_weight = at.log_norm.reshape(n, K) - 0.5 * tau**2 + log_node
     top = log_weight.max(axis=1)
     weight = np.exp(log_weight - top[:, None])

@@ -20,6 +20,7 @@ from smisym.kernels.numba_code import load
 from smisym.kernels.pairs import look_source, pairs_source, scouts_source
 from smisym.model.channel import Moments
 from smisym.model.compiled import Model
+from smisym.posterior.composite import ByFrame
 from smisym.posterior.level_set import OnSheets
 
 pytest.importorskip("numba")
@@ -64,6 +65,8 @@ def drawn(model: Model, samples: int, overlap: float = 0.6) -> tuple[smisym.Obse
 def integrand(model: Model, samples: int, overlap: float = 0.6) -> Integrand:
     observation, omega, V = drawn(model, samples, overlap)
     posterior = model.channel.posterior
+    if isinstance(posterior, ByFrame):
+        posterior = posterior.otherwise
     return posterior.at(posterior.read(observation), omega, V[None])  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""What first thresholds of dear posteriors are sampled beside: stand-ins, and sizes of outputs, that draws alone know."""
+"""What first thresholds are sampled beside where posteriors are dear: stand-ins, and sizes of outputs."""
 
 from __future__ import annotations
 
