@@ -220,6 +220,7 @@ def executor(workers: int) -> Iterator[Any]:
     try:
         yield own
     finally:
+        _forget_cancelled(own)
         own.shutdown(wait=True, kill_workers=True)
 
 

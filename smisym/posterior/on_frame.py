@@ -72,9 +72,10 @@ _MANY, _DEPTH, _PARTS = 32, 70.0, 8
 _SPREAD = 4.0
 # Nodes of all samples at once.
 _MEMORY = 4096
-# Relative differences of variances that rounding makes; of exponents, and of second moments, what rounding leaves: both
-# are as large as squares of the fields in standard deviations, and so are numbers that cancel in them.
-_ROUNDING = 8 * np.finfo(float).eps
+# Relative differences of deviations that count as none: what they do to exponents is stated.  Of these, and of second
+# moments, what rounding leaves: both are as large as squares of the fields in standard deviations, and so are numbers
+# that cancel in them.
+_EQUAL = 1e-11
 _ROUNDED = 8 * np.finfo(float).eps
 _TINY = np.finfo(float).tiny
 
@@ -102,7 +103,7 @@ class OnFrame(Kind):
         if self.summed_over_nodes:
             return np.zeros(len(V), dtype=bool)
         equal = np.einsum("sii->s", V)[:, None, None] / V.shape[1] * np.eye(V.shape[1])
-        return np.asarray((np.abs(V - equal) > _ROUNDING * np.abs(V).max(axis=(1, 2), keepdims=True)).any(axis=(1, 2)))
+        return np.asarray((np.abs(V - equal) > _EQUAL * np.abs(V).max(axis=(1, 2), keepdims=True)).any(axis=(1, 2)))
 
     def describe(self) -> tuple[str, str]:
         shift = ", and a sum over nodes for the shift of all tokens" if self.frame.shifts else ""
@@ -154,9 +155,10 @@ class Framed(Block):
             np.full(S, -np.inf), np.zeros((S, F)), np.zeros((S, F, F)) if cov else None,
             np.full(S, np.inf), np.zeros(S), np.zeros(S, dtype=bool),
         )  # fmt: skip
-        alike = self._alike()
+        unequal = self._unequal()
+        alike = unequal <= _EQUAL
         if alike.any():
-            self._equally(found, np.flatnonzero(alike), rtol)
+            self._equally(found, np.flatnonzero(alike), unequal[alike], rtol)
         # Where nodes are no way nothing is told of the others, and their error is infinite.
         if not alike.all() and self.kind.summed_over_nodes:
             self._unequally(found, np.flatnonzero(~alike), rtol)
@@ -164,17 +166,17 @@ class Framed(Block):
         found.converged = found.error <= rtol
         return found
 
-    def _alike(self) -> np.ndarray:
-        """(S,) whether all rows are known equally well."""
+    def _unequal(self) -> np.ndarray:
+        """(S,) how much better some rows are known than others, relative to the first."""
         first = self.factor[:, :1, :1]
-        return np.asarray((np.abs(self.factor - first * np.eye(self.rank)) <= _ROUNDING * first).all(axis=(1, 2)))
+        return np.asarray((np.abs(self.factor - first * np.eye(self.rank)) / first).max(axis=(1, 2)))
 
     def _centre(self, which: np.ndarray) -> np.ndarray:
         """omega of some samples, tokens first, (n, T, 3)."""
         return np.swapaxes(self.omega[which][:, list(self.kind.order)], 1, 2)
 
-    def _equally(self, found: Average, which: np.ndarray, rtol: float) -> None:
-        """Samples all of whose rows are known equally well."""
+    def _equally(self, found: Average, which: np.ndarray, unequal: np.ndarray, rtol: float) -> None:
+        """Samples all of whose rows are known equally well, but for shares ``unequal`` of their deviations."""
         T, frame, spread = self.kind.tokens, self.kind.frame, self.factor[which, 0, 0]
         # Tokens times rows of the frame, and of the fields, in standard deviations.
         known = self.u[which].reshape(-1, T, frame.vectors) / spread[:, None, None]
@@ -193,6 +195,8 @@ class Framed(Block):
                 nodes = _of_shift(begin[part], int(K), frame.shifts, rule)
                 _put(found, which[part], known[part], centre[part], nodes, rtol)
         found.log_norm[which] += constant
+        # Exponents change by twice these shares of their squares, at most.
+        found.error[which] += np.where(unequal > 0, -2 * unequal * constant, 0.0)
         if frame.shifts:
             found.log_norm[which] += frame.shifts * np.log(spread / math.sqrt(T))
             found.error[which[serves]] += rule.missed

@@ -185,6 +185,24 @@ def test_who_waits_no_longer_is_asked_in_all_threads() -> None:
     assert sorted(ended) == [0, 1] and time.process_time() - before < 5
 
 
+CANCELLED = """import time
+from smisym.base import processes
+
+if __name__ == "__main__":
+    with processes.executor(1) as executor:
+        futures = [executor.submit(time.sleep, 60) for _ in range(12)]
+        time.sleep(0.2)
+        print(sum(future.cancel() for future in futures) >= 3)
+    print(all(future.done() for future in futures))
+"""
+
+
+def test_tasks_that_were_cancelled_disturb_no_end() -> None:
+    """More of them than processes: a thread of the executor would stumble over them, and say so."""
+    run = subprocess.run([sys.executable, "-c", CANCELLED], capture_output=True, text=True, timeout=60, check=True)
+    assert (run.stdout, run.stderr) == ("True\nTrue\n", "")
+
+
 def test_ctrl_c_ends_all_at_once() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -194,6 +194,20 @@ def test_the_first_threshold_is_that_of_the_closed_form(name: str) -> None:
     assert abs(found.alpha - float(closed)) < 5 * found.error < 0.025 * found.alpha
 
 
+@pytest.mark.parametrize("name", ("T = 3", "rank 4, T = 5", "rank 2, T = 5"))
+@pytest.mark.parametrize("unequal", (1e-15, 1e-13, 5e-12))
+def test_rows_that_differ_by_rounding_are_known_equally_well(name: str, unequal: float) -> None:
+    model, posterior = framed(name)
+    y, omega, _ = drawn(model, 0.99, 10)
+    V = 0.01 * np.eye(model.fields)
+    here = model.channel.moments(y, omega, V, rtol=1e-6)
+    V[0, 0] *= 1 + unequal
+    assert not posterior.first.couples(V[None]).any()
+    there = model.channel.moments(y, omega, V, rtol=1e-6)
+    off = np.linalg.norm((here.mean - there.mean).reshape(10, -1), axis=1) / 0.1
+    assert there.result.ok and (off <= here.error + there.error).all()
+
+
 def test_where_no_sample_is_for_sums_over_nodes_the_lattice_is_asked() -> None:
     """Of what is known of nothing but its output several maxima are as likely."""
     model, _ = framed("T = 4")
