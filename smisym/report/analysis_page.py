@@ -16,6 +16,7 @@ from smisym.report.html import environment
 from smisym.report.numbers import format_with_error
 from smisym.report.outlining import outline, references
 from smisym.report.svg import embedded
+from smisym.report.wording import of_result
 
 Record = Mapping[str, Any]
 
@@ -30,6 +31,9 @@ _KINDS = {
 }
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _NBSP = "\u00a0"
+# What helps a point of the curve, and a run of GAMP, as options of the command.
+_OF_POINTS = {name: f"--{name}" for name in ("samples", "accuracy")}
+_OF_RUNS = {name: f"--{name}" for name in ("iterations", "damping")}
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ def report_page(results: Mapping[str, Any]) -> str:
         "header" (schema, package_version, architecture, seed, settings, versions), "architecture_text" (the lines
         that declare it), "thresholds", "points", "gamp" (records as in the result files), "derivation" (a
         :class:`~smisym.base.derivation.Derivation`), "figure_svg" (one ``<svg>`` element).  Optional:
-        "gamp_figure_svg", "labels" (of the rows of Q), "published" ({"source", "notes"}), "warnings" (texts), "title".
+        "gamp_figure_svg", "labels" (of the rows of Q), "unit" (what alpha is, N/D), "published" ({"source",
+        "notes"}), "warnings" (texts), "title".
 
     Every number comes with its error; every point or run that did not converge with its remedy.  The same results
     give the same bytes.  Raises ValueError for a figure that is not a plain SVG.
@@ -63,6 +68,7 @@ def report_page(results: Mapping[str, Any]) -> str:
             findings=_findings(results, points, labels),
             architecture_text=results["architecture_text"],
             thresholds=_threshold_table(results["thresholds"], labels),
+            unit=results.get("unit", "N/D").replace("^2", "²"),
             figure=embedded(results["figure_svg"], "f1-", "Overlaps against alpha"),
             caption=_caption(points, results.get("gamp") or (), results.get("published"), labels),
             gamp_figure=embedded(results["gamp_figure_svg"], "f2-", "GAMP by iteration")
@@ -94,11 +100,14 @@ def _title(architecture: Mapping[str, Any]) -> str:
     return f"What can be learned of {count} layer{'s' if len(layers) > 1 else ''} of attention on {tokens} tokens"
 
 
+def thresholds_in_words(thresholds: Sequence[Record], labels: Sequence[str]) -> list[str]:
+    """A sentence on each threshold, in their order."""
+    return [_sentence(threshold, labels, first=number == 0) for number, threshold in enumerate(thresholds)]
+
+
 def _findings(results: Mapping[str, Any], points: Sequence[Record], labels: Sequence[str]) -> str:
     """The thresholds in words, then how far the numbers can be trusted."""
-    sentences: list[str] = []
-    for threshold in results["thresholds"]:
-        sentences.append(_sentence(threshold, labels, first=not sentences))
+    sentences = thresholds_in_words(results["thresholds"], labels)
     failed = sum(point["result"] != Result.SUCCESS.value for point in points)
     if failed:
         no, they = ("is no success", "it is") if failed == 1 else ("are no success", "they are")
@@ -246,15 +255,28 @@ def _caption(points: Sequence[Record], gamp: Sequence[Record], published: Record
 
 def _failures(points: Sequence[Record], gamp: Sequence[Record], accuracy: bool = False) -> list[tuple[str, str, str]]:
     """(where, code, remedy) of everything that did not converge.  accuracy: whether one was asked of the points."""
-    found = [(f"state evolution at α = {point['alpha']:.6g}", point["result"], accuracy) for point in points]
-    runs = [(f"GAMP at α = {run['alpha']:.6g}, D = {run['dim']}, seed {run['seed']}", run["result"]) for run in gamp]
-    found += [(where, code, False) for where, code in runs]
-    return [(where, code, _remedy(code, asked)) for where, code, asked in found if code != Result.SUCCESS.value]
+    found = [
+        (
+            f"state evolution at α = {point['alpha']:.6g}",
+            point["result"],
+            _remedy(point["result"], _OF_POINTS, accuracy),
+        )
+        for point in points
+    ]
+    found += [
+        (
+            f"GAMP at α = {run['alpha']:.6g}, D = {run['dim']}, seed {run['seed']}",
+            run["result"],
+            _remedy(run["result"], _OF_RUNS, False),
+        )
+        for run in gamp
+    ]
+    return [(where, code, remedy) for where, code, remedy in found if code != Result.SUCCESS.value]
 
 
-def _remedy(code: str, accuracy: bool) -> str:
+def _remedy(code: str, options: Mapping[str, str], accuracy: bool) -> str:
     try:
-        return Result(code).told(accuracy)
+        return of_result(Result(code), options, accuracy)
     except ValueError:
         return "a result code that this version does not know"
 

@@ -38,7 +38,8 @@ is known. What the columns say:
 * **later thresholds**: the same of what is learned after that.
 * **stable**: the alpha above which perfect recovery is locally stable, by counting. **reached**: where state evolution
   arrives at it.
-* **hard phase**: alphas between which more is known in principle than what the algorithm finds.
+* **hard phase**: alphas between which more is known in principle than what the algorithm finds: from where perfect
+  recovery is stable to where it is reached, or where a branch folds.
 * **s**: seconds of the processor for the whole row. **open**: parts for which there was not enough time, that
   failed, whose code is no success, or that are older than the others. Each row had {budget}.
 * **?**: not looked for.
@@ -166,10 +167,13 @@ def reached(row: Record) -> str:
 
 
 def hard(row: Record) -> str:
-    """Hard phases."""
-    return "; ".join(
-        f"{low:.4g} to {'infinity' if high is None else f'{high:.4g}'}" for low, high in row["hard_phases"]
-    )
+    """Hard phases; none where both that may tell of one were looked for."""
+    if row["hard_phases"]:
+        return "; ".join(
+            f"{low:.4g} to {'infinity' if high is None else f'{high:.4g}'}" for low, high in row["hard_phases"]
+        )
+    told = ["folds"] if row["perfect_stable"] is None else ["folds", "perfect"]
+    return "none" if all(ended(row, part) == SUCCESS for part in told) else _WORDS["not_looked_for"]
 
 
 def missing(row: Record) -> str:

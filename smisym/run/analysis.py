@@ -33,6 +33,7 @@ from smisym.declare.smi import SMI
 from smisym.finite.samples import check_fits
 from smisym.model.compiled import Model, compile
 from smisym.report import gamp_plots, plots, report_page, write_derivation
+from smisym.report.analysis_page import thresholds_in_words
 from smisym.run import gamp_runs, records
 from smisym.run.progress import Choice, Reporter, reporting, watching
 from smisym.theory.aim import aimed
@@ -172,8 +173,8 @@ def write_all(
     accuracy, most_samples
         Of thresholds and curve, as of :func:`analyze`.
 
-    Returns {"folder", "files", "thresholds", "points", "gamp", "results"}, the last being the
-    result codes of the thresholds and of the curve.
+    Returns {"folder", "files", "thresholds", "points", "gamp", "results", "found"}: "results" the result codes of the
+    thresholds and of the curve, "found" the thresholds in words.
     Raises :class:`~smisym.base.errors.InputError`, for data of GAMP that do not fit in memory before anything is
     computed.
     """
@@ -204,7 +205,8 @@ def write_all(
     _draw(folder, results | {"derivation": trail}, head, model, published)
     # GAMP's codes stay with its runs: one that had not settled is an outcome on finite data, not a failed solve.
     codes = [found["result"], *(point["result"] for point in points)]
-    return {"folder": str(folder), "files": list(FILES), **results, "results": codes}
+    words = thresholds_in_words(found["thresholds"], list(model.labels))
+    return {"folder": str(folder), "files": list(FILES), **results, "results": codes, "found": words}
 
 
 FILES = (
@@ -290,6 +292,7 @@ def _draw(
         "architecture_text": repr(model.architecture),
         "figure_svg": plots.svg_text(figure),
         "labels": labels,
+        "unit": model.prior.unit,
     }
     if published is not None:
         page["published"] = {key: published[key] for key in ("source", "notes")}

@@ -29,8 +29,8 @@ def on_cluster(address: str | None) -> Iterator[Executor | None]:
     try:
         client = distributed.Client(address, timeout=timeout, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
-        allowed = "the address of a Dask scheduler that answers"
-        fix = "start one with dask scheduler, and write what it prints, for example tcp://127.0.0.1:8786"
+        allowed = "the address of a Dask cluster that answers"
+        fix = "start one with 'dask scheduler', and write what it prints, for example tcp://127.0.0.1:8786"
         raise InputError("scheduler", Words(f"{address} ({error})"[:200]), allowed, fix) from None
     try:
         _check_versions(client, address)

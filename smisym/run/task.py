@@ -157,8 +157,9 @@ class _Task:
             published=published, **aim,
         )  # fmt: skip
         self.finish(
-            {key: done[key] for key in ("folder", "files", "thresholds")}, done["results"], terminal.print_files
-        )
+            {key: done[key] for key in ("folder", "files", "thresholds")}, done["results"],
+            lambda document: terminal.print_analysis(document, done),
+        )  # fmt: skip
 
     def finish(self, document: Document, results: Sequence[str], show: Callable[[Document], object]) -> None:
         """Print the document, as JSON or as ``show`` shows it; exit code 3 unless all results are a success."""

@@ -117,6 +117,8 @@ def print_atlas(document: Record) -> None:
                 say(f"{row['name']}, {name}: {part['said']}")
     if len(rows) < document["declared"]:
         say(f"{len(rows)} of {document['declared']} declared rows")
+    if "output" not in document:
+        say("Later thresholds, perfect recovery and hard phases: -o OUT.md, or --json.")
     _told_files(document)
 
 
@@ -357,6 +359,17 @@ def _stated(value: float, error: float) -> str:
     if math.isnan(value):
         return "–"
     return "∞" if math.isinf(value) else format_with_error(value, error)
+
+
+def print_analysis(document: Record, done: Record) -> None:
+    """The thresholds in words, which points are no success, and the files that were written into one folder."""
+    for sentence in done["found"]:
+        say(sentence.replace("\u00a0", " "))
+    bad = [f"{point['alpha']:.6g}" for point in done["points"] if point["result"] != "success"]
+    if bad:
+        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+        say(f"No success: the curve at alpha = {', '.join(bad[:5])}{more}; report.html says what helps.")
+    print_files(document)
 
 
 def print_files(document: Record) -> None:

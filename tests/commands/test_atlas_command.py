@@ -97,5 +97,23 @@ def test_a_file_of_another_is_not_overwritten(folder: Path, tmp_path: Path) -> N
     assert (tmp_path / "a.json").read_text() == "[1, 2]"
 
 
+def test_rows_of_other_declarations_and_settings_are_kept_in_a_copy(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "atlas.md"
+    run(folder, "-o", page, *QUICK)
+    first = page.with_suffix(".json").read_text()
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "one.toml").write_text((folder / "one.toml").read_text())
+    assert "atlas.earlier.json" in run(alone, "-o", page, *QUICK).stderr
+    assert (tmp_path / "atlas.earlier.json").read_text() == first
+    second = page.with_suffix(".json").read_text()
+    assert [row["name"] for row in json.loads(second)["rows"]] == ["one"]
+    assert "of other settings" in run(alone, "-o", page, *QUICK, "--seed", "1").stderr
+    assert (tmp_path / "atlas.earlier-1.json").read_text() == second
+    # The same again loses nothing.
+    run(alone, "-o", page, *QUICK, "--seed", "1")
+    assert len(list(tmp_path.glob("*.json"))) == 3
+
+
 def test_a_folder_that_is_none_is_refused() -> None:
     assert "nowhere" in run("/nowhere", code=2).stderr

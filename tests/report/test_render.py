@@ -30,6 +30,7 @@ from smisym.report import (
     write_derivation,
 )
 from smisym.report.outlining import outline
+from smisym.report.wording import of_result
 
 WRITERS = {".html": derivation_page, ".md": derivation_text, ".tex": derivation_document}
 
@@ -295,9 +296,11 @@ def test_every_failure_comes_with_its_remedy() -> None:
     results["points"][3]["result"] = "a_code_of_tomorrow"
     page = report_page(results)
     text = _text(page)
-    assert f"state evolution at α = 0.733333: max_steps, {Result.MAX_STEPS.message}" in text
-    assert f"state evolution at α = 0.766667: statistical_error_large, {Result.NOISY.message}" in text
-    assert f"GAMP at α = 0.9, D = 1000, seed 3: max_steps, {Result.MAX_STEPS.message}" in text
+    assert (
+        f"state evolution at α = 0.733333: max_steps, {of_result(Result.MAX_STEPS, {'samples': '--samples'})}" in text
+    )
+    assert "statistical_error_large, " in text and "raise --samples: a smoother map" in text
+    assert "GAMP at α = 0.9, D = 1000, seed 3: max_steps, " in text and "raise --iterations, or add --damping" in text
     assert "a_code_of_tomorrow, a result code that this version does not know" in text
     # Three points in each of the two tables of the curve, and one run.
     assert page.count('<tr class="failed">') == 2 * 3 + 1
