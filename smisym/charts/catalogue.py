@@ -119,7 +119,9 @@ class TiedHead:
         error = _relative(rounding, smallest)
         seen, factor = (gram, known)
         if self.softmax:
-            seen, factor = centre @ gram @ centre, known - known.mean(axis=1, keepdims=True)
+            # Factors that leave rows undetermined are infinite, and those outputs faults.
+            with np.errstate(invalid="ignore"):
+                seen, factor = centre @ gram @ centre, known - known.mean(axis=1, keepdims=True)
         outside += _rank_faults(seen, factor @ np.swapaxes(factor, 1, 2), rounding, error)
         return Coordinates(known.reshape(len(scores), math.prod(known.shape[1:])), error, outside)
 

@@ -47,3 +47,17 @@ def test_scores_that_are_zero_are_known_where_they_show_all_lengths() -> None:
         found = model.channel.moments(model.observe(Z), omega, 0.5 * np.eye(2))
     np.testing.assert_allclose(found.mean, Z, atol=1e-9)
     assert found.result is Result.ILL_CONDITIONED
+
+
+@pytest.mark.parametrize(("rank", "tokens"), [(2, 3), (3, 4), (4, 5)])
+def test_rows_that_are_equal_are_no_success_of_a_softmax_that_leaves_a_shift(rank: int, tokens: int) -> None:
+    """The shift of all tokens is read off by dividing by what vanishes there."""
+    model = smisym.compile(Architecture(tokens, (Attention(rank=rank),)))
+    rng = np.random.default_rng(12)
+    omega = rng.standard_normal((1, rank, tokens))
+    Z = omega + rng.standard_normal(omega.shape)
+    Z[:, 1] = Z[:, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = model.channel.moments(model.observe(Z), omega, np.eye(rank), rtol=1e-2)
+    assert not found.result.ok
