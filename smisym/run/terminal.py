@@ -234,15 +234,19 @@ def print_dynamics(found: Dynamics, document: Record | None = None) -> None:
         for one in some:
             mean, error = found.mean(one.method), found.error(one.method)
             # Of one seed there is no error to show.
-            alone = not np.isfinite(error).any()
+            known = np.isfinite(error)
             names = [f"{one.method}: {name}" for name in found.layer_names]
             for k, name in enumerate(names):
-                columns[name] = [format_with_error(mean[n, k], None if alone else error[n, k], digits=4) for n in steps]
+                columns[name] = [
+                    format_with_error(mean[n, k], error[n, k] if known[n, k] else None, digits=4) for n in steps
+                ]
             groups.append(names)
         print_wide(groups, columns, unit)
         Console().print()
     several = any(len(one.results) > 1 for one in found.trajectories)
+    theory = any(one.method == "state evolution" for one in found.trajectories)
     over = "mean over the seeds, and its standard error" if several else "of one seed, which has no standard error"
+    over += "; of state evolution that of its scrambles" if theory and not several else ""
     say(f"cosines with the truth, modulo the symmetries: {over}")
     for one in found.trajectories:
         firsts = zip(found.layer_names, found.learned(one.method), strict=True)
