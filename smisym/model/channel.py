@@ -39,6 +39,9 @@ _EXCLUDED = 20.0
 _FEW, _SERVES = 8, 0.25
 # What is added to the seed for these others.
 _OTHERS = 2**40
+# Relative difference of variances of rows that are known equally well; errors by which a log-partition may lie below
+# what it is at least.
+_ALIKE, _BELOW = 1e-11, 5.0
 
 
 class Part(NamedTuple):
@@ -174,6 +177,34 @@ class Channel:
 
     def _tried(self, task: Task, how: How) -> Moments:
         """Moments of one task, and otherwise where the first way misses the error asked for."""
+        found = self._first_or_otherwise(task, how)
+        return found if task.bounded is None else self._bounded(task, task.bounded, found, how)
+
+    def _bounded(self, task: Task, kind: Kind, found: Moments, how: How) -> Moments:
+        """Without what lies below what the log-partition is at least: parts of the posterior were missed there.
+
+        With v the least eigenvalue of V, N(z; omega, V) >= sqrt(det(v I) / det V) N(z; omega, v I) at any z.
+        """
+        V = np.broadcast_to(task.V, (len(task.where), *task.V.shape[1:]))
+        values = np.linalg.eigvalsh(V)
+        which = np.flatnonzero(values[:, -1] > (1 + _ALIKE) * values[:, 0])
+        if not which.size:
+            return found
+        least = values[which, 0]
+        alike = Task(
+            which, kind, task.observed.take(which), task.omega[which], least[:, None, None] * np.eye(V.shape[1])
+        )
+        bound = self._task(alike, replace(how, cov=False, averaged=False))
+        floor = bound.log_partition + 0.5 * self.tokens * np.log(least[:, None] / values[which]).sum(axis=1)
+        allowed = _BELOW * (found.error[which] + bound.error) + np.finfo(float).eps * np.abs(floor)
+        below = which[found.log_partition[which] < floor - allowed]
+        if not below.size:
+            return found
+        error = found.error.copy()
+        error[below] = np.inf
+        return replace(found, error=error, result=worst([found.result, Result.INTEGRATION]))
+
+    def _first_or_otherwise(self, task: Task, how: How) -> Moments:
         found = self._task(task, how)
         averaged = how.averaged and task.posterior.tabled
         rest = _largest(found.error, how.rtol) if averaged else np.flatnonzero(~(found.error <= how.rtol))

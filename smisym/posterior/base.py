@@ -104,7 +104,8 @@ class Integrand(modes.Integrand, Protocol):
 class Task:
     """Samples of a batch that are integrated in one way: which (n,), by which posterior, and their data.
 
-    otherwise: asked where that misses the error asked for.
+    otherwise: asked where that misses the error asked for.  bounded: knows the log-partition where all rows are known
+    equally well, which bounds that of others.
     """
 
     where: np.ndarray
@@ -113,6 +114,7 @@ class Task:
     omega: np.ndarray
     V: np.ndarray
     otherwise: Kind | None = None
+    bounded: Kind | None = None
 
     def take(self, index: np.ndarray, posterior: Kind) -> Task:
         """Some of its samples, by another posterior."""

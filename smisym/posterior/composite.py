@@ -8,6 +8,7 @@ where its rows are known equally well.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -131,6 +132,9 @@ class ByTables(ByCavity):
 
 class ByFrame(ByCavity):
     """By moments of orthogonal matrices where all rows are known equally well, or otherwise."""
+
+    def tasks(self, observed: Any, omega: np.ndarray, V: np.ndarray) -> tuple[Task, ...]:
+        return tuple(replace(task, bounded=self.first) for task in super().tasks(observed, omega, V))
 
 
 class BySharedRows(Posterior):
