@@ -128,14 +128,14 @@ def _sampled(s: np.ndarray, step: float, left: float) -> tuple[np.ndarray, np.nd
         axis=1,
     )
     a, b = i1e(first) / bessel[0], i1e(second) / bessel[1]
-    c, d = _over(a, first), _over(b, second)
+    c, d = over(a, first), over(b, second)
     features = np.stack([np.ones_like(x), x, x * a, y, y * b, x * x, x * x * a, x * x * c, y * y, y * y * b, y * y * d,
                          x * y, x * y * a, x * y * b, x * y * a * b], axis=2)  # fmt: skip
     return weight, wide + s[:, 2], features
 
 
-def _over(ratio: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """I_1(z) / (z I_0(z))."""
+def over(ratio: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """I_1(z) / (z I_0(z)) from I_1(z) / I_0(z), z >= 0."""
     return np.asarray(np.where(z > _SMALL, ratio / np.where(z > _SMALL, z, 1.0), 0.5))
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import i0e, i1e
 
-from smisym.integrate.rotations import Turned, carried
+from smisym.integrate.rotations import Turned, carried, over
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,6 @@ _RULES = (_Rule(0.6, 1e-8, 1.2, 1.4, 2e-5), _Rule(0.4, 1e-12, 0.9, 1.8, 1e-9), _
 _MODERATE, _FEWER = 300.0, 2
 # What is left out at all ends together, in shares of one.
 _TAILS = 1e3
-# Arguments below which I_1(z) / (z I_0(z)) is its value at zero, to rounding.
-_SMALL = 1e-7
 # Numbers held at once in the largest array, and samples.
 _MEMORY, _TOGETHER = 500_000, 64
 # Singular values below which, beside the largest one and one, the last one is none: reflections are then as rotations.
@@ -149,11 +147,10 @@ def _over_squares(s: np.ndarray, side: int) -> np.ndarray:
     X, Y = 0.5 * np.sqrt((1 + x[i]) * (1 + x[j])), 0.5 * np.sqrt((1 - x[i]) * (1 - x[j]))
     a, b, c, d = (s[:, k, None] for k in range(4))
     zero, features = _with_bessel(X, Y, s[:, :, None])
-    return np.asarray(
-        (features @ (both * np.exp(X * (a + b + c + d) + Y * (a - b + c - d) - (a + b + c + d)) * zero)[:, :, None])[
-            :, :, 0
-        ]
-    )
+    # Less the largest exponent, at X = 1.
+    exponent = (X - 1) * (a + b + c + d) + Y * (a - b + c - d)
+    weight = both * np.exp(exponent) * zero
+    return np.asarray((features @ weight[:, :, None])[:, :, 0])
 
 
 def _by_trapezoids(s: np.ndarray, rule: _Rule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -251,13 +248,8 @@ def _with_bessel(X: np.ndarray, Y: np.ndarray, s: np.ndarray) -> tuple[np.ndarra
     arguments = X * (s[:, 0] + s[:, 1]), X * (s[:, 2] + s[:, 3]), Y * (s[:, 0] - s[:, 1]), Y * (s[:, 2] - s[:, 3])
     zero = [i0e(one) for one in arguments]
     ratios = [i1e(one) / base for one, base in zip(arguments, zero, strict=True)]
-    squares = [1 - _over(ratio, one) for ratio, one in zip(ratios, arguments, strict=True)]
+    squares = [1 - over(ratio, one) for ratio, one in zip(ratios, arguments, strict=True)]
     return zero[0] * zero[1] * zero[2] * zero[3], _features(X, Y, ratios, squares)
-
-
-def _over(ratio: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """I_1(z) / (z I_0(z))."""
-    return np.asarray(np.where(z > _SMALL, ratio / np.where(z > _SMALL, z, 1.0), 0.5))
 
 
 # Of the cosines of the four angles means a, b (those of X) and c, d (of Y), and of their squares aa, bb, cc, dd; of
@@ -295,7 +287,7 @@ def _products() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     def put(into: np.ndarray, at: tuple[int, ...], **terms: float) -> None:
         for name, value in terms.items():
-            into[(_NAMES.index("1" if name == "one" else name), *at)] += value
+            into[(_NAMES.index(name), *at)] += value
 
     for k, (size, left, right) in enumerate((("X", "a", "b"), ("X", "a", "b"), ("Y", "c", "d"), ("Y", "c", "d"))):
         sign = 1 - 2 * (k % 2)
@@ -308,10 +300,10 @@ def _products() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         put(mixed, (k, other), **{two + 2 * left: 0.25, two + 2 * right: -0.25})
         put(squares, (k, other), **{two: 0.5, two + 2 * left: -0.25, two + 2 * right: -0.25})
     for k, up in ((0, 1.0), (1, -1.0)):
-        for m, right_ in ((2, 1.0), (3, -1.0)):
+        for m, to_right in ((2, 1.0), (3, -1.0)):
             for i, j in ((k, m), (m, k)):
-                put(mixed, (i, j), XYac=0.25, XYad=0.25 * right_, XYbc=0.25 * up, XYbd=0.25 * up * right_)
-                put(squares, (i, j), W=0.125, Wab=0.125 * up, Wcd=0.125 * right_, Wabcd=0.125 * up * right_)
+                put(mixed, (i, j), XYac=0.25, XYad=0.25 * to_right, XYbc=0.25 * up, XYbd=0.25 * up * to_right)
+                put(squares, (i, j), W=0.125, Wab=0.125 * up, Wcd=0.125 * to_right, Wabcd=0.125 * up * to_right)
     return first, mixed, squares
 
 

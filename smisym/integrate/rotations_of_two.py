@@ -13,10 +13,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import i0e, i1e
 
-from smisym.integrate.rotations import Turned, carried
-
-# Arguments below which I_1(z) / (z I_0(z)) is its value at zero, to rounding.
-_SMALL = 1e-7
+from smisym.integrate.rotations import Turned, carried, over
 
 
 def turned_two(A: np.ndarray, rtol: float) -> Turned:
@@ -29,8 +26,7 @@ def turned_two(A: np.ndarray, rtol: float) -> Turned:
         zero = i0e(size)
         log_norm[k] = np.log(zero) + size
         cosine = i1e(size) / zero
-        there = size > _SMALL
-        sine_square = np.where(there, cosine / np.where(there, size, 1.0), 0.5)
+        sine_square = over(cosine, size)
         mean[k, :, 0, 0], mean[k, :, 1, 1] = cosine, sign * cosine
         for i, j in ((0, 1), (1, 0)):
             second[k, :, i, i, i, i], second[k, :, i, i, j, j] = 1 - sine_square, sign * (1 - sine_square)

@@ -176,7 +176,7 @@ class Channel:
         return found
 
     def _tried(self, task: Task, how: How) -> Moments:
-        """Moments of one task, and otherwise where the first way misses the error asked for."""
+        """Moments of one task, held against what bounds its log-partition where anything does."""
         found = self._first_or_otherwise(task, how)
         return found if task.bounded is None else self._bounded(task, task.bounded, found, how)
 
@@ -205,6 +205,7 @@ class Channel:
         return replace(found, error=error, result=worst([found.result, Result.INTEGRATION]))
 
     def _first_or_otherwise(self, task: Task, how: How) -> Moments:
+        """Moments of one task, and otherwise where the first way misses the error asked for."""
         found = self._task(task, how)
         averaged = how.averaged and task.posterior.tabled
         rest = _largest(found.error, how.rtol) if averaged else np.flatnonzero(~(found.error <= how.rtol))

@@ -172,7 +172,7 @@ class Framed(Block):
         return np.asarray((np.abs(self.factor - first * np.eye(self.rank)) / first).max(axis=(1, 2)))
 
     def _centre(self, which: np.ndarray) -> np.ndarray:
-        """omega of some samples, tokens first, (n, T, 3)."""
+        """omega of some samples, tokens first, (n, T, r)."""
         return np.swapaxes(self.omega[which][:, list(self.kind.order)], 1, 2)
 
     def _equally(self, found: Average, which: np.ndarray, unequal: np.ndarray, rtol: float) -> None:

@@ -61,7 +61,8 @@ def make(
         "seed": settings["seed"],
         "settings": {"scrambles": settings.get("scrambles")},
     }
-    _announce([row for row in atlases.chosen(rows, only) if row.declared.digest not in _whole(known)], seconds, workers)
+    whole = {record["digest"] for record in known if atlases.is_whole(record)}
+    _announce([row for row in atlases.chosen(rows, only) if row.declared.digest not in whole], seconds, workers)
     store = state if state is not None else unasked.keep({**head, "rows": [row.declared.digest for row in rows]})
     with progress_bar("atlas", None) as step, on_cluster(scheduler) as executor:
         found = atlases.atlas(
@@ -82,10 +83,6 @@ def make(
         are = "is" if len(bad) == 1 else "are"
         more = f", and {len(bad) - 3} more" if len(bad) > 3 else ""
         fail(f"smisym: {len(bad)} of {len(found)} rows {are} no success: {'; '.join(bad[:3])}{more}", NOT_CONVERGED)
-
-
-def _whole(known: Sequence[Record]) -> set[str]:
-    return {record["digest"] for record in known if atlases.is_whole(record)}
 
 
 def _announce(rows: Sequence[atlases.Row], seconds: float, workers: int | None) -> None:

@@ -32,17 +32,6 @@ def test_sums_over_angles_say_the_same(size: float) -> None:
         assert np.abs(second - found.second[0]).max() < 1e-13
 
 
-@pytest.mark.parametrize("size", (*SIZES, 1e4))
-def test_moments_are_slopes_of_the_log_of_the_integral(size: float) -> None:
-    A, step = matrices(6, size), 1e-4 * np.random.default_rng(5).standard_normal((6, 2, 2))
-    here, ahead, behind = (turned_two(B, 0.0) for B in (A, A + step, A - step))
-    change = ahead.log_norm - behind.log_norm
-    assert np.abs(change - 2 * np.einsum("nai,nai->n", here.mean, step)).max() < 1e-11 + 4e-15 * size
-    covariance = here.second - np.einsum("nai,nbj->naibj", here.mean, here.mean)
-    moved = np.einsum("naibj,nbj->nai", covariance, 2 * step)
-    assert np.abs(ahead.mean - behind.mean - moved).max() < 1e-11
-
-
 def test_what_is_nearly_known_keeps_its_digits() -> None:
     """At s = 1e6 the angle varies by 1 / (s_1 + s_2), to first order in it."""
     found = turned_two(np.diag([3e6, 2e6])[None], 0.0)
