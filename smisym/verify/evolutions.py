@@ -39,8 +39,10 @@ def first_threshold(subject: Subject) -> Threshold | Tried:
 
 
 def _map_of_thresholds(subject: Subject) -> OverlapMap:
-    """One for all properties, which remembers what it was asked: also where the time of one of them is up."""
-    made: OverlapMap = subject.once("map of thresholds", lambda: subject.overlap_map(_SAMPLES, "threshold"))
+    """One for all properties, which remembers what it was asked: also where the time of one of them is up.  A share of
+    all samples has another one: that there is a map does not mean that there was time for it."""
+    name = f"map of thresholds of {subject.effort:g}"
+    made: OverlapMap = subject.once(name, lambda: subject.overlap_map(_SAMPLES, "threshold"))
     return made
 
 

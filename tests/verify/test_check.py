@@ -25,6 +25,8 @@ from smisym.base import patience
 from smisym.base.extras import needed
 from smisym.verify import PROPERTIES, assert_holds, check
 from smisym.verify.chance import SUITE, from_means, groups, in_two_stages, means_vanish
+from smisym.verify.evolutions import first_threshold
+from smisym.verify.properties import Subject
 from smisym.verify.searching import search
 from smisym.verify.suite import LEVEL
 from smisym.verify.tokens import draw_tokens, fields_of, run_on_tokens, seen_by_link
@@ -304,3 +306,28 @@ def test_fields_that_vanish_have_no_sign_to_compare() -> None:
     """Seed 0 draws some: of what is known but for one sign, nothing is left to compare there."""
     declared = Architecture(3, (Attention(activation="s/(1 + abs(s))"),))
     assert check(declared, only="closed-forms", seed=0).ok
+
+
+class Slow(smisym.OverlapMap):
+    """One for whose samples there is no time where they are many."""
+
+    def at(self, *arguments: Any, **settings: Any) -> Any:
+        if self.samples > 2048:
+            raise TimeoutError
+        return super().at(*arguments, **settings)
+
+    def evaluate(self, *arguments: Any, **settings: Any) -> Any:
+        if self.samples > 2048:
+            raise TimeoutError
+        return super().evaluate(*arguments, **settings)
+
+
+def test_a_share_of_all_samples_has_maps_of_its_own_and_what_was_made_of_all() -> None:
+    model = smisym.compile(Architecture(3, (Attention(rank=2),)))
+    subject = Subject(model, maps=Slow)
+    with pytest.raises(TimeoutError):
+        first_threshold(subject)
+    share = dataclasses.replace(subject, effort=1 / 8)
+    found = first_threshold(share)
+    assert isinstance(found, smisym.Threshold) and abs(found.alpha - 1 / 6) < 5 * found.error
+    assert subject.once("anything", lambda: 1) == share.once("anything", lambda: 2) == 1
