@@ -1,12 +1,14 @@
 """``smisym check`` of every shipped example and every row of docs/architectures.md, the quickest first; resumable.
 
     python benchmarks/check_everything.py OUT.jsonl [--seconds 700] [--each 100] [--only NAME ...] [--seed 0]
+        [--late] [--quick]
 
 One JSON line a row: what fails with its counterexample, what is left out and why, the seconds of each property.  A
 property is left out where it takes more seconds of the processor than ``--each``.  A row runs in a process of its own,
 which ends after so many seconds of the clock: the properties until then count, and the row says which one it was in.
 Rows that the file has already, of the same declaration, are not run again; of a row that was stopped, the properties
-that it did not come to are, for as many seconds again.
+that it did not come to are, for as many seconds again; with ``--late`` those too that took more than ``--each``.
+``--quick`` tries an eighth of the cases and samples; the row says of which properties.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from smisym.base.files import write_text
 from smisym.declare import shipped
 from smisym.declare.listed import read_rows
 from smisym.verify import PROPERTIES, check
+from smisym.verify.reports import LATE
 
 TABLE = Path(__file__).parents[1] / "docs" / "architectures.json"
 
@@ -41,11 +44,11 @@ def rows() -> dict[str, Any]:
     return found
 
 
-def put_through(declared: Any, names: list[str], each: float, seed: int, out: Any) -> None:
+def put_through(declared: Any, names: list[str], settings: dict[str, Any], out: Any) -> None:
     """Properties in turn, each reported as it ends: one check, so that they share what several of them need."""
     model = smisym.compile(declared)
     out.put(None)
-    check(model, only=names, seed=seed, seconds=each, progress=lambda row: out.put((row.name, row.record())))
+    check(model, only=names, **settings, progress=lambda row: out.put((row.name, row.record())))
 
 
 def left_by(row: dict[str, Any]) -> list[str]:
@@ -53,11 +56,18 @@ def left_by(row: dict[str, Any]) -> list[str]:
     return [one.name for one in PROPERTIES if one.name not in row.get("seconds", {})]
 
 
-def checked(declared: Any, names: list[str], seconds: float, each: float, seed: int) -> dict[str, Any]:
+def without_late(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as if it had not come to the properties that were not done in their seconds."""
+    late = [name for name, said in row["left_out"].items() if LATE in said]
+    parts = {key: {n: v for n, v in row[key].items() if n not in late} for key in ("left_out", "seconds")}
+    return row | parts
+
+
+def checked(declared: Any, names: list[str], seconds: float, settings: dict[str, Any]) -> dict[str, Any]:
     """What came of one declaration within so many seconds."""
     context = multiprocessing.get_context("spawn")
     out: Any = context.Queue()
-    process = context.Process(target=put_through, args=(declared, names, each, seed, out))
+    process = context.Process(target=put_through, args=(declared, names, settings, out))
     process.start()
     found, inside = dict[str, Any](), "compile"
     spent, before = 0.0, time.monotonic()
@@ -82,6 +92,7 @@ def checked(declared: Any, names: list[str], seconds: float, each: float, seed: 
         "fails": {n: {key: r[key] for key in kept} for n, r in found.items() if r["verdict"] == "fails"},
         "left_out": {n: r["said"] for n, r in found.items() if r["verdict"] == "left out"},
         "cut_short": [n for n, r in found.items() if r["cut_short"]],
+        "quick": [n for n, r in found.items() if settings["quick"] and r["verdict"] != "left out"],
         "holds": [n for n, r in found.items() if r["verdict"] == "holds"],
         "seconds": {n: r["seconds"] for n, r in found.items()},
         "stopped_in": None if len(found) == len(names) else inside,
@@ -89,12 +100,15 @@ def checked(declared: Any, names: list[str], seconds: float, each: float, seed: 
     }  # fmt: skip
 
 
-def together(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """A row that was stopped, and what it was stopped before."""
+def together(before: dict[str, Any], after: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
+    """A row that was stopped, and what it was stopped before; of what was tried again and not come to, what it said
+    first."""
     both = {
         key: {**before[key], **after[key]} if isinstance(after[key], dict) else before.get(key, []) + after[key]
-        for key in ("fails", "left_out", "cut_short", "holds", "seconds")
+        for key in ("fails", "left_out", "cut_short", "quick", "holds", "seconds")
     }
+    for key in ("left_out", "seconds"):
+        both[key] = {name: said for name, said in first[key].items() if name not in both["seconds"]} | both[key]
     return before | after | both
 
 
@@ -105,17 +119,23 @@ def main() -> None:
     parser.add_argument("--each", type=float, default=100.0)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--late", action="store_true")
+    parser.add_argument("--quick", action="store_true")
     asked = parser.parse_args()
+    settings = {"seconds": asked.each, "seed": asked.seed, "quick": asked.quick}
     lines = asked.out.read_text().splitlines() if asked.out.exists() else []
     known = {row["digest"]: row for row in map(json.loads, lines)}
     for name, declared in rows().items():
         before = known.get(declared.digest, {})
-        names = left_by(before)
-        if not names or (asked.only and name not in asked.only):
+        if asked.only and name not in asked.only:
+            continue
+        kept = without_late(before) if before and asked.late else before
+        names = left_by(kept)
+        if not names:
             continue
         row = {"name": name, "digest": declared.digest, "seed": asked.seed, "each": asked.each}
-        row |= checked(declared, names, asked.seconds, asked.each, asked.seed)
-        known[declared.digest] = together(before, row) if before else row
+        row |= checked(declared, names, asked.seconds, settings)
+        known[declared.digest] = together(kept, row, before) if before else row
         written = "".join(json.dumps(each) + "\n" for each in known.values())
         write_text(asked.out, written)
         said = f"fails: {', '.join(row['fails'])}" if row["fails"] else "nothing fails"

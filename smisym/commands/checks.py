@@ -19,6 +19,9 @@ def check(
         typer.Option(metavar="NAME", help="This property alone; several times, or a comma list; '?' lists them."),
     ] = None,
     thorough: Annotated[bool, typer.Option("--thorough", help="Eight times as many cases and samples.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="An eighth of the cases and samples, which sees less.")
+    ] = False,
     seconds: Annotated[
         float | None,
         typer.Option(help="Of the processor, for each property: 300, thorough 2400; inf: what it takes.", min=0.0),
@@ -39,7 +42,8 @@ def check(
         return
     chosen = suite.chosen_of(names)
     tried: list[Any] = []
-    head = suite.headed(file, None, thorough, seed, seconds)
+    effort = suite.effort_of(thorough, quick)
+    head = suite.headed(file, None, effort, seed, seconds)
 
     def told(record: Any) -> None:
         tried.append(record)
@@ -48,11 +52,11 @@ def check(
     store = state if state is not None else unasked.keep(head)
     try:
         with progress_bar("check", len(chosen)) as step:
-            document = suite.check_file(file, chosen, thorough, seed, seconds, saying_checked(told), store)
+            document = suite.check_file(file, chosen, effort, seed, seconds, saying_checked(told), store)
     except KeyboardInterrupt:
         if not tried:
             raise
-        part = suite.until_interrupted(file, chosen, thorough, seed, seconds, tried)
+        part = suite.until_interrupted(file, chosen, effort, seed, seconds, tried)
         if as_json:
             from smisym.declare.io import to_json
 

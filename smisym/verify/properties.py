@@ -27,16 +27,14 @@ _FINE = 1e-4
 class Subject:
     """What is checked, and how much of it.
 
-    model: compiled.  seed: of everything that is drawn.  thorough: about eight times as many cases and samples.
-    maps: what makes an overlap map of it, called as :class:`~smisym.theory.maps.OverlapMap` is, with ``load`` as it
-    has: the class itself, or one of a user's own.  algorithm: what runs GAMP, called as
-    :func:`~smisym.finite.message_passing.gamp` is.  declared: whether a declaration was given, which a reproduction can
-    compile anew.  effort: the share of all samples that there is time for.
+    model: compiled.  seed: of everything that is drawn.  maps: what makes an overlap map of it, called as
+    :class:`~smisym.theory.maps.OverlapMap` is, with ``load`` as it has: the class itself, or one of a user's own.
+    algorithm: what runs GAMP, called as :func:`~smisym.finite.message_passing.gamp` is.  declared: whether a
+    declaration was given, which a reproduction can compile anew.  effort: cases and samples beside the usual number.
     """
 
     model: Model
     seed: int = 0
-    thorough: bool = False
     maps: Any = OverlapMap
     algorithm: Any = gamp
     declared: bool = True
@@ -46,18 +44,15 @@ class Subject:
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """What several properties need, made by the first of them; of a share of all samples only where there was no
         time for all."""
-        for effort in (1.0, self.effort):
-            if (name, effort) in self._made:
-                return self._made[name, effort]
+        more = [effort for known, effort in self._made if known == name and effort >= self.effort]
+        if more:
+            return self._made[name, max(more)]
         made = self._made[name, self.effort] = make()
         return made
 
-    def many(self, quick: int) -> int:
-        """A number of cases or samples: ``quick``, or eight times as many; the share of them that there is time for."""
-        return max(1, int(self._all(quick) * self.effort))
-
-    def _all(self, quick: int) -> int:
-        return 8 * quick if self.thorough else quick
+    def many(self, usual: int) -> int:
+        """A number of cases or samples: ``usual``, as many times as the effort says."""
+        return max(1, int(usual * self.effort))
 
     def number(self, *words: Any) -> int:
         """A seed of its own for every purpose."""
@@ -79,7 +74,9 @@ class Subject:
 
     def overlap_map(self, samples: int, *words: Any, scrambles: int = SCRAMBLES, **settings: Any) -> OverlapMap:
         """A map with a seed of its own; ``samples`` over all scrambles, fewer where posteriors are dear."""
-        points = max(4, int(affordable(self.model, self._all(samples)) * self.effort) // scrambles)
+        points = max(
+            4, int(affordable(self.model, int(samples * max(self.effort, 1.0))) * min(self.effort, 1.0)) // scrambles
+        )
         points = 1 << (points.bit_length() - 1)
         how = {"rtol": self.rtol, "seed": self.number("map", *words), **settings}
         made: OverlapMap = self.maps(self.model, samples=points * scrambles, scrambles=scrambles, **how)

@@ -54,13 +54,13 @@ class Row:
 class Report:
     """What was asked of a model and what came of it.
 
-    rows: one a property, in their order.  seed, thorough: as asked.  level: the chance of a false alarm of each
-    statistical property; false_alarm: of all that were asked together, at most.
+    rows: one a property, in their order.  seed: as asked.  effort: cases and samples beside the usual number.  level:
+    the chance of a false alarm of each statistical property; false_alarm: of all that were asked together, at most.
     """
 
     rows: tuple[Row, ...]
     seed: int
-    thorough: bool
+    effort: float
     level: float
     false_alarm: float
 
@@ -97,8 +97,13 @@ class Report:
         """As plain types, for files."""
         return {
             "properties": [row.record() for row in self.rows], "ok": self.ok, "seed": self.seed,
-            "thorough": self.thorough, "level": self.level, "false_alarm": self.false_alarm,
+            **asked(self.effort), "level": self.level, "false_alarm": self.false_alarm,
         }  # fmt: skip
+
+
+def asked(effort: float) -> dict[str, bool]:
+    """How much was asked for, as files have it."""
+    return {"thorough": effort > 1} | ({"quick": True} if effort < 1 else {})
 
 
 def told_apart(rows: Sequence[Mapping[str, Any]]) -> list[str]:

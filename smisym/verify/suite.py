@@ -43,7 +43,7 @@ from smisym.verify import (  # noqa: E402
 )
 from smisym.verify.chance import SUITE  # noqa: E402
 from smisym.verify.properties import Property, Subject, Tried, left_out  # noqa: E402
-from smisym.verify.reports import Report, Row  # noqa: E402
+from smisym.verify.reports import Report, Row, asked  # noqa: E402
 
 _MODULES: tuple[Any, ...] = (
     mapping, depth, symmetries, charted, digits, posteriors, weighing, weak_noise, averages, error_bars, evolutions,
@@ -54,7 +54,9 @@ PROPERTIES: tuple[Property, ...] = tuple(one for module in _MODULES for one in m
 LEVEL = SUITE / sum(one.statistical for one in PROPERTIES)
 # Of the processor, for one property: many times what any takes of the networks that are shipped.
 SECONDS = 300.0
-# Of these seconds, what the usual sample of a test of chance has; and the share of the sample that has the rest.
+# Cases and samples of a thorough check and of a quick one, beside the usual number.
+THOROUGH, QUICK = 8.0, 1 / 8
+# Of these seconds, what the sample of a test of chance has; and the share of the sample that has the rest.
 _FIRST, _SMALLER = 2 / 3, 1 / 8
 _CUT = "as many as {:g} seconds of the processor allow"
 _FEWER = "an eighth of the sample: the whole was not done after {:.3g} of {:g} seconds of the processor"
@@ -87,7 +89,7 @@ def verified(
         rows.append(row)
         progress(row)
     alarm = LEVEL * sum(one.statistical for one, row in zip(chosen, rows, strict=True) if row.tried.holds is not None)
-    return Report(tuple(rows), of.seed, of.thorough, LEVEL, alarm)
+    return Report(tuple(rows), of.seed, of.effort, LEVEL, alarm)
 
 
 def _tried(one: Property, of: Subject, seconds: float) -> Row:
@@ -114,7 +116,7 @@ def _in_time(one: Property, of: Subject, seconds: float) -> Tried:
     if not one.statistical:
         return left_out(slow)
     # Which of both samples counts is told by the clock alone: it is one test.
-    fewer = dataclasses.replace(of, effort=_SMALLER)
+    fewer = dataclasses.replace(of, effort=of.effort * _SMALLER)
     tried = patience.within(seconds - first, lambda: one.verify(fewer, LEVEL))
     if tried is None:
         return left_out(slow)
@@ -153,38 +155,39 @@ def names_of(texts: Sequence[object] | None) -> list[str] | None:
     return [name for name in names if name]
 
 
+# Many parameters: what the command line takes.
 def check_file(
     file: str,
     chosen: Sequence[Property],
-    thorough: bool,
+    effort: float,
     seed: int,
     seconds: float | None,
     progress: Callable[[Row], object],
     store: str | Store | None = None,
 ) -> dict[str, Any]:
     """What ``smisym check`` prints of a network's file: :meth:`Report.record`, with what makes the run again."""
-    how: dict[str, Any] = {"thorough": thorough, "seed": seed, "seconds": seconds, "store": store}
+    how: dict[str, Any] = {**asked(effort), "seed": seed, "seconds": seconds, "store": store}
     report = check(load(file), only=_names(chosen), progress=progress, **how)
-    return headed(file, chosen, thorough, seed, seconds) | report.record()
+    return headed(file, chosen, effort, seed, seconds) | report.record()
 
 
 def until_interrupted(
-    file: str, chosen: Sequence[Property], thorough: bool, seed: int, seconds: float | None, rows: Sequence[Any]
+    file: str, chosen: Sequence[Property], effort: float, seed: int, seconds: float | None, rows: Sequence[Any]
 ) -> dict[str, Any]:
     """What :func:`check_file` returns, of those properties alone whose records are there: ``rows``."""
     alarm = LEVEL * sum(row["p"] is not None for row in rows)
     done = {
-        "properties": [*rows], "ok": None, "seed": seed, "thorough": thorough, "level": LEVEL, "false_alarm": alarm,
+        "properties": [*rows], "ok": None, "seed": seed, **asked(effort), "level": LEVEL, "false_alarm": alarm,
         "interrupted": True,
     }  # fmt: skip
-    return headed(file, chosen, thorough, seed, seconds) | done
+    return headed(file, chosen, effort, seed, seconds) | done
 
 
 def headed(
-    file: str, chosen: Sequence[Property] | None, thorough: bool, seed: int, seconds: float | None
+    file: str, chosen: Sequence[Property] | None, effort: float, seed: int, seconds: float | None
 ) -> dict[str, Any]:
     """What makes the run again; chosen: None for what each of its properties depends on."""
-    settings: dict[str, Any] = {"thorough": thorough} | ({} if seconds is None else {"seconds": seconds})
+    settings: dict[str, Any] = asked(effort) | ({} if seconds is None else {"seconds": seconds})
     settings |= {} if chosen is None else {"only": _names(chosen)}
     return {"command": "check", **header(load(file), seed, settings)}
 
@@ -193,12 +196,20 @@ def _names(chosen: Sequence[Property]) -> list[str]:
     return [one.name for one in chosen]
 
 
+def effort_of(thorough: bool, quick: bool) -> float:
+    """Cases and samples beside the usual number; InputError where both are asked for."""
+    if thorough and quick:
+        raise InputError("thorough, quick", "both", "one of them, or none", "leave one out")
+    return THOROUGH if thorough else QUICK if quick else 1.0
+
+
 # Many parameters: settings, all by keyword.
 def check(
     target: Architecture | SMI | Model,
     *,
     only: Sequence[str] | str | None = None,
     thorough: bool = False,
+    quick: bool = False,
     seed: int = 0,
     seconds: float | None = None,
     maps: Any = OverlapMap,
@@ -210,23 +221,26 @@ def check(
     whether no property fails.
 
     only: names of properties (:data:`PROPERTIES`), or a text with commas between them; None for all.  thorough: eight
-    times as many cases and samples.  seed: of all that is drawn: the same seed, the same report.  seconds: of the
-    processor for each property: of a search the cases count that were tried by then, of a test of chance an eighth of
-    its sample, if that is done, else it is left out; None: 300, thorough 2400; math.inf: as long as it takes.
+    times as many cases and samples.  quick: an eighth of them, which sees less, where posteriors are dear.  seed: of
+    all that is drawn: the same seed, the same report.  seconds: of the processor for each property: of a search the
+    cases count that were tried by then, of a test of chance an eighth of its sample, if that is done, else it is left
+    out; None: 300, thorough 2400; math.inf: as long as it takes.
     maps: what makes overlap maps, a class with the constructor and ``load`` of :class:`~smisym.OverlapMap`.
     algorithm: what runs GAMP on data, called as :func:`smisym.gamp` is.  progress: called with each :class:`Row`.
     store: a folder in which what holds or fails of a declaration is kept, by all that it depends on; the same check, of
     these or other properties, does not try it again.
 
     A statistical property fails falsely with a chance of at most 1e-3 over their number, all together at most 1e-3.
-    Raises InputError for another target, names that no property has, a bad seed, and where hypothesis is not installed.
+    Raises InputError for another target, names that no property has, a bad seed, thorough and quick together, and where
+    hypothesis is not installed.
     """
     given: object = target
     if not isinstance(given, Architecture | SMI | Model):
         fix = "write smisym.verify.check(smisym.load('network.toml'))"
         raise InputError("what is checked", given, "an Architecture, an SMI or a Model", fix)
-    subject = {"seed": check_seed(seed), "thorough": bool(thorough), "maps": maps, "algorithm": algorithm}
-    longest = SECONDS * (8 if thorough else 1) if seconds is None else seconds
+    effort = effort_of(thorough, quick)
+    subject = {"seed": check_seed(seed), "effort": effort, "maps": maps, "algorithm": algorithm}
+    longest = SECONDS * max(effort, 1.0) if seconds is None else seconds
     if longest != math.inf:
         longest = check_number("seconds", longest, "seconds >= 0, or math.inf", "leave it out", least=0.0)
     keep = None
@@ -234,7 +248,7 @@ def check(
         if isinstance(target, Model) or (maps, algorithm) != (OverlapMap, gamp):
             fix = "leave store out, or check the declaration"
             raise InputError("store", store, "a folder, where a declaration alone is checked", fix)
-        more = {"command": "check", "thorough": bool(thorough), "source": source_digest()}
+        more = {"command": "check", **asked(effort), "source": source_digest()}
         keep = store if isinstance(store, Store) else Store(store, header(target, subject["seed"], more))
     return verified(target, chosen_of(only), subject, longest, progress or (lambda row: None), keep)
 

@@ -158,7 +158,7 @@ def test_help_names_every_command_and_option() -> None:
         assert options.exit_code == 0
         every = {
             "info": ("--json",),
-            "check": ("--json", "--seed", "--only", "--thorough"),
+            "check": ("--json", "--seed", "--only", "--thorough", "--quick"),
             "cite": (),
             "certify": ("--json", "--seed", "--state"),
         }

@@ -78,6 +78,16 @@ def test_one_document(network: str) -> None:
     assert {"schema", "architecture", "package_version"} <= set(found)
 
 
+def test_quick(network: str) -> None:
+    """An eighth of the cases, said so in the document; not together with eight times as many."""
+    quick, usual = (json.loads(run("check", network, "--only", "score", "--json", *more).stdout)
+                    for more in (["--quick"], []))  # fmt: skip
+    assert quick["settings"] == {"only": ["score"], "thorough": False, "quick": True} and quick["quick"]
+    assert 0 < 4 * quick["properties"][0]["tried"] <= usual["properties"][0]["tried"] and "quick" not in usual
+    both = run("check", network, "--quick", "--thorough")
+    assert both.exit_code == 2 and "--thorough, --quick: given 'both'; allowed: one of them, or none" in both.stderr
+
+
 def test_bad_input(network: str) -> None:
     assert "no_such.toml" in (lost := run("check", "no_such.toml")).stderr and lost.exit_code == 2
     wrong = run("check", network, "--only", "magic")
