@@ -141,6 +141,8 @@ def dynamics(
     check_alpha(alpha)
     check_damping(damping)
     task = begin("dynamics", file, seed, state, as_json, settings)
+    # What is refused is told before how long it would take.
+    dynamics_runs.prepared(task.model, dim, names, rates, batch, epochs, decay)
     fewer = "fewer --seeds or --steps, a smaller --dim or --alpha take less"
     announce_gamp(task.model, task.model.prior.samples(alpha, dim), dim, steps * seeds, fewer)
     solution = dynamics_runs.dynamics(

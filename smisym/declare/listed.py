@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,14 @@ class Row:
 
     name: for people, unique.  samples: of the first try of its first threshold, where more are needed than such
     networks usually take; None where not.  closed_form: its first threshold as a fraction, where it is known from
-    elsewhere.
+    elsewhere.  place: of the file, "" for none.
     """
 
     name: str
     declared: Architecture | SMI
     samples: int | None = None
     closed_form: str | None = None
+    place: str = field(default="", compare=False)
 
 
 def read_rows(*places: str | os.PathLike[str]) -> tuple[Row, ...]:
@@ -67,7 +68,8 @@ def once(rows: Sequence[Row]) -> tuple[Row, ...]:
     names: dict[str, Row] = {}
     for row in by_digest.values():
         if names.setdefault(row.name, row) is not row:
-            fix = "change one of the names"
+            places = " and ".join(dict.fromkeys(one.place for one in (names[row.name], row) if one.place))
+            fix = f"change one of the names{f' in {places}' if places else ''}"
             raise InputError("names of rows", row.name, "a name for each declaration", fix)
     return tuple(by_digest.values())
 
@@ -89,16 +91,17 @@ def _rows_in(path: Path, name: str) -> Iterator[Row]:
     where = f"file of declarations {path}"
     table = read_toml(read_bytes(path, where, MAX_DECLARATION_BYTES), where)
     if not {"rows", "families"} & set(table):
-        yield Row(name, load(path))
+        yield Row(name, load(path), place=str(path))
         return
     for key in table:
         if key not in ("rows", "families"):
             fix = "put it into a row or a family, or take the others out"
             raise InputError(f"key in {where}", key, "rows and families, beside one another", fix)
     for one in _listed(table, "rows", where):
-        yield _row(one, where)
+        yield replace(_row(one, where), place=str(path))
     for one in _listed(table, "families", where):
-        yield from _family(one, where)
+        for row in _family(one, where):
+            yield replace(row, place=str(path))
 
 
 def _listed(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:

@@ -28,6 +28,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7")
 MARKERS = ("o", "s", "^", "v", "P", "X")
 INK, GREY = "#222222", "#8c8c8c"
 UNCONVERGED = "D"
+# A point of a curve without neighbours, a piece of a line: no run of GAMP looks like it.  Beyond the border.
+ALONE, BEYOND = "_", "^"
 PUBLISHED: dict[str, Any] = {"color": GREY, "linestyle": (0, (4, 2)), "linewidth": 0.9}
 _STEM = {"arrowstyle": "-", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0, "relpos": (0, 0)}
 _THRESHOLD_NAMES = {
@@ -118,7 +120,7 @@ def draw_line(
     good = np.isfinite(joined)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
     if alone.any():  # no band without a neighbour
-        draw_points(axes, x[alone], y[alone], half[alone], colour, ".", hollow=False)
+        draw_points(axes, x[alone], y[alone], half[alone], colour, ALONE, hollow=False, size=6.0)
     if (~ok).any():
         draw_points(axes, x[~ok], y[~ok], half[~ok], colour, UNCONVERGED, hollow=True)
 

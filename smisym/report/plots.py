@@ -24,6 +24,7 @@ from smisym.base.files import write_bytes
 from smisym.base.solution import Solution
 from smisym.base.threshold import Threshold
 from smisym.report.plot_parts import (
+    BEYOND,
     GREY,
     INK,
     PUBLISHED,
@@ -52,6 +53,8 @@ from smisym.report.plot_parts import (
 
 _DOTTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": (0, (1, 1.6))}
 _PANELS = ("overlap", "errors", "free_entropy")
+# Overlap of a run beyond which it is drawn at the border: one that diverges would leave theory no room.
+_HIGHEST = 1.3
 _HEIGHTS = {"overlap": 3.0, "errors": 1.35, "free_entropy": 1.35}
 _FORMATS: dict[str, dict[str, Any]] = {
     ".svg": {"format": "svg", "metadata": {"Date": None, "Creator": None}},
@@ -178,11 +181,13 @@ def draw_overlaps(
         bars = diagonals(some, "Q_error", rows) * quantiles(some)[:, None]
         for row in range(rows if some else 0):
             y = diagonals(some, "Q", rows)[:, row]
-            x_some, hollow = column(some, "alpha"), not outcome
-            draw_points(axes, x_some, y, bars[:, row], row_colour(row), row_marker(row), hollow=hollow)
+            x_some, hollow, far = column(some, "alpha"), not outcome, y > _HIGHEST
+            for marker, here in ((row_marker(row), ~far), (BEYOND, far)):
+                at = np.minimum(y, _HIGHEST)[here]
+                draw_points(axes, x_some[here], at, bars[here, row], row_colour(row), marker, hollow=hollow)
     by_layer = all(label.startswith("layer") for label in labels)
     axes.set_ylabel(r"overlap $Q_{\ell\ell}$" if by_layer else "overlap $Q_{pp}$")
-    axes.set_ylim(-0.03, max(1.04, axes.get_ylim()[1]))
+    axes.set_ylim(-0.03, max(1.04, min(axes.get_ylim()[1], _HIGHEST + 0.06)))
     axes.set_yticks(np.linspace(0, 1, 6))
 
 
@@ -272,6 +277,9 @@ def _curve_legend(
             handles.append(marker_handle("GAMP" + size, INK, hollow=False))
         if not told.all():
             handles.append(marker_handle(f"GAMP{size}, not converged", INK, hollow=True))
+        if (far := diagonals(gamp, "Q", len(labels)) > _HIGHEST).any():
+            hollow = not told[far.any(axis=1)].any()
+            handles.append(marker_handle(f"GAMP{size}, beyond {_HIGHEST:g}", INK, hollow=hollow, marker=BEYOND))
     name = published.get("label", "published")
     if published.get("curve"):
         handles.append(Line2D([], [], label=f"{name} curve", **PUBLISHED))

@@ -11,7 +11,7 @@ from smisym.base.solution import Result
 # Arguments of Python functions that have another name as an option, or that stand behind one.
 _ALIASES = {
     "optimizers": "optimizer", "max_steps": "iterations", "D": "dim", "alphas": "alpha", "store": "state",
-    "strength": "damping",
+    "strength": "damping", "seconds": "seconds_a_row",
     "folder to keep results in": "state",
 }  # fmt: skip
 
@@ -100,7 +100,7 @@ def _assignments(text: str, known: Mapping[str, str]) -> str:
     """samples=8192 as --samples 8192."""
 
     def option(match: re.Match[str]) -> str:
-        name, value = match[1].lstrip("-"), match[2]
+        name, value = match[1].lstrip("-").replace("-", "_"), match[2]
         wording = known.get(name)
         if wording is None:
             return match[0]
@@ -108,7 +108,7 @@ def _assignments(text: str, known: Mapping[str, str]) -> str:
             return wording if value == "True" else f"--no-{wording[2:]}"
         return f"{wording} {value}"
 
-    text = re.sub(r"(?<![\w.])((?:--)?[A-Za-z_]\w*)\s?=\s?([\w+-]+(?:\.\d+)?)", option, text)
+    text = re.sub(r"(?<![\w.])((?:--[A-Za-z][\w-]*)|[A-Za-z_]\w*)\s?=\s?([\w+-]+(?:\.\d+)?)", option, text)
     return re.sub(r"(--\w+ [\w.+-]+), (?=--)", r"\1 ", text)
 
 

@@ -172,7 +172,7 @@ def atlas(
     """
     check_settings(settings, _SETTINGS)
     _check(**settings)
-    seconds = check_number("seconds", seconds, "a positive number of seconds", "use seconds=60", least=1e-3)
+    seconds = check_number("seconds", seconds, "a positive number", "use seconds=60", least=1e-3)
     check_executor(executor)
     rows = listed(declarations)
     those = chosen(rows, only)

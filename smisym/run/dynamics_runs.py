@@ -118,8 +118,8 @@ def dynamics(
         check_count("steps", steps, 1, most=_MOST), _fraction("known", known), check_seed(seed),
         check_damping(damping),
     )  # fmt: skip
-    descents = _descents(model, how.dim, optimizers, rate, batch, check_count("epochs", epochs, 1, most=_MOST), decay)
-    loss = SquareLoss.of(model.link) if descents else None
+    epochs = check_count("epochs", epochs, 1, most=_MOST)
+    descents, loss = prepared(model, how.dim, optimizers, rate, batch, epochs, decay)
     points = affordable(model, EVOLUTION_SAMPLES) if samples is None else samples
     keeper = _store(model, how, points, store)
     omap = overlap_map(model, samples=points, seed=how.seed, workers=workers, store=keeper)
@@ -286,6 +286,21 @@ def asked_for(optimizers: Sequence[str] | None, rates: Sequence[str] | None) -> 
         except ValueError:
             raise InputError("rate", text, "RATE, or NAME=RATE", "write for example --rate sgd=0.1") from None
     return names, found or None
+
+
+# Many parameters: what the optimizers are asked for.
+def prepared(
+    model: Model,
+    dim: int,
+    optimizers: Sequence[str],
+    rate: float | Mapping[str, float] | None,
+    batch: int | None,
+    epochs: int,
+    decay: float,
+) -> tuple[list[Descent], SquareLoss | None]:
+    """What each optimizer is run with, and on; InputError for bad settings, and for a link without a gradient."""
+    descents = _descents(model, dim, optimizers, rate, batch, epochs, decay)
+    return descents, SquareLoss.of(model.link) if descents else None
 
 
 def _fraction(name: str, value: Any) -> float:

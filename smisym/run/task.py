@@ -157,7 +157,7 @@ class _Task:
             published=published, **aim,
         )  # fmt: skip
         self.finish(
-            {key: done[key] for key in ("folder", "files", "thresholds")}, done["results"],
+            {key: done[key] for key in ("folder", "files", "thresholds", "points", "gamp")}, done["results"],
             lambda document: terminal.print_analysis(document, done),
         )  # fmt: skip
 

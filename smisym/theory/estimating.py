@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 from scipy.linalg import helmert
+from scipy.special import ndtr
 
 from smisym.base.matrices import square_root, units
 from smisym.base.remembered import Remembered
@@ -14,11 +15,13 @@ from smisym.base.solution import Result
 from smisym.link.linking import Observation
 from smisym.model.compiled import Model
 from smisym.model.moments import Moments
+from smisym.posterior.level_set import OnLevelSet
 from smisym.prior import Law
 from smisym.theory.at_points import squares
 from smisym.theory.controls import NUMBERS, beside, rates_of
 from smisym.theory.estimate import Estimate
 from smisym.theory.folded import Slope, folds, slope
+from smisym.theory.narrower import meeting, narrowed
 from smisym.theory.surrogate import Surrogate, worth
 from smisym.theory.wider import widened
 
@@ -45,9 +48,10 @@ class Estimator:
 
     def __init__(self, model: Model, points: int, seed: int, rtol: float) -> None:
         self.model, self.points, self.seed, self.rtol = model, points, seed, rtol
-        self._points = Remembered[tuple[np.ndarray, np.ndarray]]()
+        self._points = Remembered[tuple[np.ndarray, np.ndarray, np.ndarray]]()
         self._cavities = Remembered[np.ndarray]()
         self._surrogate = Remembered[Surrogate]()
+        self._meeting = _meeting(model)
 
     @property
     def settings(self) -> tuple[int, int, float]:
@@ -58,15 +62,16 @@ class Estimator:
         """Make what all evaluations need, whatever is imported for it."""
         self._normals(0)
 
-    def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
+    def _normals(self, scramble: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Standard normals of one scramble: (n, 2, P, T) for the fields and the part of omega independent of them,
-        then (n, K) for the noise."""
+        then (n, K) for the noise; and (n, 0 or 1) that say which fields are drawn close to where solutions meet."""
         return self._points.get(scramble, lambda: self._drawn(scramble))
 
-    def _drawn(self, scramble: int) -> tuple[np.ndarray, np.ndarray]:
+    def _drawn(self, scramble: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         P, T, K = self.model.fields, self.model.tokens, self.model.channel.noise_dimensions
-        normals, noise = np.split(self._sobol(scramble, 2 * P * T + K), [2 * P * T], axis=1)
-        return _best_first(normals.reshape(-1, 2, P, T)), noise
+        all_of_them = self._sobol(scramble, 2 * P * T + K + bool(len(self._meeting)))
+        normals, noise, kinds = np.split(all_of_them, [2 * P * T, 2 * P * T + K], axis=1)
+        return _best_first(normals.reshape(-1, 2, P, T)), noise, kinds
 
     def _sobol(self, scramble: int, dim: int) -> np.ndarray:
         seed = np.random.SeedSequence(self.seed, spawn_key=(scramble,))
@@ -83,9 +88,14 @@ class Estimator:
     def _drawn_outputs(
         self, scramble: int, law: Law, Q: np.ndarray
     ) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray]:
-        """Outputs of fields that are drawn wider, to meet rare ones, their omega, what these are off, and weights."""
-        normals, noise = self._normals(scramble)
-        fields, weights = widened(normals[:, 0], Q)
+        """Outputs of fields that are drawn wider, or close to where solutions meet, so that rare ones are among them;
+        their omega, what these are off, and weights."""
+        normals, noise, kinds = self._normals(scramble)
+        fields, weights = (
+            narrowed(normals[:, 0], ndtr(kinds[:, 0]), Q, self._meeting)
+            if kinds.size and Q.any()
+            else widened(normals[:, 0], Q)
+        )
         Z = law.scale @ fields
         omega = law.gain @ Z + law.noise @ normals[:, 1]
         observed = self.model.channel.draw(Z, noise)
@@ -220,6 +230,14 @@ class Estimator:
             # E is positive semi-definite, and so is its first estimate; the combination is only on average.
             return symmetry.matrix(first.mean(axis=0)), np.zeros_like(gains)
         return combined, gains
+
+
+def _meeting(model: Model) -> np.ndarray:
+    """Projectors (J, P, P) on what is small where solutions of an output meet; none where fields are left on more than
+    points, whose volume makes most of the noise, nor where others meet than symmetries make of one."""
+    posterior, elements = model.channel.posterior, model.symmetry.elements
+    solved = isinstance(posterior, OnLevelSet) and not posterior.dim and posterior.level_set.branches == len(elements)
+    return meeting(elements[: len(elements) if solved else 0], model.tokens)
 
 
 def _best_first(normals: np.ndarray) -> np.ndarray:

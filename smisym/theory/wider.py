@@ -19,17 +19,22 @@ from smisym.prior import remaining
 WIDER, FEW, MANY = 0.3, 2.0, 4.0
 
 
-def widened(normals: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(normals, weights (n,) of mean one) from standard normals (n, P, T) of fields at the overlap Q (P, P).
+def variances(Q: np.ndarray, tokens: int) -> np.ndarray:
+    """(P,) of what is drawn at Q (P, P), beside those of the fields.
 
     Nothing changes at Q = 0, where rates have controls of their own (:mod:`smisym.theory.controls`).
     """
     left = np.maximum(np.diag(remaining(Q)), 0.0)
-    fields = normals.shape[2] * float(left.sum())
+    fields = tokens * float(left.sum())
     wider = WIDER * min(max((MANY - fields) / (MANY - FEW), 0.0), 1.0)
-    if not Q.any() or not wider:
+    return np.asarray(1 + wider * np.sqrt(left)) if Q.any() else np.ones(len(Q))
+
+
+def widened(normals: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(normals, weights (n,) of mean one) from standard normals (n, P, T) of fields at the overlap Q (P, P)."""
+    variance = variances(Q, normals.shape[2])
+    if (variance == 1).all():
         return normals, np.ones(len(normals))
-    variance = 1 + wider * np.sqrt(left)
     drawn = normals * np.sqrt(variance)[:, None]
     # Of the prior over that of what is drawn, up to a factor.
     log_weight = -0.5 * np.einsum("p,npt->n", 1 - 1 / variance, drawn**2)

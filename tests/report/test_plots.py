@@ -94,7 +94,7 @@ def test_a_converged_point_between_failures_is_still_seen() -> None:
     for point, result in zip(points, ("success", "diverged", "success", "diverged", "success"), strict=True):
         point["result"] = result
     axes = plots.curve_figure(points).axes[0]
-    alone = [line for line in axes.lines if line.get_marker() == "." and to_hex(line.get_color()) == PALETTE[1].lower()]
+    alone = [line for line in axes.lines if line.get_marker() == "_" and to_hex(line.get_color()) == PALETTE[1].lower()]
     assert alone[0].get_xdata() == pytest.approx([points[i]["alpha"] for i in (0, 2, 4)])
 
 
@@ -409,3 +409,18 @@ def test_numbers_of_any_size_can_be_set_in_a_label() -> None:
     figure = plots.curve_figure(fake_results.points(), thresholds)
     labels = "".join(text.get_text() for text in figure.axes[0].texts)
     assert r"3.20(4)\times 10^{-7}" in labels and r"0.5(\infty)" in labels
+
+
+def test_runs_that_diverged_leave_room_for_theory() -> None:
+    """They are drawn at the border, and the legend says beyond what; the axis ends there."""
+    points = [{"alpha": a, "Q": [[a]], "Q_error": [[0.01]], "result": "success"} for a in (0.2, 0.4, 0.6)]
+    run = {"alpha": 0.4, "dim": 200, "runs": 1, "Q_error": [[np.inf]]}
+    runs = [{**run, "Q": [[0.45]], "result": "success"}, {**run, "Q": [[7.0]], "result": "diverged"}]
+    figure = plots.curve_figure(points, gamp_points=runs, panels=("overlap",))
+    axes = figure.axes[0]
+    drawn = [float(y) for line in axes.get_lines() for y in np.atleast_1d(line.get_ydata())]
+    assert axes.get_ylim()[1] < 1.4 and max(drawn) == pytest.approx(1.3)
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert any("beyond 1.3" in one for one in said)
+    without = plots.curve_figure(points, gamp_points=runs[:1], panels=("overlap",))
+    assert not any("beyond" in text.get_text() for text in without.legends[0].get_texts())
