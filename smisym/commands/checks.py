@@ -11,6 +11,7 @@ from smisym.run.options import File, Json, Seed, State, Workers
 from smisym.run.task import INTERRUPTED, NOT_CONVERGED, fail, finish_check
 
 
+# Many parameters: options of a command.
 @command
 def check(
     file: File,
