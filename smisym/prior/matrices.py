@@ -219,7 +219,7 @@ def _left_of(prior: MatrixPrior, noise: float) -> tuple[float, float, float]:
         slope = prior.free_share
         return slope * noise, 1 - slope * noise, slope
     if noise > 1 / _LITTLE:
-        return 1 - 1 / noise, 1 / noise, 1 / noise**2
+        return 1 - 1 / noise, 1 / noise, (1 / noise) ** 2
     spectrum = prior.spectrum(noise)
     return spectrum.left, spectrum.known, spectrum.slope
 

@@ -3,7 +3,9 @@
 With a kernel k_h of width h around y, E[k_h(f(Z) - y) (Z - m)] is the density of y times what the mean m is off by, up
 to even powers of h; (8/3) k_h - 2 k_{sqrt(2) h} + (1/3) k_{2h}, each over h^K, leaves h^6.  That is a mean of
 independent numbers: it should vanish, and so for second moments and for ratios of Zout.  What the width may do is
-allowed: what k_h itself, of order h^2, and 2 k_h - k_{sqrt(2) h}, of order h^4, differ by, and that one and the first.
+allowed: what k_h itself, of order h^2, and 2 k_h - k_{sqrt(2) h}, of order h^4, differ by, that one and the first, and
+what a kernel says whose widths are those of the fields: of outputs 40 and 0.008, cubes of scores, one width is any for
+the smaller.
 Declared noise is a kernel itself, and outputs that repeat need none.
 """
 
@@ -27,6 +29,8 @@ _CASES, _DRAWS, _NEAR, _WIDEST = 6, 2**17, 3000, 0.35
 _EVEN, _HALVED = 0.05, 4
 # Overlaps of the cavities, and the step to another one in standard deviations of the fields.
 _LOW, _HIGH, _STEP = 0.2, 0.8, 0.4
+# Step of the fields over which slopes of outputs are told, and slopes beside the largest that are none.
+_AROUND, _FLAT = 1e-5, 1e-5
 # Stated errors above which posteriors tell nothing.
 _KNOWN = 0.02
 # A part of the posterior of mass q stays unseen by n draws with a chance of exp(-q n): -log of the chance that is
@@ -72,6 +76,25 @@ def kernels(gaps: np.ndarray, outputs: float, noise: float) -> tuple[np.ndarray,
     return None
 
 
+def in_fields(link: Any, Z: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """(M, M) that makes of a small change of the M outputs the change of the fields, in units of V^{1/2}, that makes
+    it at Z (P, T): outputs one of which changes a thousand times as fast as another, as powers of scores do, have one
+    width then.  What no field changes at first order counts as what is changed least."""
+    steps = np.eye(Z.size).reshape(-1, *Z.shape) * _AROUND
+    up, down = (link(Z + sign * (root @ steps)).reshape(Z.size, -1) for sign in (1.0, -1.0))
+    slopes = (up - down) / (2 * _AROUND)
+    eye = np.eye(slopes.shape[1])
+    if not np.isfinite(slopes).all():
+        return eye
+    _, sizes, axes = np.linalg.svd(slopes)
+    counted = sizes[sizes > _FLAT * sizes[:1]]
+    if not counted.size:
+        return eye
+    scale = np.full(len(axes), counted[-1])
+    scale[: counted.size] = counted
+    return np.asarray(axes.T / scale)
+
+
 # Many parameters: a posterior and the draws.
 def weighed(
     model: Any, Z: np.ndarray, omega: np.ndarray, V: np.ndarray, outputs: float, count: int, seed: int
@@ -92,7 +115,8 @@ def weighed(
         u = rng.standard_normal((count, *Z.shape))
         gaps = model.link(omega + root @ u).reshape(count, -1) - y.y.reshape(1, -1)
         found = kernels(gaps, outputs, model.noise)
-    if found is None:
+        other = found if model.noise else kernels(gaps @ in_fields(model.link, Z, root), outputs, 0.0)
+    if found is None or other is None:
         return None
     inverse = np.linalg.inv(root)
     mean = (inverse @ (here.mean[0] - omega)).ravel()
@@ -107,6 +131,8 @@ def weighed(
     fine, coarse, plain = (w[:, None] * every / w.sum() for w in found)
     times = np.concatenate([np.full(mean.size, _MEANS), np.full(second.shape[1], _COVARIANCES), [_MEANS]])
     width = np.abs((fine - coarse).sum(axis=0)) + np.abs((coarse - plain).sum(axis=0))
+    # What depends on the unit in which near is told is width as well.
+    width += np.abs((fine - other[0][:, None] * every / other[0].sum()).sum(axis=0))
     return Weighed(count * fine, width + times * error + _unseen(found[0], mean, cov, float(np.linalg.norm(along))))
 
 

@@ -172,3 +172,10 @@ def test_the_declared_rank_ratio_means_nothing() -> None:
     Z = np.random.default_rng(0).standard_normal((5, 1, 6))
     assert np.array_equal(model[0].link(Z), model[1].link(Z))
     assert model[0].prior == model[1].prior
+
+
+def test_next_to_nothing_that_is_told_is_no_overflow() -> None:
+    """Less than 1e-154 of information, as rounding leaves where outputs tell nothing of a matrix."""
+    model = smisym.compile(Architecture(2, (Attention(rank_ratio=1.0),)))
+    for told in (1e-300, 1e-160, 1e-20, 0.0):
+        assert model.prior.overlap(np.array([[told]]))[0, 0] == pytest.approx(told, rel=1e-9)
