@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import helmert
@@ -41,6 +42,17 @@ _SQUARES = 2.0
 _SAME = 1e-12
 # Key of the draws that tell means of a stand-in, beside those of the points.
 _KNOWN = 1
+
+
+class _Drawn(NamedTuple):
+    """n outputs, their omega (n, P, T), what the fields are off these (n, P, T), weights (n,) of them, and those of the
+    points that are drawn as if nothing were rare (:func:`smisym.theory.narrower.narrowed`)."""
+
+    observed: Observation
+    omega: np.ndarray
+    off: np.ndarray
+    weights: np.ndarray
+    rest: np.ndarray
 
 
 class Estimator:
@@ -85,28 +97,27 @@ class Estimator:
         omega = square_root(known @ known.T + law.noise @ law.noise.T) @ normals
         return _every_output(outputs, self.model.link(omega[:1]).shape[1:], omega)
 
-    def _drawn_outputs(
-        self, scramble: int, law: Law, Q: np.ndarray
-    ) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray]:
-        """Outputs of fields that are drawn wider, or close to where solutions meet, so that rare ones are among them;
-        their omega, what these are off, and weights."""
+    def _drawn_outputs(self, scramble: int, law: Law, Q: np.ndarray) -> _Drawn:
+        """Outputs of fields that are drawn wider, or close to where solutions meet, so that rare ones are among
+        them."""
         normals, noise, kinds = self._normals(scramble)
-        fields, weights = (
-            narrowed(normals[:, 0], ndtr(kinds[:, 0]), Q, self._meeting)
-            if kinds.size and Q.any()
-            else widened(normals[:, 0], Q)
-        )
+        if kinds.size and Q.any():
+            fields, points, weights, rest = narrowed(normals[:, 0], ndtr(kinds[:, 0]), Q, self._meeting)
+            normals, noise = normals[points], noise[points]
+        else:
+            fields, weights = widened(normals[:, 0], Q)
+            rest = weights
         Z = law.scale @ fields
         omega = law.gain @ Z + law.noise @ normals[:, 1]
         observed = self.model.channel.draw(Z, noise)
-        return observed, omega, Z - omega, weights
+        return _Drawn(observed, omega, Z - omega, weights, rest)
 
     def __call__(self, scramble: int, Q: np.ndarray) -> Estimate:
         """The estimates of one scramble at Q (P, P), of which only what the symmetries allow is given."""
         law = self.model.prior.law(Q)
         outputs = self.model.channel.posterior.outputs if Q.any() else None
         if outputs is None:
-            observed, omega, off, weights = self._drawn_outputs(scramble, law, Q)
+            observed, omega, off, weights, rest = self._drawn_outputs(scramble, law, Q)
         else:
             observed, omega = self._all_outputs(scramble, law, outputs)
         moments = self.model.channel.moments(
@@ -115,6 +126,7 @@ class Estimator:
         assert moments.dg is not None, "the channel returned no covariance"
         if outputs is not None:
             off, weights = law.V @ moments.g, len(outputs) * np.exp(moments.log_partition)
+            rest = weights
         # A posterior that was not found tells nothing; its infinite error makes that of the estimate infinite.
         absent = ~np.isfinite(moments.g).all(axis=(1, 2)) | ~np.isfinite(moments.dg).all(axis=(1, 2, 3, 4))
         still = self._still(Q)
@@ -144,7 +156,7 @@ class Estimator:
             multiplicity * shares,
             gains,
             self._unclear(weighted, np.sqrt(weights) * moments.error),
-            self._log_partition(moments.log_partition, size + np.einsum("nptpt->n", dg), weights, absent),
+            self._log_partition(moments.log_partition, size + np.einsum("nptpt->n", dg), rest, absent),
             float(inner) * multiplicity,
             moments.result is not Result.INTEGRATION and not absent.any(),
             gaps.mean(axis=1),

@@ -16,6 +16,9 @@ from smisym.base.files import write_bytes
 from smisym.model.compiled import Model
 from smisym.theory.estimate import Estimate, estimate_from
 
+# How points are drawn: numbers of maps that are drawn in another way do not go together.
+DRAWN = 2
+
 
 def write_map(path: str | Path, known: Mapping[tuple[int, bytes], Estimate], head: Mapping[str, Any]) -> None:
     """One .npz file, written atomically.  known: by scramble and the bytes of Q; head: with "map", the settings."""
@@ -24,7 +27,7 @@ def write_map(path: str | Path, known: Mapping[tuple[int, bytes], Estimate], hea
         f.name: np.array([getattr(known[k], f.name) for k in keys]) for f in fields(Estimate)
     }
     arrays["scramble"] = np.array([k[0] for k in keys], dtype=int)
-    arrays["header"] = np.array(json.dumps(head))
+    arrays["header"] = np.array(json.dumps({**head, "drawn": DRAWN}))
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     write_bytes(Path(path), buffer.getvalue())
@@ -39,10 +42,8 @@ def read_map(path: str | Path, model: Model) -> tuple[dict[str, Any], list[tuple
     except (OSError, ValueError, KeyError) as error:
         raise InputError("overlap map", str(path), "a file written by OverlapMap.save", str(error)) from None
     missing = {f.name for f in fields(Estimate)} - arrays.keys()
-    if missing:
-        raise InputError(
-            "overlap map", f"{path}, without {sorted(missing)}", "a file of this version", "make the map anew"
-        )
+    if missing or head.get("drawn") != DRAWN:
+        raise InputError("overlap map", f"{path}, of an earlier version", "a file of this version", "make the map anew")
     if model.architecture is not None and head.get("architecture_digest") != model.architecture.digest:
         fix = "compile the architecture that it was made for"
         raise InputError("overlap map", str(path), "a map of the same architecture", fix)

@@ -44,7 +44,7 @@ from smisym.theory.effort import affordable, check_invariant, check_points, usua
 from smisym.theory.elsewhere import Elsewhere
 from smisym.theory.estimate import Estimate, estimate_from
 from smisym.theory.estimating import Estimator
-from smisym.theory.map_files import read_map, write_map
+from smisym.theory.map_files import DRAWN, read_map, write_map
 from smisym.theory.small_overlaps import from_slopes
 from smisym.theory.two_levels import few_of, of_two_levels
 
@@ -307,7 +307,7 @@ class OverlapMap:
         """From the store, or estimated and put there; with the seconds that this took."""
         if self.store is None:
             return self._made(scramble, Q)
-        content = json.dumps([self.settings(), self.model.prior.describe(), scramble, Q.tolist()])
+        content = json.dumps([DRAWN, self.settings(), self.model.prior.describe(), scramble, Q.tolist()])
         name = f"E {hashlib.sha256(content.encode()).hexdigest()[:24]}"
         seconds = 0.0
         stored = self.store.get(name, lambda value: estimate_from(value, self.model) is not None)

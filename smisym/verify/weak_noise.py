@@ -26,6 +26,8 @@ _DELTAS, _SHARE, _TELLING = (1e-4, 1e-5), 0.3, 0.1
 _VARIANCE, _SLOPE, _STEP = 0.1, 0.3, 1e-5
 # Stated errors beyond which nothing is told; rounding of an output, of which a float has lost the log-ratios.
 _KNOWN, _ROUNDING = 0.02, 1e-6
+# Cavities at least: three of two layers did not show a wrong Jacobian.
+_FEWEST = 5
 
 _BODY = """import dataclasses
 
@@ -92,7 +94,7 @@ def _noise_vanishes(subject: Subject, level: float) -> Tried:
     if noisy[-1].channel.plan.dearer > 16:
         return left_out("posteriors under noise are too dear")
     outputs = int(outputs_per_sample(model, 0).max())
-    count = subject.many(max(3, 12 // noisy[-1].channel.plan.dearer))
+    count = subject.many(max(_FEWEST, 12 // noisy[-1].channel.plan.dearer))
 
     def misfit(cavity: Any) -> float | None:
         return _misfit(model, noisy, outputs, cavity)
