@@ -18,8 +18,8 @@ from smisym.prior import remaining
 from smisym.theory.wider import variances
 
 # Variance along (1 - g) Z beside what is left to learn of it.  One tied head on three tokens, 1024 points, 32
-# scrambles: the spread of E at Q = 0.9937 without is 5.2e-3, with 2, 3 and 5 it is 2.7e-4, 3.9e-4 and 3.8e-4; at 0.98
-# 6.7e-3, then 1.6e-3, 2.1e-3 and 1.7e-3; at 0.9 1.2e-2, then 7.9e-3, 9.2e-3 and 9.2e-3.
+# scrambles: the spread of E at Q = 0.9937 without is 5.2e-3, with 2, 3 and 5 it is 3.8e-4, 4.4e-4 and 2.9e-4; at 0.98
+# 6.7e-3, then 1.8e-3, 1.9e-3 and 1.5e-3; at 0.9 1.2e-2, then 7.3e-3, 8.9e-3 and 9.6e-3.
 NARROW = 2.0
 # Numbers that must be small together from which on that is rare enough: of |z|, one number, such points took the spread
 # at 0.9 from 5.7e-3 to 7.1e-3.
@@ -75,7 +75,8 @@ def narrowed(normals: np.ndarray, chosen: np.ndarray, Q: np.ndarray, projectors:
     # Of each symmetry a part that vanishes as its points are no closer: E is as smooth in Q as without them.
     shares = SHARE * near / len(near)
     precisions = [first]
-    more = everyone[::EACH]
+    # The first of Sobol points, which are such points themselves: every fourth lies in one half of every coordinate.
+    more = everyone[: max(len(normals) // EACH, 1)]
     kind = (chosen[more] * len(near)).astype(int)
     close = fields[more]
     for number, P in enumerate(projectors):
@@ -91,8 +92,8 @@ def narrowed(normals: np.ndarray, chosen: np.ndarray, Q: np.ndarray, projectors:
     weights[: len(normals)] *= parts[0] / len(normals)
     weights[len(normals) :] *= shares[kind] * len(near) / len(more)
     rest = np.concatenate([plain, np.zeros(len(more))])
-    # Among those that they come from, so that folds of the points have their part of them.
-    order = np.argsort(points, kind="stable")
+    # Among all others, so that folds of the points have their part of them.
+    order = np.argsort(np.concatenate([everyone, EACH * more]), kind="stable")
     weights, rest = weights[order], rest[order]
     return Drawn(of_all[order], points[order], weights / weights.mean(), rest / rest.mean())
 
