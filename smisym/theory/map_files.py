@@ -43,7 +43,8 @@ def read_map(path: str | Path, model: Model) -> tuple[dict[str, Any], list[tuple
         raise InputError("overlap map", str(path), "a file written by OverlapMap.save", str(error)) from None
     missing = {f.name for f in fields(Estimate)} - arrays.keys()
     if missing or head.get("drawn") != DRAWN:
-        raise InputError("overlap map", f"{path}, of an earlier version", "a file of this version", "make the map anew")
+        what = f"without {sorted(missing)}" if missing else "whose points are drawn in another way"
+        raise InputError("overlap map", f"{path}, {what}", "a file of this version", "make the map anew")
     if model.architecture is not None and head.get("architecture_digest") != model.architecture.digest:
         fix = "compile the architecture that it was made for"
         raise InputError("overlap map", str(path), "a map of the same architecture", fix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,13 @@ def test_a_saved_map_is_the_map(tmp_path: Path) -> None:
     np.savez(tmp_path / "older.npz", **older)
     with pytest.raises(smisym.InputError, match="unclear"):
         smisym.OverlapMap.load(tmp_path / "older.npz", model(1))
+    with np.load(tmp_path / "map.npz") as data:
+        others = {name: data[name] for name in data.files}
+    head = json.loads(str(others["header"]))
+    others["header"] = np.array(json.dumps({**head, "drawn": head["drawn"] - 1}))
+    np.savez(tmp_path / "others.npz", **others)
+    with pytest.raises(smisym.InputError, match="drawn in another way"):
+        smisym.OverlapMap.load(tmp_path / "others.npz", model(1))
 
 
 def test_a_map_says_of_which_model_and_with_how_many_points() -> None:
