@@ -288,6 +288,14 @@ def asked_for(optimizers: Sequence[str] | None, rates: Sequence[str] | None) -> 
     return names, found or None
 
 
+def _fraction(name: str, value: Any) -> float:
+    allowed, fix = f"0 <= {name} < 1", "leave it out for 0"
+    if not 0 <= check_number(name, value, allowed, fix) < 1:
+        raise InputError(name, value, allowed, fix)
+    return float(value)
+
+
+# Many parameters: settings, as they are given.
 # Many parameters: what the optimizers are asked for.
 def prepared(
     model: Model,
@@ -298,29 +306,8 @@ def prepared(
     epochs: int,
     decay: float,
 ) -> tuple[list[Descent], SquareLoss | None]:
-    """What each optimizer is run with, and on; InputError for bad settings, and for a link without a gradient."""
-    descents = _descents(model, dim, optimizers, rate, batch, epochs, decay)
-    return descents, SquareLoss.of(model.link) if descents else None
-
-
-def _fraction(name: str, value: Any) -> float:
-    allowed, fix = f"0 <= {name} < 1", "leave it out for 0"
-    if not 0 <= check_number(name, value, allowed, fix) < 1:
-        raise InputError(name, value, allowed, fix)
-    return float(value)
-
-
-# Many parameters: settings, as they are given.
-def _descents(
-    model: Model,
-    dim: int,
-    optimizers: Sequence[str],
-    rate: float | Mapping[str, float] | None,
-    batch: int | None,
-    epochs: int,
-    decay: float,
-) -> list[Descent]:
-    """What each optimizer is run with; InputError for one that is not known, and for bad settings."""
+    """What each optimizer is run with, and on; InputError for one that is not known, for bad settings, and for a link
+    without a gradient."""
     names = [optimizers] if isinstance(optimizers, str) else list(dict.fromkeys(optimizers))
     names = [] if names == ["none"] else names
     allowed = ", ".join(OPTIMIZERS)
@@ -335,7 +322,9 @@ def _descents(
         if not check_number("rate", given, positive, "leave it out for the default") > 0:
             raise InputError("rate", given, positive, "leave it out for the default")
     check_number("decay", decay, "a number >= 0", "leave it out for none", least=0.0)
-    return [Descent(name, float(rates.get(name, OPTIMIZERS[name].rate)), size, epochs, float(decay)) for name in names]
+    rest = size, epochs, float(decay)
+    descents = [Descent(name, float(rates.get(name, OPTIMIZERS[name].rate)), *rest) for name in names]
+    return descents, SquareLoss.of(model.link) if descents else None
 
 
 def _store(model: Model, how: _Settings, samples: int, given: Store | str | os.PathLike[str] | None) -> Store | None:

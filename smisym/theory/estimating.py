@@ -24,7 +24,6 @@ from smisym.theory.estimate import Estimate
 from smisym.theory.folded import Slope, folds, slope
 from smisym.theory.narrower import meeting, narrowed
 from smisym.theory.surrogate import Surrogate, worth
-from smisym.theory.wider import widened
 
 # Multiple of its squared error above which what a posterior adds to a rate of growth is no error.
 _BEYOND = 10.0
@@ -44,7 +43,7 @@ _SAME = 1e-12
 _KNOWN = 1
 
 
-class _Drawn(NamedTuple):
+class _Outputs(NamedTuple):
     """n outputs, their omega (n, P, T), what the fields are off these (n, P, T), weights (n,) of them, and those of the
     points that are drawn as if nothing were rare (:func:`smisym.theory.narrower.narrowed`)."""
 
@@ -97,20 +96,15 @@ class Estimator:
         omega = square_root(known @ known.T + law.noise @ law.noise.T) @ normals
         return _every_output(outputs, self.model.link(omega[:1]).shape[1:], omega)
 
-    def _drawn_outputs(self, scramble: int, law: Law, Q: np.ndarray) -> _Drawn:
+    def _drawn_outputs(self, scramble: int, law: Law, Q: np.ndarray) -> _Outputs:
         """Outputs of fields that are drawn wider, or close to where solutions meet, so that rare ones are among
         them."""
         normals, noise, kinds = self._normals(scramble)
-        if kinds.size and Q.any():
-            fields, points, weights, rest = narrowed(normals[:, 0], ndtr(kinds[:, 0]), Q, self._meeting)
-            normals, noise = normals[points], noise[points]
-        else:
-            fields, weights = widened(normals[:, 0], Q)
-            rest = weights
+        fields, points, weights, rest = narrowed(normals[:, 0], ndtr(kinds.ravel()), Q, self._meeting)
         Z = law.scale @ fields
-        omega = law.gain @ Z + law.noise @ normals[:, 1]
-        observed = self.model.channel.draw(Z, noise)
-        return _Drawn(observed, omega, Z - omega, weights, rest)
+        omega = law.gain @ Z + law.noise @ normals[points, 1]
+        observed = self.model.channel.draw(Z, noise[points])
+        return _Outputs(observed, omega, Z - omega, weights, rest)
 
     def __call__(self, scramble: int, Q: np.ndarray) -> Estimate:
         """The estimates of one scramble at Q (P, P), of which only what the symmetries allow is given."""

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from smisym.prior import remaining
-from smisym.theory.wider import variances
+from smisym.theory.wider import variances, widened
 
 # Variance along (1 - g) Z beside what is left to learn of it.  One tied head on three tokens, 1024 points, 32
 # scrambles: the spread of E at Q = 0.9937 without is 5.2e-3, with 2, 3 and 5 it is 3.8e-4, 4.4e-4 and 2.9e-4; at 0.98
@@ -45,33 +45,31 @@ def meeting(elements: np.ndarray, tokens: int) -> np.ndarray:
     return halves[own & (rank == rank[own].min())][:_MOST]
 
 
-class Drawn(NamedTuple):
+class Weighted(NamedTuple):
     """Fields (n, P, T), the points (n,) whose coordinates they come from, and weights (n,) of mean one; ``rest``: those
     of the points that are drawn as if nothing were rare, zero for others."""
 
     fields: np.ndarray
-    points: np.ndarray
+    points: np.ndarray | slice
     weights: np.ndarray
     rest: np.ndarray
 
 
-def narrowed(normals: np.ndarray, chosen: np.ndarray, Q: np.ndarray, projectors: np.ndarray) -> Drawn:
+def narrowed(normals: np.ndarray, chosen: np.ndarray, Q: np.ndarray, projectors: np.ndarray) -> Weighted:
     """From standard normals (n, P, T), and ``chosen`` (n,), uniform in [0, 1), at Q (P, P); projectors (J, P, P) as
     :func:`meeting` has them."""
     tokens, V, rank = normals.shape[2], remaining(Q), np.trace(projectors, axis1=1, axis2=2)
-    wide = np.diag(variances(Q, tokens))
+    variance = variances(Q, tokens)
+    wide = np.diag(variance)
     if np.abs(projectors @ wide - wide @ projectors).max(initial=0.0) > 0:
-        wide = np.eye(len(Q))
+        variance, wide = np.ones(len(Q)), np.eye(len(Q))
     left = np.einsum("jpq,qp->j", projectors, V) / rank
     beside = NARROW * left
     near = np.where(left > _KNOWN, np.clip(2 - 2 * beside, 0.0, 1.0), 0.0)
-    everyone, first = np.arange(len(normals)), np.diag(1 / np.diag(wide))
-    fields = np.sqrt(wide) @ normals
-    prior, own = _log_density(fields, np.eye(len(V))), _log_density(fields, first)
-    plain = np.exp(prior - own)
-    plain /= plain.mean()
+    fields, plain = widened(normals, variance)
     if not near.any():
-        return Drawn(fields, everyone, plain, plain)
+        return Weighted(fields, slice(None), plain, plain)
+    everyone, first = np.arange(len(normals)), np.diag(1 / variance)
     # Of each symmetry a part that vanishes as its points are no closer: E is as smooth in Q as without them.
     shares = SHARE * near / len(near)
     precisions = [first]
@@ -95,7 +93,7 @@ def narrowed(normals: np.ndarray, chosen: np.ndarray, Q: np.ndarray, projectors:
     # Among all others, so that folds of the points have their part of them.
     order = np.argsort(np.concatenate([everyone, EACH * more]), kind="stable")
     weights, rest = weights[order], rest[order]
-    return Drawn(of_all[order], points[order], weights / weights.mean(), rest / rest.mean())
+    return Weighted(of_all[order], points[order], weights / weights.mean(), rest / rest.mean())
 
 
 def _log_density(fields: np.ndarray, precision: np.ndarray) -> np.ndarray:

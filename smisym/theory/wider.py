@@ -30,9 +30,8 @@ def variances(Q: np.ndarray, tokens: int) -> np.ndarray:
     return np.asarray(1 + wider * np.sqrt(left)) if Q.any() else np.ones(len(Q))
 
 
-def widened(normals: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(normals, weights (n,) of mean one) from standard normals (n, P, T) of fields at the overlap Q (P, P)."""
-    variance = variances(Q, normals.shape[2])
+def widened(normals: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(normals, weights (n,) of mean one) from standard normals (n, P, T), of these variances (P,)."""
     if (variance == 1).all():
         return normals, np.ones(len(normals))
     drawn = normals * np.sqrt(variance)[:, None]

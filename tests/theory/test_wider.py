@@ -7,7 +7,7 @@ import pytest
 
 import smisym
 from smisym import Architecture, Attention
-from smisym.theory.wider import widened
+from smisym.theory.wider import variances, widened
 
 TWO = Architecture(2, (Attention(), Attention()))
 
@@ -16,7 +16,7 @@ TWO = Architecture(2, (Attention(), Attention()))
 def test_averages_are_those_of_the_prior(diagonal: tuple[float, float]) -> None:
     """Of Gaussian normals: 1, x^2 and x^4 of every row, within the errors of the draws."""
     normals = np.random.default_rng(3).standard_normal((200_000, 2, 2))
-    drawn, weights = widened(normals, np.diag(diagonal))
+    drawn, weights = widened(normals, variances(np.diag(diagonal), 2))
     assert weights.mean() == pytest.approx(1.0, rel=1e-12)
     assert drawn.var() > normals.var()
     for power, exact, spread in ((1, 0.0, 1.0), (2, 1.0, 2.0), (4, 3.0, 96.0)):
@@ -27,7 +27,7 @@ def test_averages_are_those_of_the_prior(diagonal: tuple[float, float]) -> None:
 def test_where_nothing_changes() -> None:
     normals = np.random.default_rng(3).standard_normal((64, 3, 2))
     for Q in (np.zeros((3, 3)), np.diag([0.0, 0.0, 0.5])):  # everything is left to learn, and nearly everything
-        drawn, weights = widened(normals, Q)
+        drawn, weights = widened(normals, variances(Q, 2))
         assert drawn is normals
         np.testing.assert_array_equal(weights, 1.0)
 
